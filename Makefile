@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-all test-nightly test-llama test-qlora test-lm-eval test-sky requirements release check lint types imports format clean
+.PHONY: help setup demo ifeval test test-quick test-all test-nightly test-llama test-qlora test-lm-eval test-sky requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,11 +31,14 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 	@$(BIN)/peergate audit verify $(RUNS)/demo
 
 # Tests start many processes: without kept bytecode each of them compiles all modules again.
-test test-all: export PYTHONDONTWRITEBYTECODE =
+test test-quick test-all: export PYTHONDONTWRITEBYTECODE =
 # One thread a job: threads that wait spin, and those of two workers on two cores took each other's time.
-test test-all: export OMP_NUM_THREADS = 1
+test test-quick test-all: export OMP_NUM_THREADS = 1
 test: setup  ## run the tests of every change, one session on real weights among them (minutes)
 	$(BIN)/python -m pytest -m "not nightly and not slow" -n auto --no-loadscope-reorder
+
+test-quick: setup  ## run the tests without real processes, servers or models (a minute or two)
+	$(BIN)/python -m pytest -m "not integration and not model and not nightly and not slow" -n auto
 
 test-all: setup  ## run all tests but those marked `nightly`: also more storages, kills and sessions on real weights
 	$(BIN)/python -m pytest -m "not nightly" -n auto --no-loadscope-reorder
@@ -64,12 +67,12 @@ test-llama: setup  ## install llama-cpp-python (compiles for minutes) and run th
 test-qlora: setup  ## install bitsandbytes (125 MB) and run the tests of training over 4 bits, on the CPU
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[qlora]'
 	$(BIN)/python -c 'import bitsandbytes'
-	$(BIN)/python -m pytest tests/integration/test_qlora.py
+	$(BIN)/python -m pytest tests/stages/finetuning/test_qlora.py
 
 test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests of its tasks, offline
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm-eval]'
 	$(BIN)/python -c 'import lm_eval'
-	$(BIN)/python -m pytest tests/integration/test_lm_eval.py
+	$(BIN)/python -m pytest tests/stages/evaluation/test_lm_eval.py
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-sky:
@@ -77,7 +80,7 @@ test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests o
 	$@/bin/pip install --quiet --disable-pip-version-check skypilot==0.14.1
 
 test-sky: setup .venv-sky  ## install SkyPilot (459 MB) in .venv-sky and compare its adapter with it, offline
-	PEERGATE_SKY_PYTHON=$(CURDIR)/.venv-sky/bin/python $(BIN)/python -m pytest tests/unit/test_skypilot.py
+	PEERGATE_SKY_PYTHON=$(CURDIR)/.venv-sky/bin/python $(BIN)/python -m pytest tests/sessions/jobs/test_skypilot.py
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-release: requirements-release.txt

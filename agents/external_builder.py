@@ -1,7 +1,6 @@
 """A builder outside this process: its calls wait in an exchange until the session's own thread carries them out.
 
-The thread that runs the session owns the trail's connection, so it alone calls the workbench. Whoever speaks with the
-client puts calls into the :class:`Exchange` and waits for their answers.
+That thread owns the trail's connection, so it alone calls the workbench.
 """
 
 from __future__ import annotations
@@ -23,29 +22,28 @@ from specs.trail.builder_tools import JobStatus
 
 NAME = "external"
 BRIEF = "brief"
-"""The one tool that is not recorded: what it returns is read from the trail and changes nothing."""
+"""The one tool whose calls are not recorded: it only reads the trail."""
 POLL_S = 0.2
-STOPPED = "the session stops here, and the call with it; call again when the session goes on"
+STOPPED = "the session stops here, and the call with it; call again when the session continues"
 
 
 class Answer(NamedTuple):
-    """What came of a call."""
+    """The result of a call, and the number of the phase that it ended; 0 if the phase continues."""
 
     result: ToolResult
     ended: int = 0
-    """The number of the phase that ended with it; 0 while that goes on."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A call of a client on its way. Whoever cancels ``answer`` withdraws the call, as long as nobody has begun it."""
+    """A client's call. Cancelling ``answer`` withdraws the call if it has not begun."""
 
     call: ToolCall
     answer: Future[Answer] = field(default_factory=Future[Answer])
 
-    def text(self, told: str) -> None:
+    def text(self, told: str, *, is_error: bool = False) -> None:
         """Answer with a text."""
-        self.answer.set_result(Answer(ToolResult(call=self.call.id, text=told)))
+        self.answer.set_result(Answer(ToolResult(call=self.call.id, text=told, is_error=is_error)))
 
 
 class Exchange:
@@ -57,15 +55,14 @@ class Exchange:
         self.phases = 0
         """How many phases have been opened so far."""
         self.heading = ""
-        """Which phase is open and what to do in it; empty while none is."""
+        """Which phase is open and what to do in it; empty between phases."""
         self.doing = "the session begins"
-        """What goes on while no phase is open."""
+        """What happens while no phase is open."""
         self.ended = ""
-        """Why no phase opens any more, or none before somebody else acts; empty while the session runs."""
+        """Why no phase opens, unless somebody else acts; empty while the session runs."""
         self.closed = False
-        """Whether what has ended is closed for good."""
         self.heard = threading.Event()
-        """Set when a client was told so."""
+        """Set when a client has heard that the session is closed."""
 
     def ask(self, call: ToolCall) -> Asked:
         """Put a call in."""
@@ -76,7 +73,7 @@ class Exchange:
         return asked
 
     def take(self, timeout_s: float) -> Asked | None:
-        """Return the next call that was not withdrawn, or None when none came in time."""
+        """Return the next call that was not withdrawn; None if no call came in time."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._asked), timeout_s)
             while self._asked:
@@ -91,13 +88,9 @@ class Exchange:
             self._asked.extendleft(reversed(asked))
 
     def open_phase(self, heading: str) -> None:
-        """Say that calls are carried out from now on."""
+        """Announce that calls are carried out until ``heading`` is emptied."""
         self.heading = heading
         self.phases += 1
-
-    def close_phase(self) -> None:
-        """Say that no calls are carried out until the next phase opens."""
-        self.heading = ""
 
 
 class ExternalBuilder:
@@ -106,15 +99,12 @@ class ExternalBuilder:
     name = NAME
 
     def __init__(self, exchange: Exchange, goes_on: Callable[[Workbench], bool]) -> None:
-        """``goes_on`` is asked several times a second: False when the phase needs no builder any more.
-
-        What it raises stops the session.
-        """
+        """``goes_on`` says several times a second whether the phase still needs a builder; its errors end it."""
         self._exchange = exchange
         self._goes_on = goes_on
 
     def work(self, bench: Workbench) -> None:
-        """Carry out calls until the phase is done, or the job of ``watch`` has ended without anybody asking."""
+        """Carry out calls until the phase is done, or the job of ``watch`` has ended without a call."""
         held: list[tuple[Asked, float]] = []
         # The first two paragraphs of a brief are its title and what to do in the phase.
         self._exchange.open_phase("\n\n".join(bench.brief.split("\n\n")[:2]))
@@ -138,28 +128,26 @@ class ExternalBuilder:
             held = []
             raise
         finally:
-            self._exchange.close_phase()
+            self._exchange.heading = ""
             self._exchange.put_back([one for one, _ in held])
 
     def _end_waits(self, bench: Workbench, held: list[tuple[Asked, float]], goes_on: bool) -> list[tuple[Asked, float]]:
         """Answer the waits that are over, and return the others.
 
-        A wait is held here and not in the tool, so that other calls are carried out meanwhile and the client can
-        withdraw it. One that ends before its job does is recorded as a call that does not wait.
+        Waits are held here and not in the tool, so that other calls are carried out meanwhile and the client can
+        withdraw them. A wait that ends before its job is recorded as a call that does not wait.
         """
         left: list[tuple[Asked, float]] = []
         for asked, until in held:
             if bench.done or (goes_on and time.monotonic() < until):
                 left.append((asked, until))
-            elif goes_on:
-                now = JobStatus(wait_seconds=0).model_dump_json()
-                self._carry_out(bench, asked, asked.call.model_copy(update={"arguments": now}))
             else:
-                self._carry_out(bench, asked)
+                now = {"arguments": JobStatus(wait_seconds=0).model_dump_json()} if goes_on else {}
+                self._carry_out(bench, asked, asked.call.model_copy(update=now))
         return [one for one in left if not one[0].answer.cancelled()]
 
     def _carry_out(self, bench: Workbench, asked: Asked, call: ToolCall | None = None) -> None:
-        """Carry a call out, unless it was withdrawn, and answer it whatever happens."""
+        """Carry a call out unless it was withdrawn, and always answer it."""
         if not asked.answer.set_running_or_notify_cancel():
             return
         try:
@@ -169,21 +157,17 @@ class ExternalBuilder:
                 result = bench.call(call or asked.call)
                 asked.answer.set_result(Answer(result, self._exchange.phases if bench.done else 0))
         except BaseException:
-            asked.answer.set_result(Answer(ToolResult(call=asked.call.id, text=STOPPED, is_error=True)))
+            asked.text(STOPPED, is_error=True)
             raise
 
 
 class AbsentBuilder:
-    """The external builder of a session that is run without a client: what needs no builder is done, then it pauses."""
+    """The external builder of a session without a client: the session pauses when it needs its builder."""
 
     name = NAME
 
     def work(self, bench: Workbench) -> None:
-        """Raise, always.
-
-        Raises:
-            BuilderUnavailable: nobody is there.
-        """
+        """Raise BuilderUnavailable, always."""
         raise BuilderUnavailable(
             "the builder is external and no client is connected",
             where=f"{bench.view.stage}.{bench.view.attempt}",
@@ -192,7 +176,7 @@ class AbsentBuilder:
 
 
 def _wait_of(call: ToolCall) -> int:
-    """Return for how long a call asks to wait for the job; malformed arguments wait for nothing."""
+    """Return how many seconds a call asks to wait for the job; malformed arguments do not wait."""
     if call.name != "job_status":
         return 0
     try:

@@ -1,6 +1,6 @@
-"""The builder that asks a model: turn by turn, until the phase is done.
+"""The builder that asks a model, turn by turn, until the phase is done.
 
-The conversation of a phase is built from the brief and the recorded turns alone: a restart sends the same again.
+A phase's conversation is built from the brief and the recorded turns alone, so a restart sends the same again.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
 from agents.providers.turn_model import Counted, Model, make_model, take_turn
@@ -20,16 +21,16 @@ from specs.session.session_spec import Builder as BuilderSpec
 from specs.vendors.untrusted_text import mark
 
 LONGEST = 240_000
-"""Characters of results in a conversation before the older ones are replaced, some 60,000 tokens."""
+"""Characters of results in a conversation before older ones are replaced, some 60,000 tokens."""
 KEPT_TURNS = 4
-"""The results of so many newest turns are never replaced."""
+"""The results of the newest turns are never replaced."""
 SHORT = 600
-"""A result of at most so many characters is never replaced."""
+"""Characters of a result that is never replaced."""
 
 EXPECTED: dict[Stop, str] = {
     "end": (
-        "Your answer called no tool, so nothing happened. This phase ends only by a tool call: go on with one, or with "
-        "ask_person where that is open. A second answer without a call ends your work on this phase."
+        "Your answer called no tool, so nothing happened. This phase ends only by a tool call: continue with one, or "
+        "with ask_person where that is open. A second answer without a call ends your work on this phase."
     ),
     "length": (
         "Your answer ended at the limit of its length, and nothing in it was carried out. Answer shorter: one call "
@@ -41,14 +42,14 @@ EXPECTED: dict[Stop, str] = {
     ),
     "tool_use": "",
 }
-"""What is said once about a turn without a call."""
+"""The reply to a turn without a call."""
 PROMPTS = Path(__file__).parent / "prompts"
 SILENT_TURNS = 2
-"""After so many turns in a row without a call a person is asked: the first of them was told what is expected."""
+"""Turns in a row without a call, after which a person is asked; the first was told what is expected."""
 
 
 class ModelBuilder:
-    """An :class:`agents.workbench_protocol.Builder` that asks a model, which is wired when it is first needed."""
+    """An :class:`agents.workbench_protocol.Builder` that asks a model, wired when it is first needed."""
 
     def __init__(self, spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> None:
         self._spec = spec
@@ -59,40 +60,27 @@ class ModelBuilder:
 
     @cached_property
     def model(self) -> Model:
-        """The model.
-
-        Raises:
-            UserError: its key is not set, its package is not installed, or no price is known of it.
-        """
+        """The model; raises UserError if its key, package or price is missing."""
         return make_model(self._spec, self._environ)
 
     def work(self, bench: Workbench) -> None:
-        """Take turns until the phase is done, going on from what is on record.
-
-        Raises:
-            BuilderUnavailable: the model cannot be reached; the session pauses and nothing is lost.
-            BudgetExceeded: what is left for the builder does not reach.
-        """
-        self._go_on(bench, self._system)
+        """Take turns until the phase is done, continuing from what is recorded; raises as the protocol says."""
+        self._continue(bench, self._system)
 
     def help(self, bench: Workbench) -> None:
-        """Work on a bounded task, as a helper that knows nothing but its bench.
+        """Work on a bounded task, as a helper that knows only its bench; raises as the protocol says."""
+        self._continue(bench, self._helper)
 
-        Raises:
-            BuilderUnavailable: the model cannot be reached.
-            BudgetExceeded: what is left for the task does not reach.
-        """
-        self._go_on(bench, self._helper)
-
-    def _go_on(self, bench: Workbench, system: str) -> None:
-        # Read once: it tells the money that is left, and a conversation that changes where it begins is cached nowhere.
+    def _continue(self, bench: Workbench, system: str) -> None:
+        # Read once: it states the money that is left, and no cache holds a conversation whose beginning changes.
         brief, tools = bench.brief, bench.tools
         past = list(bench.history())
         before: Counted | None = None
         if past:
             past[-1] = _carried_out(bench, past[-1])
         while not bench.done:
-            if _silent(past) >= SILENT_TURNS:
+            silent = takewhile(lambda one: not one.turn.calls, reversed(past))
+            if sum(1 for _ in silent) >= SILENT_TURNS:
                 _give_up(bench, past[-1].turn)
                 return
             asking = self.model.asking(system, tools, conversation(brief, past))
@@ -113,18 +101,8 @@ def _carried_out(bench: Workbench, past: PastTurn) -> PastTurn:
     return PastTurn(past.turn, tuple(results))
 
 
-def _silent(past: list[PastTurn]) -> int:
-    """Return how many of the newest turns in a row called nothing."""
-    count = 0
-    for one in reversed(past):
-        if one.turn.calls:
-            break
-        count += 1
-    return count
-
-
 def _give_up(bench: Workbench, turn: Turn) -> None:
-    """Have a person asked, where the phase has a way to; elsewhere it ends when the builder returns."""
+    """Ask a person, if the phase has a tool for it; elsewhere the phase ends when the builder returns."""
     why = {"length": "ended at the limit of their length", "refusal": "were refusals"}.get(turn.stop, "called no tool")
     reason = f"the model's last {SILENT_TURNS} answers {why}"
     if any(tool.name == "ask_person" and bench.phase in tool.phases for tool in bench.tools):
@@ -132,7 +110,7 @@ def _give_up(bench: Workbench, turn: Turn) -> None:
 
 
 def conversation(brief: str, past: Sequence[PastTurn]) -> tuple[Message, ...]:
-    """Return the messages of the next request: roles alternate, and each call is answered in the next message."""
+    """Return the messages of the next request: roles alternate, the next message answers each call."""
     replaced = _replaced(past)
     messages = [Message("user", text=brief)]
     for number, (turn, results) in enumerate(past):
@@ -144,18 +122,17 @@ def conversation(brief: str, past: Sequence[PastTurn]) -> tuple[Message, ...]:
         shown: list[ToolResult] = []
         for call in turn.calls:
             result = by_call.get(call.id) or ToolResult(call=call.id, text="it was not carried out", is_error=True)
-            text = _line(call, result) if number < replaced and len(result.text) > SHORT else _whole(result)
+            if number < replaced and len(result.text) > SHORT:
+                text = _line(call, result)
+            else:
+                text = mark("error" if result.is_error else "result", result.text)
             shown.append(result.model_copy(update={"text": text}))
         messages.append(Message("user", results=tuple(shown)))
     return tuple(messages)
 
 
-def _whole(result: ToolResult) -> str:
-    return mark("error" if result.is_error else "result", result.text)
-
-
 def _line(call: ToolCall, result: ToolResult) -> str:
-    """Say in one line what stood here; the name of an artifact is the model's own word for it."""
+    """Return one line in place of a long result; the artifact's name is the model's word."""
     named = readable(call.arguments).get("name")
     what = f"{named}, " if isinstance(named, str) and len(named) <= SHORT // 4 else ""
     digest = digest_bytes(result.text.encode())
@@ -165,13 +142,12 @@ def _line(call: ToolCall, result: ToolResult) -> str:
 def _replaced(past: Sequence[PastTurn]) -> int:
     """Return of how many turns the long results are replaced.
 
-    It grows in steps, when the results since the last step are too long together: between two steps every request
-    begins with the bytes of the one before, which is what prompt caches live on.
+    It grows in steps, so that between two steps every request begins with the bytes of the one before and is cached.
     """
     replaced, length = 0, 0
     sizes = [sum(len(one.text) for one in turn.results if len(one.text) > SHORT) for turn in past]
-    for number in range(len(past)):
-        length += sizes[number]
+    for number, size in enumerate(sizes):
+        length += size
         if length > LONGEST and number + 1 > KEPT_TURNS:
             replaced = number + 1 - KEPT_TURNS
             length = sum(sizes[replaced : number + 1])

@@ -1,7 +1,4 @@
-"""The embedded builder: follows the spec to the letter and applies what a gate required, nothing else.
-
-It needs no model and no network. It never looks for a better parameter on its own.
-"""
+"""The embedded builder: follows the spec and applies what a gate required, without a model or network."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ class Playbook:
     name = "playbook"
 
     def work(self, bench: Workbench) -> None:
-        """Launch with what the spec or the gate says, and submit without claims; waiting is left to the session."""
+        """Launch with what the spec or the gate says, and submit without claims; the session waits for the job."""
         if bench.phase == "plan":
             wish = proposed(bench.view)
             bench.call(_call("launch_stage" if isinstance(wish, LaunchStage) else "ask_person", wish))
@@ -29,10 +26,9 @@ class Playbook:
 
 def proposed(view: StageView) -> LaunchStage | AskPerson:
     """Take the spec's parameters first, as its pilot had them; afterwards exactly the required changes, or ask."""
-    if view.opened_by == "approval" and view.changes:
-        return _launch(view, view.changes, "the parameters of the spec, with what was moved in its pilot")
     if view.opened_by == "approval":
-        return LaunchStage(stage=view.stage, reason="the parameters of the spec")
+        moved = ", with what was moved in its pilot" if view.changes else ""
+        return _launch(view, view.changes, f"the parameters of the spec{moved}")
     if view.opened_by == "retry":
         return _launch(view, view.changes, "a person asked for another attempt")
     outside = [

@@ -10,7 +10,7 @@ from specs.digests import Contract
 
 
 class ToolCall(Contract):
-    """One call as the model wrote it. Nothing of it is trusted: the name may be unknown, the arguments malformed."""
+    """One call as the model wrote it, untrusted: the name may be unknown, the arguments malformed."""
 
     id: str
     name: str
@@ -19,7 +19,7 @@ class ToolCall(Contract):
 
 
 class ToolResult(Contract):
-    """The answer to one call. The text may hold untrusted data; it never carries instructions of ours."""
+    """The answer to one call. The text may hold untrusted data, never instructions of ours."""
 
     call: str
     """The id of the call it answers."""
@@ -28,21 +28,20 @@ class ToolResult(Contract):
 
 
 class Usage(Contract):
-    """Tokens as the API counted them. ``input_tokens`` holds the cached and the written ones too."""
+    """Tokens as the API counted them. ``input_tokens`` includes those read from and written into the cache."""
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
-    """Read from the prompt cache."""
     written_tokens: int = 0
-    """Written into the prompt cache, where a vendor charges for that."""
+    """Where a vendor charges for writing into the prompt cache."""
 
 
 Stop = Literal["tool_use", "end", "length", "refusal"]
 
 
 class Turn(Contract):
-    """One whole answer of the model. An answer that was cut off on the wire is none."""
+    """One whole answer of the model, never one that was cut off on the wire."""
 
     text: str
     calls: tuple[ToolCall, ...]
@@ -52,9 +51,9 @@ class Turn(Contract):
     usage: Usage | None
     usd: float
     usd_is_measured: bool
-    """False: the API did not say what it counted, so the cap counts as the price."""
+    """False: the API reported no counts, so the cap is the price."""
     verbatim: str = Field(default="", exclude_if=lambda given: not given)
-    """The answer as JSON in the vendor's own form, where the vendor wants more of it back than text and calls."""
+    """The answer as JSON in the vendor's form, where the vendor wants more back than text and calls."""
 
 
 class Message(NamedTuple):

@@ -43,7 +43,8 @@ def main() -> int:
     from specs.stages.generation.parameters import SampleResponsesParameters
     from training.engines.batched import Output
     from training.engines.checkpoint import load
-    from training.engines.engine import Batched, Engine, make_engine
+    from training.engines.engine import Batched, Engine
+    from training.engines.engine_factory import make_engine
     from training.engines.token_sampling import Sampling
     from training.rules.prompt_encoding import prompt_ids
     from training.rules.prompt_text import answer_prompt

@@ -18,8 +18,7 @@ from training.engines import checkpoint
 from training.engines.batched import Output, complete
 from training.engines.token_sampling import Sampling
 from training.jobs import base_model
-from training.rules.item_prompts import item_ids
-from training.rules.prompt_encoding import form_of
+from training.rules.prompt_encoding import form_of, item_ids
 from training.rules.tasks import load_items, verifier
 
 LIMITS = (128, 192, 256, 384, 512, 768, 1024, 1280)

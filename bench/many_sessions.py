@@ -37,10 +37,10 @@ from sessions.report.session_list import INDEX, glance, listed
 from sessions.run.lease import lease, take_up
 from specs.digests import digest_path
 from specs.session.session_spec import ResolvedSpec
+from tests.factories.evidence_on_disk import resolved_spec, weights
 from tests.fixtures.postgres_server import MISSING, Server, programs, running
 from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, quick_session
 from tests.fixtures.reviewer_here import key_here, lenient
-from tests.unit.evidence_on_disk import resolved_spec, weights
 
 
 def main() -> None:

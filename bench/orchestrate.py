@@ -26,7 +26,7 @@ from agents.playbook import Playbook
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from sessions import graph
-from sessions.state import State
+from sessions.session import State
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 GATE = ("measure", "submit", "check", "review", "decide")

@@ -62,7 +62,7 @@ def data(kind: str, folder: Path, rows: int) -> Path:
 def one(kind: str, who: str, path: Path, model: Path, folder: Path, threads: int) -> Run:
     """Train once in this process."""
     if who == "peergate":
-        from training.jobs.finetuning.import_stubs import leave_out_scipy
+        from training.engines.checkpoint import leave_out_scipy
 
         leave_out_scipy()
     # Loaded before either program begins, so that they are in the time of none and in the peak of both.

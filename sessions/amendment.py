@@ -1,4 +1,4 @@
-"""`peergate amend`: change the registered spec of a session that is under way, with a review of its own."""
+"""`peergate amend`: changes the registered spec of an open session, after a separate review."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from specs.trail.verdict import Packet, Verdict
 
 
 def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, display: Display) -> Recorded:
-    """Have a changed spec reviewed and, if that approves, register it in place of the old one.
+    """Have a changed spec reviewed and, if it is approved, register it in place of the old one.
 
-    With ``override`` it is registered whatever the review says, and counted as an override. Every try is recorded.
+    With ``override`` it is registered after any review, and counted as an override. Every try is recorded.
 
     Raises:
         SpecError: the changed spec is wrong.
-        UserError: nothing is changed, something is that cannot be, or the session is closed.
-        BudgetExceeded: not even the shares for reviews and teardown pay for its review.
+        UserError: nothing is changed, a change is not allowed, or the session is closed.
+        BudgetExceeded: the shares for reviews and teardown do not pay for its review.
         LeaseHeld: the session runs.
     """
-    # The packet quotes it, and is built again from what the trail holds.
+    # Masked as in the trail, because the packet quotes it and is rebuilt from the trail.
     reason = current().text(reason)
     with lease(require_run(run)) as held:
         session = make_session(run, display)
@@ -49,7 +49,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
                 raise UserError("the spec is the registered one, nothing is amended", where=str(spec_path))
             if problems := refused(entries, old, found):
                 raise UserError("; ".join(problems), where=str(spec_path))
-            # Counted by checks, the first thing that is recorded: a try that was killed is not gone on with.
+            # Counted by checks, the first entry of a try: a killed try does not continue.
             number = sum(one.entry.key.startswith(f"checks/{AMENDMENT}.") for one in entries) + 1
             checks = check_design(new, session.store)
             display.say(f"amendment {number}: {len(found)} changes, reviewed like a design")
@@ -66,7 +66,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
             verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
             shown = Packet.model_validate(session.store.get_value(judged.body["packet"]))
             decision = settle(new, shown, verdict, number)
-            # Stages may read it, and they read what is kept.
+            # Stages read the kept constitution.
             session.store.put(new.path(new.spec.constitution).read_bytes())
             display.decision(decision, ledger.balance(session.trail, new.spec.budget))
             body = {

@@ -1,4 +1,4 @@
-"""The command line: `peergate`. A command's module is imported when the command is called, so `--help` is quick."""
+"""The command line: `peergate`. A command's module is imported when the command is called, so `--help` is fast."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Root(LazyGroup):
         },
         "Look inside": {
             "seeds": ("seeds", "Compare sessions of one design: the gain with seeds and items both as samples."),
-            "transcript": ("builder_transcript", "Show what the builder said and did, and what the gate answered."),
+            "transcript": ("status", "Show what the builder said and did, and what the gate answered."),
             "graph": ("status", "Print the session graph as Mermaid."),
         },
         "Commands": {
@@ -61,23 +61,19 @@ app = typer.Typer(
 
 
 def require_own_packages() -> None:
-    """Make sure the five packages all come from one place: `openai-agents` also brings a package `agents`.
-
-    Raises:
-        UserError: one is missing or belongs to another distribution.
-    """
+    """Raise UserError if one of the five packages comes from another distribution, as `agents` of `openai-agents`."""
     for name in PACKAGES:
         found = find_spec(name)
         where = Path(found.origin).resolve().parent.parent if found and found.origin else None
         if where != HOME:
             raise UserError(
                 f"import name '{name}' is provided by {where or 'nothing'}, not by Peergate in {HOME}",
-                hint="install peergate in an environment of its own (openai-agents also installs 'agents')",
+                hint="install peergate in a separate environment (openai-agents also installs 'agents')",
             )
 
 
 def main() -> None:
-    """Run the command line; every error Peergate raises on purpose is one message and its exit code."""
+    """Run the command line; report every expected error as one message with its exit code."""
     try:
         from sessions.run.private_files import keep_private
         from sessions.terminal import mask_output
@@ -86,24 +82,18 @@ def main() -> None:
         require_own_packages()
         mask_output()
         app()
-    except PeergateError as error:
-        from sessions.commands.output import print_error
-
-        print_error(error)
-        raise SystemExit(int(error.exit_code)) from None
     except KeyboardInterrupt:
         print("peergate: interrupted; `peergate resume` continues", file=sys.stderr)
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     except BrokenPipeError:
         raise SystemExit(int(ExitCode.FAULT)) from None
     except Exception as error:
+        from sessions.commands.output import print_error
         from sessions.disk_errors import no_access, no_room
 
-        told = no_room(error) or no_access(error)
+        told = error if isinstance(error, PeergateError) else no_room(error) or no_access(error)
         if told is None:
             raise
-        from sessions.commands.output import print_error
-
         print_error(told)
         raise SystemExit(int(told.exit_code)) from None
 

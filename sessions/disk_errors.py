@@ -1,7 +1,7 @@
-"""A disk that is full or cannot be written: one error, wherever it shows, and the session goes on when there is room.
+"""Reports a full or unwritable disk as one error; the session continues when there is room.
 
-Every write of Peergate is whole or absent (a transaction, or a file that is renamed into place), so nothing has to be
-repaired. Not covered: what a job writes itself. A job that could not write ends, or is lost, and is judged as such.
+Every write of Peergate is whole or absent (a transaction, or a file that is renamed into place), so no repair is
+needed. A job that cannot write ends, or is lost, and is judged as such.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _SQLITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, s
 
 
 def no_room(error: BaseException, where: str = "") -> DiskUnwritable | None:
-    """Return the error to tell when something could not be written for want of room; None for any other error."""
+    """Return the error to report for a write without room or permission to write; None for any other error."""
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         where, why = str(error.filename or where), error.strerror
     elif isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _SQLITE:
         why = str(error)
     else:
         return None
-    hint = "make room or make it writable, then `peergate resume` goes on; nothing is half-written"
+    hint = "make room or make it writable, then `peergate resume` continues; nothing is half-written"
     return DiskUnwritable(f"cannot be written: {why}", where=where, hint=hint)
 
 
 def no_access(error: BaseException) -> Blocked | None:
-    """Return the error to tell when a file or folder is refused, or is no file or folder; None for any other error."""
+    """Return the error to report for a refused or mistaken file or folder; None for any other error."""
     if not isinstance(error, OSError) or error.errno not in _NO_ACCESS:
         return None
     return Blocked(f"cannot be read or written: {error.strerror}", where=str(error.filename or ""))
@@ -40,7 +40,7 @@ def no_access(error: BaseException) -> Blocked | None:
 
 @contextmanager
 def telling_no_place(where: Path) -> Generator[None]:
-    """Tell whatever keeps a place of the user's choice from being written as :class:`specs.errors.DiskUnwritable`."""
+    """Report every failed write to a place of the user's choice as :class:`specs.errors.DiskUnwritable`."""
     try:
         yield
     except OSError as error:
@@ -50,7 +50,7 @@ def telling_no_place(where: Path) -> Generator[None]:
 
 @contextmanager
 def telling_no_room(where: Path) -> Generator[None]:
-    """Tell want of room inside as :class:`specs.errors.DiskUnwritable`."""
+    """Report a full disk as :class:`specs.errors.DiskUnwritable`."""
     try:
         yield
     except (OSError, sqlite3.OperationalError) as error:

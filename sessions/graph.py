@@ -1,4 +1,4 @@
-"""START READING HERE: the way of a session.
+"""START READING HERE: the stations of a session.
 
     open -> design_gate -> [plan -> build -> launch -> wait -> measure -> submit -> check -> review -> decide]* -> close
                  |            ^                                                                       |  |  |
@@ -6,10 +6,10 @@
                  |            +------ human (escalate; asked, answered, recorded) <----------------------+  |
                  +--> close   <------ accepted, null, reject ------------------------------------------------+
 
-Where the budget ends, before anything is spent, a person is asked too; after an amendment the node is entered again.
-Every node may run twice: it records what it did under a key in the trail and finds it there the second time.
-The graph keeps nothing between two starts: where it is entered says the trail (``sessions/nodes/position.py``), and so
-does `close` that the session has ended.
+A person is also asked before a step that the budget does not cover; after an amendment the node is entered again.
+Every node may run twice: it records its effect under a key in the trail and finds it there the second time.
+The graph keeps nothing between two starts: the trail says where to enter it (``sessions/nodes/position.py``), and its
+entry `close` that the session has ended.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from langgraph.graph import END, START, StateGraph
 
 from sessions.nodes import act, build, judge
 from sessions.nodes.budget import BUYING, ask_for_budget
-from sessions.session import Session
-from sessions.state import State
+from sessions.session import Session, State
 from specs.errors import BudgetExceeded
 
 Node = Callable[[Session, State], State]

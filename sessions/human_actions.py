@@ -1,6 +1,6 @@
-"""What a person may do to a session beside answering it: lift a check, waive a condition, take a judgement back.
+"""What a person may do to a session beside answering it: lift a check, waive a condition, retract a judgement.
 
-Each is an entry with the person's name and reason, and stands in every report. None of it is open to a model.
+Each action is an entry with the person's name and reason, and appears in every report. No model can take one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,7 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86400}
 
 
 def expiry(text: str | None, now: float) -> float | None:
-    """Return when a duration such as ``90m``, ``12h`` or ``2d`` ends; None when nothing was given.
-
-    Raises:
-        UserError: it is no such duration.
-    """
+    """Return when a duration such as ``90m``, ``12h`` or ``2d`` ends, None without one, or raise UserError."""
     if text is None:
         return None
     found = _DURATION.fullmatch(text.strip())
@@ -45,40 +41,32 @@ def expiry(text: str | None, now: float) -> float | None:
 
 
 def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires: str | None) -> Recorded:
-    """Lift a check for the gates of a stage that are judged from now on.
-
-    Raises:
-        UserError: there is no such check or stage, the check is not asked of the stage, or the session is closed.
-    """
+    """Lift a check for the later gates of a stage, or raise UserError if the stage is not checked by it."""
     with _trail(run) as (trail, resolved):
         names = [one.name for one in resolved.spec.stages]
         if stage not in names:
             raise UserError(f"there is no stage '{stage}'", where=str(run), hint=f"stages: {', '.join(names)}")
         kind = resolved.spec.stage(stage).kind
-        asked = [one.id for one in all_checks() if kind in one.kind_names()]
+        asked = [one.id for one in all_checks(resolved) if kind in one.kind_names()]
         if check not in asked:
             hint = f"asked are: {', '.join(asked)}"
             raise UserError(f"check '{check}' is not asked of stage '{stage}' ({kind})", where=str(run), hint=hint)
-        return _override(trail, by, reason, expires, check=check, stage=stage)
+        return _override(trail, by, reason, expires, {"check": check, "stage": stage, "condition": None})
 
 
 def waive_condition(run: Path, condition: str, by: str, reason: str, expires: str | None) -> Recorded:
-    """Waive an open condition of an earlier approval.
-
-    Raises:
-        UserError: no such condition is open, or the session is closed.
-    """
+    """Waive an open condition of an earlier approval; raise UserError if no such condition is open."""
     with _trail(run) as (trail, _):
         still = [one.id for one in obligations(list(trail.iterate()), time.time_ns()) if one.state == "open"]
         if condition not in still:
             hint = f"open are: {', '.join(still)}" if still else "no condition is open"
             raise UserError(f"condition '{condition}' is not open", where=str(run), hint=hint)
-        return _override(trail, by, reason, expires, condition=condition)
+        return _override(trail, by, reason, expires, {"check": None, "stage": None, "condition": condition})
 
 
 @contextmanager
 def _trail(run: Path) -> Generator[tuple[Trail, ResolvedSpec]]:
-    """Open the trail of a session that is not closed. It may be running: an entry more does it no harm."""
+    """Open the trail of a session that is not closed. It may be running: another entry does no harm."""
     path = require_run(run) / TRAIL
     trail = Trail(path, run.resolve().name)
     try:
@@ -91,29 +79,20 @@ def _trail(run: Path) -> Generator[tuple[Trail, ResolvedSpec]]:
         trail.close()
 
 
-def _override(
-    trail: Trail,
-    by: str,
-    reason: str,
-    expires: str | None,
-    *,
-    check: str | None = None,
-    stage: str | None = None,
-    condition: str | None = None,
-) -> Recorded:
+def _override(trail: Trail, by: str, reason: str, expires: str | None, lifted: dict[str, str | None]) -> Recorded:
     number = sum(1 for _ in trail.iterate("override")) + 1
-    body = {"check": check, "stage": stage, "condition": condition, "by": by, "reason": reason}
-    return trail.append("override", f"override/{number}", body | {"expires": expiry(expires, time.time())})
+    body = lifted | {"by": by, "reason": reason, "expires": expiry(expires, time.time())}
+    return trail.append("override", f"override/{number}", body)
 
 
 def retract(run: Path, wanted: str, by: str, reason: str, display: Display) -> Recorded:
-    """Take a judgement back, and with it every judgement and grant that came after it; end jobs granted by those.
+    """Retract a judgement, and every later judgement and grant; end the jobs that those granted.
 
-    An open session then asks a person about the stage whose judgement was taken back. A closed one stays closed, and
-    says that its result was taken back.
+    An open session then asks a person about the stage of the judgement. A closed one stays closed, and reports that its
+    result was taken back.
 
     Raises:
-        UserError: the entry is no judgement that stands.
+        UserError: the entry is no judgement in force.
         LeaseHeld: the session runs.
     """
     with lease(require_run(run)) as held:
@@ -126,7 +105,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Display) -> R
             standing = [one for one in entries if one.entry.kind in JUDGEMENTS and one.entry.seq not in void]
             if taken is None or taken not in standing:
                 known = ", ".join(f"{one.entry.seq} ({one.entry.key})" for one in standing) or "none"
-                raise UserError(f"'{wanted}' is no judgement that stands", where=str(run), hint=f"those are: {known}")
+                raise UserError(f"'{wanted}' is no judgement in force", where=str(run), hint=f"those are: {known}")
             since = taken.entry.seq
             launches = [one for one in entries[since:] if one.entry.kind == "launch"]
             act.end_jobs(session, launches, "the judgement that granted it was taken back")

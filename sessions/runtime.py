@@ -1,4 +1,4 @@
-"""Start, resume and cancel: leases, signals and the graph's life cycle around ``graph.py``."""
+"""Start, resume and cancel a session: leases, signals and the graph's life cycle."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from sessions.money.estimate import estimate
 from sessions.nodes import act
 from sessions.nodes.budget import answer_of
 from sessions.nodes.position import Position, position
+from sessions.plugin_imports import require_importable
 from sessions.run import pause
-from sessions.run.lease import Held, lease, stand_by, take_up
 from sessions.run.lease import is_running as is_running
+from sessions.run.lease import lease, stand_by, take_up
 from sessions.run.run_layout import STORE, TRAIL, require_run
-from sessions.session import Cancelled, Display, Paused, Session
-from sessions.state import State
+from sessions.session import Cancelled, Display, Paused, Session, State
 from sessions.wiring import make_builder, make_reviewer, make_session, require_machine
 from specs.errors import LeaseLost, UserError
 from specs.masking import current
@@ -48,50 +48,50 @@ from training.running_code import code_state
 Answer = Literal["retry", "approve", "stop"]
 
 
-def as_registered(session: Session) -> None:
-    """Leave a session as its spec wires it."""
-
-
 def start(
     spec_path: Path,
     runs: Path,
     name: str | None,
     display: Display,
-    wire: Callable[[Session], None] = as_registered,
+    wire: Callable[[Session], None] | None = None,
     profile: str | None = None,
     launcher: LauncherName | None = None,
 ) -> Path:
     """Register a spec as a new session and run it; returns the run folder.
 
-    ``wire`` is given the session when it is held and before it runs: a builder outside is connected there.
-    ``profile`` and ``launcher`` are used instead of those that the spec names.
+    ``wire`` changes the session before it runs, to connect an external builder. ``profile`` and ``launcher`` replace
+    those that the spec names.
 
     Raises:
         SpecError: the spec is wrong; nothing was created.
-        UserError: the name is taken or cannot be a folder name; the spec requires clean code, and this is none.
+        PluginFault: what the spec uses of other distributions cannot be imported; nothing was created.
+        UserError: the name is taken or cannot be a folder name; or the spec requires clean code, and this is not.
     """
     resolved = load_spec(spec_path, profile, launcher=launcher)
+    require_importable(resolved)
     make_builder(resolved.spec)
     make_reviewer(resolved.spec)
     require_machine(resolved.spec)
-    _require_clean_code(resolved)
+    state = code_state()
+    if resolved.spec.clean_code == "required" and state.state != "clean":
+        hint = "run from a git checkout of Peergate without changes, or leave the line out: it is recorded then"
+        raise UserError(f"the spec requires clean code, and this is {state}", where="clean_code", hint=hint)
     name = name or resolved.spec.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
         raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
     run = (runs / name).resolve()
     if run.exists():
-        raise UserError(
-            f"{run} exists already",
-            hint=f"`peergate resume {name}` goes on with it; or choose another --name",
-        )
+        hint = f"`peergate resume {name}` continues it; or choose another --name"
+        raise UserError(f"{run} exists already", hint=hint)
     for line in estimate(resolved).lines():
         display.say(line)
     register(run, name, spec_path, resolved)
     with lease(run) as held:
         session = make_session(run, display, resolved)
         session.trail.fence = 1
-        _tell_loss(session, held)
-        wire(session)
+        held.on_loss = session.stop.set
+        if wire is not None:
+            wire(session)
         drive(session, None)
     return run
 
@@ -103,9 +103,9 @@ def resume(
     reason: str = "",
     by: str | None = None,
     expires: float | None = None,
-    wire: Callable[[Session], None] = as_registered,
+    wire: Callable[[Session], None] | None = None,
 ) -> Path:
-    """Go on with a paused, killed or waiting session; ``answer`` settles what a person (``by``) was asked.
+    """Continue a paused, killed or waiting session; ``answer`` settles what a person (``by``) was asked.
 
     ``expires``, in seconds since 1970, ends an approval that was not used until then.
 
@@ -116,20 +116,20 @@ def resume(
     """
     with lease(require_run(run)) as held:
         session = make_session(run, display)
-        wire(session)
+        if wire is not None:
+            wire(session)
         if session.trail.find("close") is not None:
             session.trail.close()
             if answer is not None:
                 raise UserError("the session is closed, nothing is being asked", where=str(run))
             return run
-        # Now, not at the first gate: what is missing for it is told before a job is paid for.
+        # Now, not at the first gate: a missing key is reported before a job is paid for.
         make_reviewer(session.resolved.spec)
         take_up(session.trail, held)
-        _tell_loss(session, held)
-        if held.over:
-            display.say(
-                f"taken over from process {held.over['pid']} on {held.over['host']}, which shows no sign of life"
-            )
+        # The session stops at the next safe place when another process has taken it over.
+        held.on_loss = session.stop.set
+        if over := held.over:
+            display.say(f"taken over from process {over['pid']} on {over['host']}, which shows no sign of life")
         given = {"answer": answer, "reason": reason, "by": by or getpass.getuser(), "expires": expires}
         drive(session, given if answer else None)
     return run
@@ -147,70 +147,54 @@ def cancel(run: Path, display: Display) -> Path:
     return run
 
 
-def _require_clean_code(resolved: ResolvedSpec) -> None:
-    state = code_state()
-    if resolved.spec.clean_code == "required" and state.state != "clean":
-        raise UserError(
-            f"the spec requires clean code, and this is {state}",
-            where="clean_code",
-            hint="run from a git checkout of Peergate without changes, or leave the line out: it is recorded then",
-        )
-
-
 def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> None:
-    """Create the run folder whole: spec, data and the ``open`` entry, before anything else happens."""
+    """Create the run folder in one step: spec, data and the ``open`` entry."""
     partial = run.with_name(f".{name}.opening")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         run.parent.mkdir(parents=True, exist_ok=True)
-        # Whatever the umask of whoever calls this: held-out items are in it.
+        # Private under any umask, because it holds held-out items.
         partial.mkdir(mode=0o700)
     except OSError as error:
         if (told := no_room(error)) is not None:
             raise told from error
-        raise UserError(
-            f"no session can be kept there: {error.strerror}", where=str(run.parent), hint="--runs names the folder"
-        ) from error
+        message, hint = f"no session can be kept there: {error.strerror}", "--runs names the folder"
+        raise UserError(message, where=str(run.parent), hint=hint) from error
     try:
-        store = Store(partial / STORE)
-        spec = resolved.spec
+        store, spec = Store(partial / STORE), resolved.spec
         for named in (spec.heldout, *spec.data.values()):
             data = resolved.path(named.path).read_bytes()
             if secret := current().known_in(data):
-                # It is pinned by its digest, so it cannot be kept with a mark in its place.
-                raise UserError(
-                    f"holds the value of {secret}", where=named.path, hint="take it out; nothing was started"
-                )
+                # The spec pins the file's digest, so the secret cannot be masked.
+                hint = "remove it; nothing was started"
+                raise UserError(f"holds the value of {secret}", where=named.path, hint=hint)
             store.put(data)
         store.put(resolved.path(spec.constitution).read_bytes())
         source = spec_path.read_bytes()
         (partial / "spec.yaml").write_bytes(source)
         (partial / "spec.resolved.json").write_bytes(resolved.canonical())
         if (address := database_of(run / TRAIL)) is not None:
-            # Imported here: whoever uses a file needs no psycopg.
+            # Imported here: a trail in a file needs no psycopg.
             from reviews.trail.tables.postgres_table import begin_log
 
             begin_log(partial / TRAIL, name, address, run)
         trail = Trail(partial / TRAIL, name)
-        trail.append(
-            "open",
-            "open",
-            {
-                "registration": resolved.registration(),
-                "measured_by": store.put_value(dict(measuring_files(resolved))),
-                "spec": store.put_value(resolved),
-                "source": store.put(source),
-                "constitution": resolved.constitution_digest,
-                "data": dict(resolved.data_digests),
-                "analysis": spec.analysis.model_dump(mode="json"),
-                "builder": spec.builder.vendor,
-                "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
-                "by": getpass.getuser(),
-                "reviewer_confined": is_confined(),
-                "code_state": code_state().model_dump(mode="json"),
-                "lease": {"epoch": 1, "host": platform.node(), "pid": os.getpid(), "over": None},
-            },
-        )
+        body = {
+            "registration": resolved.registration(),
+            "measured_by": store.put_value(dict(measuring_files(resolved))),
+            "spec": store.put_value(resolved),
+            "source": store.put(source),
+            "constitution": resolved.constitution_digest,
+            "data": dict(resolved.data_digests),
+            "analysis": spec.analysis.model_dump(mode="json"),
+            "builder": spec.builder.vendor,
+            "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
+            "by": getpass.getuser(),
+            "reviewer_confined": is_confined(),
+            "code_state": code_state().model_dump(mode="json"),
+            "lease": {"epoch": 1, "host": platform.node(), "pid": os.getpid(), "over": None},
+        }
+        trail.append("open", "open", body)
         trail.close()
         partial.rename(run)
     finally:
@@ -221,13 +205,13 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
     """Run the graph until it ends, asks a person, is paused or cancelled.
 
     Raises:
-        LeaseLost: another process has taken the session over; what it does from then on is not disturbed.
-        DatabaseUnreachable: the database with the trail is gone for longer than is waited for it.
+        LeaseLost: another process has taken the session over, and is not disturbed.
+        DatabaseUnreachable: the database with the trail did not come back in time.
     """
     if session.trail.fence is None:
         session.trail.fence = session.trail.epoch()
     answer = current().value(answer)
-    # Of a process that was killed before it could follow it.
+    # A killed process may have left a request to pause.
     pause.take_back(session.run)
     taken_over = False
     try:
@@ -251,11 +235,7 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
 
 
 def _run_graph(session: Session, given: dict[str, Any] | None) -> None:
-    """Enter the graph where the trail says the session is, and run it until it ends or asks.
-
-    Raises:
-        UserError: an answer was given though nothing is asked, or it is none to what is.
-    """
+    """Enter the graph where the trail says the session is, and run it until it ends or asks a person."""
     if session.trail.find("close") is not None:
         return
     entries = list(session.trail.iterate())
@@ -274,44 +254,29 @@ def _run_graph(session: Session, given: dict[str, Any] | None) -> None:
         begins = None
     graph.invoke(begins, config, durability="exit")
     if answer is not None:
-        # Nothing but the question was reached so far, and asking has no effect.
+        # The graph has reached only the question, which has no effect.
         graph.invoke(Command(resume=answer), config, durability="exit")
 
 
 def _answer_to(session: Session, entries: list[Recorded], given: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the answer to what is asked, as far as there is one: the given one, or what an amendment says of a budget.
-
-    Raises:
-        UserError: the answer is none to this question.
-    """
+    """Return the given answer, or for a budget that of an amendment; or raise UserError if it does not fit."""
     asked = last_question(entries, session.name)
     if asked.entry.kind == "budget":
         return answer_of(entries, asked, given)
     if given is not None and given["answer"] == "retry" and (why := why_no_retry(entries, asked)):
-        raise UserError(
-            f"'retry' is no answer here: {why}",
-            where=session.name,
-            hint="change it with `peergate amend`; or --answer approve, which is an override, or --answer stop",
-        )
+        hint = "change it with `peergate amend`; or --answer approve, which is an override, or --answer stop"
+        raise UserError(f"'retry' is no answer here: {why}", where=session.name, hint=hint)
     return given
 
 
 def _require_same(session: Session, at: Position | None, given: dict[str, Any]) -> None:
-    """Take an answer that is on record already and was not carried out yet, as after a kill; refuse any other one."""
+    """Accept an answer that was recorded but not followed yet, as after a kill; raise UserError for any other."""
     if at is None or at.told_by.entry.kind != "human":
         raise UserError("nothing is being asked of a person", where=session.name, hint="resume without --answer")
     recorded = at.told_by.body
     if given["answer"] != recorded["answer"]:
-        raise UserError(
-            f"the answer is '{recorded['answer']}' already, given by {plain(recorded['by'], 60)}",
-            where=session.name,
-            hint="resume without --answer carries it out",
-        )
-
-
-def _tell_loss(session: Session, held: Held) -> None:
-    """Have the session stop at the next safe place once another process has taken it over."""
-    held.on_loss = session.stop.set
+        told = f"the answer is '{recorded['answer']}' already, given by {plain(recorded['by'], 60)}"
+        raise UserError(told, where=session.name, hint="resume without --answer follows it")
 
 
 def _end_cancelled(session: Session) -> None:
@@ -328,13 +293,13 @@ def _signals(session: Session) -> Generator[None]:
     asked = False
 
     def ask(number: int, _frame: object) -> None:
-        # A client that has gone stops the session too, and may send a signal after it: that is still the first one.
+        # A client that disconnects stops the session too, and may send a signal after it: that is still the first one.
         nonlocal asked
         if asked:
             raise KeyboardInterrupt
         asked = True
         session.stop.set()
-        session.display.say("pausing ... (the running job goes on; Ctrl-C again to leave at once)")
+        session.display.say("pausing ... (the running job continues; Ctrl-C again to leave at once)")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,4 +1,4 @@
-"""One session at work: its folder, trail, store and the parties wired to it. Built only in ``wiring.py``."""
+"""One session: its folder, trail, store and parties, built only in ``wiring.py``, and the state of its graph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol, TypedDict
 
 from agents.turns import Turn
 from agents.workbench_protocol import Builder
@@ -19,14 +19,27 @@ from reviews.trail.trail import Trail
 from sessions.jobs.launcher import Launcher
 from sessions.money.ledger import Balance
 from sessions.run.pause import CANCEL, PAUSE
+from specs.errors import PeergateError
 from specs.job_records import Progress
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult, Decision
 
+Route = Literal["go", "next", "again", "human", "close", "design_gate", "plan", "submit", "review"]
+
+
+class State(TypedDict, total=False):
+    """What LangGraph keeps between nodes; the trail holds everything that counts."""
+
+    session: str
+    stage: str
+    attempt: int
+    route: Route
+    outcome: str
+
 
 class Paused(Exception):
-    """The session (named in the only argument) was asked to stop here; ``peergate resume`` goes on."""
+    """The session (named in the only argument) was asked to stop here; ``peergate resume`` continues it."""
 
 
 class Cancelled(Exception):
@@ -34,47 +47,37 @@ class Cancelled(Exception):
 
 
 class Display(Protocol):
-    """Who watches: the terminal, or nobody. Nothing depends on it."""
+    """Shows the session to a person. Nothing depends on it."""
 
     def say(self, text: str) -> None:
         """Show one line."""
-        ...
 
     def stage(self, name: str, attempt: int, position: int, count: int) -> None:
         """An attempt begins."""
-        ...
 
     def turn(self, turn: Turn, taken_usd: float, most_usd: float) -> None:
-        """The builder's model has answered; so much is taken of what builders may take."""
-        ...
+        """The builder's model has answered; builders have taken so much of their money."""
 
     def call_begins(self, tool: str) -> None:
         """A tool is called."""
-        ...
 
     def call(self, tool: str, arguments: str, text: str, is_error: bool) -> None:
-        """A tool was called, and this came of it."""
-        ...
+        """A tool has answered."""
 
     def progress(self, stage: str, progress: Progress) -> None:
-        """A job reports how far it is."""
-        ...
+        """A job reports its progress."""
 
     def job_ended(self, stage: str, text: str) -> None:
         """A job is over."""
-        ...
 
     def metrics(self, metrics: MetricSet) -> None:
         """Metrics were measured."""
-        ...
 
     def checks(self, results: tuple[CheckResult, ...]) -> None:
         """Checks were run."""
-        ...
 
     def decision(self, decision: Decision, balance: Balance) -> None:
         """A gate has decided."""
-        ...
 
 
 @dataclass
@@ -96,8 +99,15 @@ class Session:
 
     @cached_property
     def reviewer(self) -> Reviewer | Panel:
-        """The reviewer, wired when it is first needed: ending or reading a session takes no key."""
+        """The reviewer, wired at its first use: ending or reading a session needs no key."""
         return self.wire_reviewer()
+
+    def body(self, key: str) -> dict[str, Any]:
+        """Return the body of a trail entry, or raise PeergateError if there is none."""
+        recorded = self.trail.find(key)
+        if recorded is None:
+            raise PeergateError(f"the trail has no entry '{key}'", where=self.name)
+        return recorded.body
 
     def checkpoint(self) -> None:
         """Stop here if somebody asked to.

@@ -1,7 +1,4 @@
-"""What a command prints, without secrets: stdout and stderr of the process pass one masker.
-
-A text is masked line by line, or when it is flushed; of a private key that is printed in one piece every line is.
-"""
+"""Masks secrets in everything a command prints, line by line or when it is flushed."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ from specs.text import one_line
 
 
 class MaskedStream(io.TextIOBase):
-    """A text stream that writes to another one what is left without secrets."""
+    """A text stream that writes to another one without secrets."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._line = ""
 
     def write(self, text: str) -> int:
-        """Take a text; whole lines of it are written at once."""
+        """Take a text, and write its whole lines at once."""
         whole, newline, rest = (self._line + text).rpartition("\n")
         self._line = rest
         if newline:
@@ -29,17 +26,17 @@ class MaskedStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Write what was begun, as before a question."""
+        """Write an unfinished line, as before a question."""
         line, self._line = self._line, ""
         self._stream.write(current().text(line))
         self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the stream itself is asked for: its encoding, its bytes."""
+        """Return an attribute of the stream itself, such as its encoding."""
         return getattr(self._stream, name)
 
     def isatty(self) -> bool:
-        """Say whether a person reads it."""
+        """Say whether it is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
@@ -52,10 +49,10 @@ class MaskedStream(io.TextIOBase):
 
 
 def mask_output() -> None:
-    """Have this process print nothing that is a secret, tracebacks included."""
+    """Mask the output of this process, tracebacks included."""
     sys.stdout, sys.stderr = MaskedStream(sys.stdout), MaskedStream(sys.stderr)
 
 
 def masked_line(text: object, limit: int) -> str:
-    """Return untrusted text as one printable line without secrets; masked first, as a line end may split a secret."""
+    """Return untrusted text as one printable line, masked first because a line end may split a secret."""
     return one_line(current().text(str(text)), limit)

@@ -1,4 +1,4 @@
-"""The only place where concrete parts are chosen: launcher, builder, reviewer, store, trail."""
+"""Chooses the concrete parts of a session, and only this module does: launcher, builder, reviewer, store, trail."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def cache_folder() -> Path:
 
 
 def make_builder(spec: SessionSpec, late: bool = False) -> Builder:
-    """Return the builder a spec names; ``late`` looks for its key when it is first asked.
+    """Return the builder a spec names; ``late`` looks for its key at its first use.
 
     Raises:
-        UserError: its key is not set, its package is not installed, or no price is known of its model.
+        UserError: its key is not set, its package is not installed, or the price of its model is unknown.
     """
     if spec.builder.vendor == "playbook":
         return Playbook()
     if spec.builder.vendor == "external":
-        # `peergate mcp` puts the builder in that speaks with its client.
+        # `peergate mcp` replaces it by the builder that talks to its client.
         return AbsentBuilder()
-    # Imported here: whoever needs no model needs no SDK.
+    # Imported here: a session without a model needs no SDK.
     from agents.model_builder import ModelBuilder
 
     builder = ModelBuilder(spec.builder)
@@ -66,55 +66,38 @@ def make_builder(spec: SessionSpec, late: bool = False) -> Builder:
 
 
 def make_reviewer(spec: SessionSpec, process: ReviewerProcess | None = None) -> Reviewer | Panel:
-    """Return the reviewer or the panel a spec names; without their process they can be looked at, not asked.
+    """Return the reviewer or the panel a spec names; without their process they cannot be asked.
 
     Raises:
-        UserError: its key is not set, its package is not installed, or no price is known of its model.
+        UserError: its key is not set, its package is not installed, or the price of its model is unknown.
     """
     process = process or reviewer_process(spec, Path())
-    every = [_one_reviewer(process, number) for number in range(len(process.reviewers))]
+    every: list[Reviewer] = [
+        Person() if one.vendor == PERSON else party(process, number) for number, one in enumerate(process.reviewers)
+    ]
     if spec.panel is None:
         return every[0]
     count = len(spec.panel.members)
-    return Panel(
-        members=tuple(every[:count]),
-        quorum=spec.panel.quorum,
-        tie_breaker=every[count] if spec.panel.tie_breaker else None,
-    )
-
-
-def _one_reviewer(process: ReviewerProcess, number: int) -> Reviewer:
-    if process.reviewers[number].vendor == PERSON:
-        return Person()
-    return party(process, number)
+    tie_breaker = every[count] if spec.panel.tie_breaker else None
+    return Panel(members=tuple(every[:count]), quorum=spec.panel.quorum, tie_breaker=tie_breaker)
 
 
 def reviewer_process(spec: SessionSpec, run: Path) -> ReviewerProcess:
-    """Return the process of a session's reviewers; it is started when one of them is asked."""
+    """Return the process of a session's reviewers; it starts at the first question to one of them."""
     keys = KeyFolder.of_trail(run / TRAIL)
     return ReviewerProcess(run.name, spec.reviewers(), keys.path("reviewer"), run)
 
 
 def require_machine(spec: SessionSpec) -> None:
-    """Refuse a spec whose stages ask for more than this machine has, where they are to run on it.
-
-    Raises:
-        Blocked: with the first of them.
-    """
+    """Raise Blocked for the first stage that runs on this machine and asks for more than it has."""
     for stage in spec.with_resources().stages:
         if spec.launcher_of(stage.name) != "local":
             continue
-        if stage.resources is not None:
-            machine_capacity.require(stage.resources, stage.name)
-        machine_capacity.require_device(stage.parameters.model_dump(), stage.name)
+        machine_capacity.require(stage.resources, stage.parameters.model_dump(), stage.name)
 
 
 def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
-    """Return what starts the jobs of a session: one launcher, or one by stage.
-
-    Raises:
-        UserError: a launcher's package is not installed, or the environment names a cluster or place that is none.
-    """
+    """Return the launcher of a session, or raise UserError if a package is missing or an address is malformed."""
     names: dict[str, LauncherName] = {stage.name: spec.launcher_of(stage.name) for stage in spec.stages}
     made = {name: _one_launcher(name, run) for name in set(names.values())}
     if len(made) == 1:
@@ -125,7 +108,7 @@ def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
 def _one_launcher(name: LauncherName, run: Path) -> Launcher:
     if name == "local":
         return LocalLauncher()
-    # Peergate's own names are its own: a distribution cannot take one over.
+    # A distribution cannot take over one of Peergate's own names.
     if name not in LAUNCHERS and (point := plugins.find("peergate.launchers", name)) is not None:
         return _plugin_launcher(point, run)
     python, place = os.environ.get("PEERGATE_JOB_PYTHON", sys.executable), place_of(run)
@@ -133,11 +116,8 @@ def _one_launcher(name: LauncherName, run: Path) -> Launcher:
         from sessions.jobs.skypilot.skypilot_engine import ASK_EVERY_S, sky_engine
 
         if place is None:
-            raise UserError(
-                "a rented machine does not see this disk, and no place is named over which jobs move",
-                where="PEERGATE_PLACE",
-                hint="s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
-            )
+            told = "a rented machine does not see this disk, and no place is named over which jobs move"
+            raise UserError(told, where="PEERGATE_PLACE", hint="s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
         return EngineLauncher(sky_engine(), place, python, ask_every_s=ASK_EVERY_S)
     from sessions.jobs.ray.cluster_head import SessionCluster
     from sessions.jobs.ray.ray_engine import RayEngine
@@ -148,11 +128,7 @@ def _one_launcher(name: LauncherName, run: Path) -> Launcher:
 
 
 def _plugin_launcher(point: EntryPoint, run: Path) -> Launcher:
-    """Return what the entry point's function makes for a run folder.
-
-    Raises:
-        PluginFault: it fails, or makes something that is no launcher.
-    """
+    """Return the launcher that an entry point's function makes for a run folder; PluginFault if it makes none."""
     make = plugins.load(point)
     made: Any = plugins.bounded(lambda: make(run), plugins.where(point))
     missing = [one for one in ("name", "start", "poll", "cancel") if not hasattr(made, one)]
@@ -166,12 +142,10 @@ def _plugin_launcher(point: EntryPoint, run: Path) -> Launcher:
 
 def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:
     """Wire a session on a run folder; without ``resolved`` it is read back from the trail."""
-    # Now, while what is on disk is what was loaded.
+    # Now, while the files on disk are the loaded ones.
     measuring_code()
     run = run.resolve()
-    name = run.name
-    trail = Trail(run / TRAIL, name)
-    store = Store(run / STORE)
+    trail, store = Trail(run / TRAIL, run.name), Store(run / STORE)
     if resolved is None:
         trail.verify_chain()
         resolved, _ = registered_spec(list(trail.iterate()), store)
@@ -179,14 +153,14 @@ def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = No
     policy = trail.policy()
     process.humans = tuple(one.public for one in policy.keys if one.role == "human") if policy else ()
     return Session(
-        name=name,
+        name=run.name,
         run=run,
         cache=cache_folder(),
         resolved=resolved,
         trail=trail,
         store=store,
         launcher=make_launcher(resolved.spec, run),
-        # Ending or reading a session takes no key.
+        # Ending or reading a session needs no key.
         builder=make_builder(resolved.spec, late=True),
         wire_reviewer=partial(make_reviewer, resolved.spec, process),
         reviewing=process,

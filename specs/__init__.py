@@ -1,4 +1,1 @@
-"""Contracts: what was promised. Pydantic models, digests and the spec loader; no behaviour.
-
-May import: pydantic, ruamel-yaml, rfc8785. Importable in under 0.2 s, never imports torch.
-"""
+"""Contracts: pydantic models, digests and the spec loader, importable in under 0.2 s and without torch."""

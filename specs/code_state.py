@@ -15,7 +15,7 @@ class CodeState(Contract):
     digest: Digest
     """Of the files that jobs run: ``training`` and ``specs``, rubrics included."""
     version: str
-    """Of the installed distribution; empty when there is none."""
+    """Of the installed distribution; empty if it is not installed."""
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")] | None
     branch: str | None
     """None when the commit is checked out without a branch, or is not known."""

@@ -1,7 +1,6 @@
-"""Canonical bytes and sha256 digests: the one way anything in Peergate gets its name.
+"""Canonical bytes and sha256 digests, by which everything in Peergate is named.
 
-Values are hashed over RFC 8785 (JCS) bytes, so key order and whitespace never matter. RFC 8785 refuses
-NaN, infinities and integers of 2**53 and beyond; such values belong in strings.
+Values are hashed over RFC 8785 bytes, which know no NaN, infinities or integers of 2**53 and beyond.
 """
 
 from __future__ import annotations
@@ -37,6 +36,11 @@ class Contract(BaseModel):
     def content_digest(self) -> str:
         """Return ``sha256:<hex>`` of the canonical bytes."""
         return digest_bytes(self.canonical())
+
+
+def omitted(default: Any = None, **limits: Any) -> Any:
+    """Return a field that is left out where it has its default: what was registered before it came stays the same."""
+    return Field(default=default, exclude_if=lambda given: given == default, **limits)
 
 
 def canonical_bytes(value: Any) -> bytes:

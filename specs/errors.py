@@ -1,22 +1,6 @@
-"""The one error tree, with the exit code of each branch.
+"""The one error tree: each branch has an exit code, and code branches on the class, never on the text.
 
-PeergateError                1  fault: Peergate or its surroundings broke
-|-- UserError                2  you asked for something that cannot be
-|   `-- SpecError            2  the spec is wrong; carries every problem of the file
-|-- Blocked                  4  something a gate needs is missing
-|   |-- EvidenceMissing      4  raw rows, a manifest or an exit record is absent
-|   |-- GrantRefused         4  no matching, unused, unexpired grant
-|   |-- DiskUnwritable       4  the disk is full or cannot be written
-|   |-- LeaseHeld            4  another orchestrator owns this session
-|   |-- LeaseLost            4  another orchestrator has taken this session over
-|   |-- PluginFault          4  what another distribution brings cannot be used, or has changed
-|   |-- DatabaseUnreachable  4  the database with the trail cannot be reached
-|   `-- ReviewerUnavailable  4  the reviewer gave no whole, valid, non-empty answer
-|-- AuditDamage              5  saved evidence or trail was changed
-`-- BudgetExceeded           6  the next step costs more than what is left
-
-Every error is: a fact with both values (``message``), where it is (``where``) and the repair (``hint``).
-Branch on the class, never on the text.
+Every error is a fact with both values (``message``), where it is (``where``) and the repair (``hint``).
 """
 
 from __future__ import annotations
@@ -178,9 +162,9 @@ NoVerdictCause = Literal[
 
 
 class ReviewerUnavailable(Blocked):
-    """The reviewer was not reached, refused, or answered something that is no whole verdict.
+    """The reviewer was not reached, refused, or gave no whole verdict.
 
-    ``what`` is what happened, ``detail`` what a server or a model said of it; ``message`` is both.
+    ``what`` is what happened, ``detail`` what a server or a model said; ``message`` is both.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
-"""Exact comparison: what is made of counts against the decimal that a spec's text holds.
+"""Exact comparison of values made of counts with the decimals of a spec.
 
-``54 / 60 - 36 / 60`` is not 0.3 in floating point, and neither is the float 0.3. So a value made of counts is kept as a
-fraction, a threshold is read as the shortest decimal of its float (which is the decimal of the spec's text: the loader
-refuses texts with more digits than a float keeps), and only fractions are compared. Two floats compare as they always
-do: of different floats the larger one has the larger shortest decimal.
+``54 / 60 - 36 / 60`` is not 0.3 in floating point, and neither is the float 0.3. So a value made of counts stays a
+fraction, a threshold is read as the shortest decimal of its float (the loader refuses more digits than a float keeps),
+and only fractions are compared.
 """
 
 from __future__ import annotations
@@ -34,11 +33,6 @@ def exact(value: Number) -> Fraction:
 
 def holds(value: Number, sign: str, limit: Number) -> bool:
     """Say whether ``value`` is on the named side of ``limit``: at least, at most, above or below it.
-
-    Args:
-        value: what was measured.
-        sign: ``>=``, ``<=``, ``>`` or ``<``.
-        limit: the registered threshold.
 
     Raises:
         ValueError: one of them is not finite.

@@ -1,7 +1,4 @@
-"""Where this copy of Peergate lies.
-
-Nobody else counts folders upwards: a module that moves would count wrong, silently.
-"""
+"""Where this copy of Peergate lies. Only this module counts folders upwards: one that moves would count wrong."""
 
 from __future__ import annotations
 

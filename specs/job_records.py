@@ -1,16 +1,13 @@
-"""What a job reads and leaves behind: order, items, raw rows, manifest, progress and exit record.
-
-Raw rows are the evidence: every metric is computed from them by Peergate, never read from the job.
-"""
+"""What a job reads and leaves: order, items, raw rows, manifest, progress and exit record."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from specs.code_state import CodeState, MachineUse
-from specs.digests import Contract, Count, Digest, Positive, Quantity
+from specs.digests import Contract, Count, Digest, Positive, Quantity, omitted
 from specs.stages.registry import STAGE_KINDS, Kind
 from specs.stages.stage import ModelKind
 from specs.task_file import remember
@@ -27,7 +24,7 @@ class Artifact(Contract):
 
 
 class Resumed(Contract):
-    """The saved step of an earlier attempt that a job goes on from."""
+    """The saved step of an earlier attempt from which a job resumes."""
 
     attempt: int
     step: int
@@ -37,7 +34,7 @@ class Resumed(Contract):
 
 
 class JobOrder(Contract):
-    """Everything a job is told: what to run, on which inputs, under which grant."""
+    """The order of a job: what to run, on which inputs, under which grant."""
 
     schema_version: Literal[1] = 1
     key: str
@@ -50,14 +47,13 @@ class JobOrder(Contract):
     code: Digest
     """Of the code the orchestrator runs: a job that would run another one refuses."""
     max_seconds: float
-    dead_man_minutes: float | None = Field(default=None, exclude_if=lambda given: given is None)
+    dead_man_minutes: float | None = omitted()
     """The job ends itself when no orchestrator was there for this long; None: never."""
-    model_kind: ModelKind | None = Field(default=None, exclude_if=lambda given: given is None)
-    """The kind the spec declares of the model: base models are prompted without a chat template. See
-    :meth:`declared`."""
-    resumes: Resumed | None = Field(default=None, exclude_if=lambda given: given is None)
+    model_kind: ModelKind | None = omitted()
+    """The kind the spec declares of the model, for prompting; :meth:`declared` fills in what an order leaves out."""
+    resumes: Resumed | None = omitted()
     """None: the job begins at the beginning."""
-    task_text: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    task_text: str | None = omitted()
     """Of a task in a file, the file: ``task`` names its digest, and the grant ``task``."""
 
     @model_validator(mode="after")
@@ -94,9 +90,9 @@ class Manifest(Contract):
     """Settings read back from the objects that did the work, by parameter name where there is one."""
     facts: dict[str, Any] = {}
     """Further things the job saw that checks use (for example the masked share of a batch)."""
-    code_state: CodeState | None = Field(default=None, exclude_if=lambda given: given is None)
+    code_state: CodeState | None = omitted()
     """Which code ran, as it was when the job began; older manifests hold the digest of ``training`` only."""
-    machine: MachineUse | None = Field(default=None, exclude_if=lambda given: given is None)
+    machine: MachineUse | None = omitted()
     """What the job used of graphics processors; not told in older manifests."""
 
 
@@ -122,7 +118,7 @@ class Observed(Contract):
     at_least_s: Quantity
     """For so long its process was seen alive on this machine; 0 where the process is elsewhere."""
     at_most_s: Quantity
-    """From the launch to when its end was seen, whoever orchestrated in between."""
+    """From the launch to when its end was seen, by any orchestrator."""
 
     def fits(self, seconds: float) -> bool:
         """Say whether a job's own account of its time can be so."""
@@ -135,9 +131,9 @@ class Observed(Contract):
 
 
 class ExitRecord(Contract):
-    """How the job ended; written by the wrapper, not by the stage. ``code`` is negative for a signal.
+    """How the job ended, written by its wrapper. ``code`` is negative for a signal.
 
-    ``dead_man``: no orchestrator was there for longer than the spec allows, so the job was ended.
+    ``dead_man``: the job was ended because no orchestrator was there for longer than the spec allows.
     """
 
     schema_version: Literal[1] = 1
@@ -148,11 +144,11 @@ class ExitRecord(Contract):
     ended: float
     host: str
     log: Digest
-    log_left_out: int = Field(default=0, exclude_if=lambda given: given == 0)
+    log_left_out: int = omitted(0)
     """Bytes that were printed and are not in the log."""
-    cpu_s: float | None = Field(default=None, exclude_if=lambda given: given is None)
+    cpu_s: float | None = omitted()
     """Processor time of the stage and of what it started and waited for."""
-    peak_rss_mb: float | None = Field(default=None, exclude_if=lambda given: given is None)
+    peak_rss_mb: float | None = omitted()
     """The most memory in MiB: that of all its processes together, looked at once a second, or that of the largest."""
 
     @property

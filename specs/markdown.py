@@ -1,7 +1,6 @@
 """Untrusted text in Markdown: a line that is nothing but text, a cell, a code span, or a fenced block it cannot end.
 
-Escaped is what CommonMark and GitHub's tables, strikethrough and bare links would take for markup, and no more: reports
-are also read as they are, in a terminal.
+Only what CommonMark and GitHub would take for markup is escaped: reports are also read in a terminal.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _BACKTICKS = re.compile(r"`+")
 
 
 class Markup(str):
-    """Markdown that stands as it is, made here from untrusted text or written by Peergate."""
+    """Markdown that is shown as it is, made here from untrusted text or written by Peergate."""
 
     __slots__ = ()
 

@@ -1,12 +1,9 @@
-"""Takes secrets out of texts, before they are kept, sent, printed or shown. Everything that masks uses this module.
+"""Takes secrets out of texts before they are kept, sent, printed or shown.
 
-Masked are the values that this process knows (variables named like secrets, what :func:`know` was given) and what
-has the form of a secret (:mod:`specs.secret_forms`). Both are also found in disguise: split by characters that are
-drawn as nothing, by escape sequences or line ends, escaped for JSON, a URL or HTML; known values also in base64 and in
-hexadecimal.
-
-Not found: a form nobody listed, a password that looks like a word and follows no word such as *password*, and what was
-encrypted, compressed or spelled out. A mark never holds a part of the secret, and masking twice changes nothing.
+Masked are values that this process knows (variables named like secrets, what :func:`know` was given) and the forms of
+:mod:`specs.secret_forms`, also where invisible characters, escape sequences, line ends or escapes of JSON, URLs and
+HTML split them; known values also in base64 and hexadecimal. Not found: unlisted forms, passwords that look like words
+and follow no word such as *password*, and what was encrypted, compressed or spelled out.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ _NAMED_LIKE_A_SECRET = re.compile(
 _NAMED_LIKE_A_PLACE = re.compile(r"(?:^|_)(?:PATH|FILE|DIR|FOLDER|CACHE|PYTHON|ROOT|HOME|SOCK)$", re.IGNORECASE)
 _A_PASSWORD = re.compile(r"PASSW|PASSPHRASE|PWD", re.IGNORECASE)
 _SETTING = re.compile(r"[a-z]{1,19}|[A-Z]{1,19}|[A-Z]?[a-z]{1,18}|[0-9.]+|(?:[A-Za-z]+-)+key", re.ASCII)
-"""One word, a number, or what stands for a key where none is needed (``no-key``)."""
+"""One word, a number, or the placeholder of a key that is not needed (``no-key``)."""
 
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
@@ -97,10 +94,7 @@ def masker_of(environ: Mapping[str, str]) -> Masker:
 
 
 def forms_only() -> Masker:
-    """Return a masker that knows no values: what it masks is the same on every machine.
-
-    For what the audit computes again, where the environment of the session is not at hand.
-    """
+    """Return a masker that knows no values, so that an audit on another machine masks the same."""
     return _made((), ())
 
 
@@ -113,12 +107,7 @@ class Masker:
     """Masks the secrets of one environment, given values, and everything in the form of a secret."""
 
     def __init__(self, environ: Mapping[str, str], known: Mapping[str, str] | None = None) -> None:
-        """Look up the values.
-
-        Args:
-            environ: the variables whose values are masked if their names are like those of secrets.
-            known: further values, each with the name for its mark.
-        """
+        """Look up the values of variables named like secrets; ``known`` are further values with names for marks."""
         found = dict(known or {})
         for name, value in sorted(environ.items()):
             found |= dict.fromkeys(_secrets_in(name, value.strip()), name)
@@ -128,7 +117,7 @@ class Masker:
         """Replace every secret by a mark; the number of lines stays as it was."""
         spans = list(self._spans(text))
         for start, end, mark in reversed(spans):
-            text = f"{text[:start]}[masked: {mark}]{_line_ends(text[start:end])}{text[end:]}"
+            text = f"{text[:start]}[masked: {mark}]{chr(10) * text.count(chr(10), start, end)}{text[end:]}"
         return Masked(text, len(spans))
 
     def places(self, text: str) -> list[tuple[int, str]]:
@@ -171,10 +160,7 @@ class Masker:
         return data if masked == text else masked.encode("utf-8", "surrogateescape")
 
     def known_in(self, data: bytes) -> str | None:
-        """Return the name of a known value that is in these bytes, whole or encoded; None if there is none.
-
-        For evidence, whose bytes must stay as they are: it is refused instead.
-        """
+        """Return the name of a known value in these bytes, whole or encoded, or None; such evidence is refused."""
         return next((name for value, name in self._values.items() if value.encode() in data), None)
 
     def _spans(self, text: str) -> list[_Span]:
@@ -241,7 +227,7 @@ class _View:
 
 
 def _read(match: re.Match[str]) -> str:
-    """Return the character that an escape stands for; nothing for what is drawn as nothing."""
+    """Return the character that an escape means; nothing for what is drawn as nothing."""
     found = match.groupdict()
     if said := found["slash"] or found["backslash"]:
         return said
@@ -263,18 +249,11 @@ def _joined(spans: Iterable[_Span]) -> list[_Span]:
 
 
 def _adds(text: str, one: _Span, found: list[_Span]) -> bool:
-    """Say whether a span of a text in disguise belongs to a secret.
-
-    A key that a line holds whole ends there, and the word that the next line begins with is no part of it.
-    """
+    """Say whether a span of a text in disguise belongs to a secret, and is not the next line after a whole key."""
     place = bisect_right(found, one.start, key=lambda each: each.start) - 1
     if place < 0 or one.start >= found[place].end:
         return True
     return _CONTINUED.search(text[found[place].end : one.end]) is not None
-
-
-def _line_ends(text: str) -> str:
-    return "\n" * text.count("\n")
 
 
 def _secrets_in(name: str, value: str) -> Iterator[str]:
@@ -300,7 +279,7 @@ def secrets_of_address(address: str) -> Iterator[str]:
 
 
 def _is_secret(value: str) -> bool:
-    """Say whether a value can be masked wherever it stands: no place, no setting, no word."""
+    """Say whether a value can be masked everywhere: it is no place, no setting, no word."""
     if len(value) < SHORTEST_VALUE or value.startswith(("~", "./", "../")) or _SETTING.fullmatch(value):
         return False
     return not (value.startswith("/") and pathlib.Path(value).exists())
@@ -336,10 +315,7 @@ def without_secrets(value: ContractT, masker: Masker | None = None) -> ContractT
 
 
 def map_json(text: str, change: Callable[[str], str], change_all: Callable[[Any], Any] | None = None) -> str:
-    """Return JSON with every string in it changed, the same text where none is.
-
-    What is no JSON, or says something twice, is changed as the text it is.
-    """
+    """Return JSON with every string in it changed, the same text where none is; what is no JSON is changed as text."""
     try:
         value = json.loads(text, object_pairs_hook=each_once)
         changed = map_strings(value, change) if change_all is None else change_all(value)

@@ -1,37 +1,34 @@
 """What other distributions bring: found by the name of an entry point, loaded when a spec names it, and identified.
 
-Nothing is looked up at import, so that a command which needs no plug-in pays for none. Loading is bounded in time and
-refuses the libraries that train: a contract and a judge are read by processes that never run a model.
+Loading is bounded in time and refuses the libraries that train.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from specs.digests import digest_file, digest_value
 from specs.errors import PluginFault
+from specs.home import HOME, PACKAGES
 from specs.text import plain
 
 Group = Literal["peergate.stages", "peergate.tasks", "peergate.launchers", "peergate.checks", "peergate.reviewers"]
-GROUPS: tuple[Group, ...] = (
-    "peergate.stages",
-    "peergate.tasks",
-    "peergate.launchers",
-    "peergate.checks",
-    "peergate.reviewers",
-)
+GROUPS: tuple[Group, ...] = get_args(Group)
 LOAD_SECONDS = 20.0
 """The longest that importing a plug-in may take."""
+NOT_INSTALLED = "not installed"
 HEAVY = ("torch", "transformers", "trl")
 Loaded = TypeVar("Loaded")
 
@@ -54,10 +51,14 @@ def find(group: Group, name: str) -> EntryPoint | None:
         PluginFault: several distributions bring it.
     """
     found = [one for one in installed(group) if one.name == name]
+    return _only(f"{group} {name}", found) if found else None
+
+
+def _only(key: str, found: Sequence[EntryPoint]) -> EntryPoint:
     if len(found) > 1:
         owners = " and ".join(release(one) for one in found)
-        raise PluginFault(f"'{name}' of {group} is brought by {owners}", hint="uninstall all but one of them")
-    return found[0] if found else None
+        raise PluginFault(f"{key} is brought by {owners}", hint="uninstall all but one of them")
+    return found[0]
 
 
 def release(point: EntryPoint) -> str:
@@ -84,9 +85,36 @@ def identity(point: EntryPoint) -> str:
         raise PluginFault(f"its files cannot be read: {plain(str(error), 200)}", where=where(point)) from error
 
 
-def identities() -> dict[str, str]:
-    """Return the identity of everything that is installed, by what it brings."""
-    return {f"{group} {one.name}: {one.value}": identity(one) for group in GROUPS for one in installed(group)}
+def key_of(point: EntryPoint) -> str:
+    """Return what an entry point is registered as; several distributions may name their checks alike."""
+    name = f"{release(point).rpartition(' ')[0]}/{point.name}" if point.group == "peergate.checks" else point.name
+    return f"{point.group} {name}"
+
+
+def identities(wanted: Iterable[str] | None = None) -> dict[str, str]:
+    """Return the identity, as it is now, of what was registered under these keys; of everything installed by default.
+
+    Raises:
+        PluginFault: files cannot be read, or several distributions bring the same.
+    """
+    points = [one for group in GROUPS for one in installed(group)]
+    keys = [key_of(one) for one in points] if wanted is None else wanted
+    here: dict[str, list[EntryPoint]] = {}
+    for one in points:
+        here.setdefault(key_of(one), []).append(one)
+    return {key: identity(_only(key, here[key])) if key in here else NOT_INSTALLED for key in keys}
+
+
+def require_unchanged(registered: Mapping[str, str]) -> None:
+    """Refuse to continue with plug-ins other than the registered ones.
+
+    Raises:
+        PluginFault: one is gone or has changed since.
+    """
+    for what, now in identities(registered).items():
+        if now != registered[what]:
+            told = f"{what} is {now}, registered was {registered[what]}"
+            raise PluginFault(told, hint="install what was registered, or start a new session")
 
 
 def _files(point: EntryPoint) -> Iterator[tuple[str, str]]:
@@ -116,16 +144,9 @@ def load(point: EntryPoint) -> Any:
 
 
 def bounded(work: Callable[[], Loaded], told: str, seconds: float = LOAD_SECONDS, what: str = "be loaded") -> Loaded:
-    """Return what work on a plug-in returns, within a time limit.
+    """Return what work on a plug-in returns within a time limit; ``told`` and ``what`` say in an error who does what.
 
-    What hangs keeps its thread, which ends with the process; what hangs without letting go of the interpreter is not
-    bounded by this.
-
-    Args:
-        work: imports or calls the plug-in.
-        told: names it in an error.
-        seconds: the limit.
-        what: the plug-in does then, for an error.
+    A thread that hangs ends with the process. Work that hangs while it holds the interpreter is not bounded.
 
     Raises:
         PluginFault: the work fails, takes too long, or imports a library that trains.
@@ -147,13 +168,31 @@ def bounded(work: Callable[[], Loaded], told: str, seconds: float = LOAD_SECONDS
         thread.join(seconds)
     finally:
         sys.meta_path.remove(guard)
-    hint = "mend or uninstall that distribution"
     if failed:
-        kind, said = type(failed[0]).__name__, plain(str(failed[0]), 200)
-        raise PluginFault(f"cannot {what}: {kind}: {said}", where=told, hint=hint) from failed[0]
+        raise broken(failed[0], told, what) from failed[0]
     if not found:
-        raise PluginFault(f"cannot {what}: it takes more than {seconds:g} s", where=told, hint=hint)
+        said = f"cannot {what}: it takes more than {seconds:g} s"
+        raise PluginFault(said, where=told, hint="mend or uninstall that distribution")
     return found[0]
+
+
+def broken(error: BaseException, told: str, what: str = "be loaded") -> PluginFault:
+    """Return the fault of the plug-in ``told`` that raised an error, with the file and line where its own code did."""
+    said = f"cannot {what}: {type(error).__name__}: {plain(str(error), 200)}"
+    ours = ("<frozen", *(f"{HOME / one}/" for one in PACKAGES))
+    standard = sysconfig.get_path("stdlib")
+    place = line_of(
+        error, lambda file: not file.startswith(ours) and (not file.startswith(standard) or "site-packages" in file)
+    )
+    return PluginFault(said, where=f"{told}, {place}" if place else told, hint="mend or uninstall that distribution")
+
+
+def line_of(error: BaseException | None, theirs: Callable[[str], bool]) -> str:
+    """Return ``FILE:LINE`` of the last line of such a file that an error came through; empty if there is none."""
+    if isinstance(error, SyntaxError) and error.filename and theirs(error.filename):
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    return next((f"{one.filename}:{one.lineno}" for one in reversed(frames) if theirs(one.filename)), "")
 
 
 class _WithoutHeavy(MetaPathFinder):

@@ -1,4 +1,4 @@
-"""Read files that may be anything: a FIFO would block whoever opens it, a device may never end."""
+"""Read files that may be anything: opening a FIFO blocks, a device may never end."""
 
 from __future__ import annotations
 

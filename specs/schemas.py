@@ -1,7 +1,6 @@
-"""JSON Schemas of the contracts that leave Peergate: for editors and for people who check files without it.
+"""JSON Schemas of the contracts that leave Peergate; ``python -m specs.schemas specs/schema`` writes them.
 
-``python -m specs.schemas specs/schema`` writes them; a test keeps the committed files equal to the contracts.
-A schema cannot say what the lint rules say: a file that fits its schema may still be refused.
+They do not hold the lint rules: a file that fits its schema may still be refused.
 """
 
 from __future__ import annotations

@@ -1,44 +1,40 @@
 """The forms in which secrets are written: keys as services issue them, private keys, passwords in their places.
 
-A form is looked for only where one of its hints stands, so that a long text costs little. Digests and key ids
-(hexadecimal, ``sha256:...``) have the form of no secret unless a word such as ``wandb`` stands before them.
+A form is looked for only where one of its hints occurs. Digests and key ids have the form of no secret unless a word
+such as ``wandb`` precedes them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 
+@dataclass(frozen=True)
 class Form:
-    """One form of a secret: what it begins with, what follows, and what must stand before it."""
+    """One form of a secret."""
 
-    def __init__(self, mark: str, hints: str, pattern: str, before: str = "", may_be_split: bool = True) -> None:
-        """Describe it.
-
-        Args:
-            mark: what is written in its place.
-            hints: in lower case, what it begins with, separated by commas.
-            pattern: matches from a hint on; its last named group is the secret, all of it where it has none.
-            before: matches what stands before the hint, up to it; a named group in it belongs to the secret. What
-                one letter before it decides is better left to the pattern: that is quicker.
-            may_be_split: whether it is clear enough to be looked for in a text without line ends.
-        """
-        self.mark = mark
-        self.hints = tuple(hints.split(","))
-        self.may_be_split = may_be_split
-        self._pattern = pattern
-        self._before = before
+    mark: str
+    """What is written in its place."""
+    hints: str
+    """What it begins with, in lower case and separated by commas."""
+    pattern: str
+    """Matches from a hint on; its last named group is the secret, all of it where it has none."""
+    before: str = ""
+    """Matches what precedes the hint; a named group in it belongs to the secret."""
+    may_be_split: bool = True
+    """Whether it is clear enough to be looked for in a text without line ends."""
 
     @cached_property
     def _patterns(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
         """Compiled when a hint is found first: most never are."""
-        return re.compile(self._pattern, re.S), re.compile(f"(?:{self._before})\\Z")
+        return re.compile(self.pattern, re.S), re.compile(f"(?:{self.before})\\Z")
 
     def spans(self, text: str, lower: str) -> Iterator[tuple[int, int]]:
         """Yield where it occurs in a text, which is also given in lower case, letter for letter."""
-        for hint in self.hints:
+        for hint in self.hints.split(","):
             at = lower.find(hint)
             while at >= 0:
                 end = at + 1
@@ -54,7 +50,7 @@ class Form:
             return None
         start, end = match.span(match.lastgroup or 0)
         # At most what a name before a value can have.
-        ahead = before.search(text, max(0, at - 80), at) if self._before else match
+        ahead = before.search(text, max(0, at - 80), at) if self.before else match
         if ahead is None or text.startswith("[masked: ", start):
             return None
         if ahead is match:
@@ -163,7 +159,7 @@ _IN_PLACE = (
         r"(?i:basic)[ \t]+(?P<secret>[A-Za-z0-9+/_-]{6,}={0,2})",
         r"(?i:authorization)[\"' \t:=\\]{1,8}",
     ),
-    # What has the form of the place where a database or a person is described (`USER:PASSWORD@HOST`) is none.
+    # `USER:PASSWORD@HOST` describes an address and is no secret.
     _in_place(
         "a password",
         "://",

@@ -1,6 +1,6 @@
-"""JSON of others, read strictly: each name once, finite numbers, whole characters, not deeper or longer than said.
+"""JSON of others, read strictly: each name once, finite numbers, whole characters, bounded depth and length.
 
-``json`` keeps the last of two equal names and reads ``NaN``; two readers of such a text see two values.
+``json`` keeps the last of two equal names and reads ``NaN``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,10 @@ _MOST = 2**53
 
 
 def read_json(data: str | bytes, most_bytes: int | None = None) -> Any:
-    """Return the value of a JSON text.
-
-    Args:
-        data: the text, in UTF-8.
-        most_bytes: longer ones are refused.
+    """Return the value of a JSON text in UTF-8.
 
     Raises:
-        ValueError: it is no such JSON; says what is wrong in one line.
+        ValueError: it is no such JSON, or longer than ``most_bytes``; says what is wrong in one line.
     """
     if most_bytes is not None and len(data) > most_bytes:
         raise ValueError(f"it has more than {most_bytes} bytes")

@@ -1,28 +1,31 @@
 """A task in a file beside the spec (``task: ./verify.py``): registered with its text, run under its digest.
 
-A registered spec names it ``./verify.py@sha256:...``. Whoever reads a registered spec or an order gets the text with
-it, and runs nothing else; the file itself is read again only to see whether it changed (``measuring_code``).
-
-A run may be a stranger's, and reading one must run none of its code. A text is run only if this user named the file in
-a spec (``start``, ``spec check``; noted by digest, outside of every run) or if a job was ordered to.
+A registered spec and an order carry the text; the file is read again only to see whether it changed. Reading a
+stranger's run must run none of its code: a text runs only if this user named the file in a spec (``start``, ``spec
+check``) or a job was ordered to run it.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
-import traceback
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from specs import plugins
 from specs.digests import digest_bytes
 from specs.errors import PluginFault, Problem, SpecError
 from specs.masking import current
+from specs.session.problems import printable
 from specs.text import plain
 
 MAX_BYTES = 256 * 1024
+PARTS = {"verify": ("item", "answer"), "worked_example": ("item",), "known_answers": ()}
+"""The functions of a task with their arguments; all but ``verify`` are optional."""
 _TEXTS: dict[str, str] = {}
 _TRUSTED: set[str] = set()
 
@@ -32,8 +35,12 @@ class TaskFault(PluginFault):
 
     def __init__(self, message: str, path: str, line: int, column: int = 1, hint: str = "") -> None:
         super().__init__(message, where=f"{path}:{line}", hint=hint)
-        self.line = line
-        self.column = column
+        self._place = (path, line, column)
+
+    def problem(self, folder: Path) -> Problem:
+        """Return it as a problem of the file, which is below a folder."""
+        path, line, column = self._place
+        return Problem(str(folder / path), line, column, "", printable(self.message))
 
 
 def is_file(task: str) -> bool:
@@ -64,10 +71,24 @@ def text_of(path: Path, raw: bytes) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise SpecError([Problem(str(path), line, 1, "", "the file is not UTF-8 text")]) from error
-    for start, what in current().places(text):
-        line = text.count("\n", 0, start) + 1
-        raise SpecError([Problem(str(path), line, 1, "", f"here begins a secret ({what})", "take it out of the file")])
+    require_no_secret(path, text)
     return text
+
+
+def require_no_secret(path: Path, text: str) -> None:
+    """Refuse a text that the trail would keep.
+
+    Raises:
+        SpecError: secrets are in it; nothing else is said of the file, because that would quote it.
+    """
+    hint = "take it out of the file; keys are read from variables of the environment"
+    found = [
+        (start, text.rfind("\n", 0, start), f"here begins a secret ({what})") for start, what in current().places(text)
+    ]
+    if found:
+        raise SpecError(
+            [Problem(str(path), text.count("\n", 0, at) + 1, at - end, "", told, hint) for at, end, told in found]
+        )
 
 
 def remember(task: str, text: str | None) -> None:
@@ -136,13 +157,36 @@ def module_of(task: str) -> ModuleType:
         plugins.bounded(lambda: exec(code, module.__dict__), path)
     except PluginFault as fault:
         del sys.modules[module.__name__]
-        raise TaskFault(plain(fault.message, 300), path, _line(fault.__cause__, path)) from fault
-    if not callable(getattr(module, "verify", None)):
-        raise TaskFault("has no function verify(item, answer)", path, 1)
+        line = plugins.line_of(fault.__cause__, path.__eq__).rpartition(":")[2]
+        raise TaskFault(plain(fault.message, 300), path, int(line or 1)) from fault
+    for name, form in PARTS.items():
+        if (wrong := wrong_form(module, name, form)) and (name == "verify" or hasattr(module, name)):
+            raise TaskFault(wrong, path, _defined(text, name))
     return module
 
 
-def _line(error: BaseException | None, path: str) -> int:
-    """Return the last line of the file that an error came through."""
-    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
-    return next((one.lineno or 1 for one in reversed(frames) if one.filename == path), 1)
+def wrong_form(module: Any, name: str, form: tuple[str, ...]) -> str:
+    """Return why a task's function cannot be called with these arguments; empty if it can."""
+    told = f"{name}({', '.join(form)})"
+    part: Any = getattr(module, name, None)
+    if not callable(part):
+        return f"has no function {told}"
+    try:
+        signature = inspect.signature(part)
+    except ValueError:  # Of something built in: it shows when it is called.
+        return ""
+    try:
+        signature.bind(*form)
+    except TypeError as error:
+        return f"its function {name}{signature} cannot be called as {told}: {error}"
+    return ""
+
+
+def _defined(text: str, name: str) -> int:
+    """Return the line in which a name is given its last meaning; 1 if it is not."""
+    lines = [1]
+    for node in ast.parse(text).body:
+        targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
+        if getattr(node, "name", None) == name or any(getattr(one, "id", None) == name for one in targets):
+            lines.append(node.lineno)
+    return lines[-1]

@@ -1,9 +1,7 @@
-"""Makes text that somebody else wrote safe to print: no escape sequences, no control or invisible characters.
+"""Makes untrusted text safe to print: no escape sequences, no control or invisible characters.
 
-For a terminal use :func:`one_line` where a line is shown and :func:`block` where a text may have several lines, for
-Markdown ``specs/markdown.py``. What it does not guarantee: that the text is true, that look-alike letters are told
-apart, or that it is safe to put into HTML, a shell or markup of ``rich`` (nothing is escaped here). Removing joiners
-changes how some scripts and emoji are drawn. A cut may fall between a letter and its combining mark.
+For a terminal use :func:`one_line` or :func:`block`, for Markdown ``specs/markdown.py``. Look-alike letters stay,
+nothing is escaped for HTML, a shell or ``rich``, and removing joiners changes how some scripts and emoji are drawn.
 """
 
 from __future__ import annotations
@@ -39,10 +37,6 @@ def plain(text: str, limit: int) -> str:
     kind of line end becomes ``\n`` and lone surrogates become U+FFFD. What is cut off is counted in a mark at the
     end, unless the limit is too small to hold the mark. Applying it twice changes nothing.
 
-    Args:
-        text: untrusted text: model output, a log line, a reviewer's statement.
-        limit: the most characters to return, the mark included.
-
     Raises:
         ValueError: the limit is negative.
     """
@@ -63,7 +57,7 @@ def one_line(text: object, limit: int) -> str:
 
 
 BAR = "| "
-"""Stands before every line of a text that may have several."""
+"""Precedes every line of a text that may have several."""
 
 
 def block(text: str, limit: int, indent: str = "") -> str:

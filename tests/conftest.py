@@ -30,6 +30,10 @@ MAY_BE_MISSING = (
 """Of the reasons tests give for skipping, those of optional parts and of the machine itself."""
 
 
+REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
+"""The folders whose every test has real parts."""
+
+
 class ByFile(LoadScopeScheduling):
     """Gives whole files to workers, and all of ``tests/e2e`` to one: its sessions are shared, and fill the cores."""
 
@@ -38,7 +42,7 @@ class ByFile(LoadScopeScheduling):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How long the soak of tests/integration/test_soak.py takes."""
+    """How long the soak of tests/sessions/test_soak.py takes."""
     parser.addoption("--soak-minutes", type=float, default=120.0, help="minutes of the nightly soak of short sessions")
 
 
@@ -56,8 +60,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first."""
-    items.sort(key=lambda item: "e2e" not in item.path.parts)
+    """Mark whole folders of real parts, and run what takes longest first: the quick tests fill the cores at the end."""
+    for item in items:
+        if REAL_PARTS & set(item.path.parts):
+            item.add_marker("integration")
+    items.sort(key=lambda item: ("e2e" not in item.path.parts, item.get_closest_marker("integration") is None))
 
 
 def pytest_collection_finish() -> None:

@@ -1,7 +1,7 @@
-"""Finds out which code runs: a git checkout says its commit and what differs from it; an installed wheel cannot.
+"""Which code runs: a git checkout states its commit and the changes; an installed wheel cannot.
 
-What it does not guarantee: that what is loaded is what lies on disk. A file that changed after it was imported shows
-as changed; one that changed back in time does not show.
+It describes the files on disk, not the loaded code: a file that changed after its import shows as changed, one that
+changed back does not.
 """
 
 from __future__ import annotations
@@ -21,17 +21,14 @@ GIT_S = 20
 
 
 def code_digest(home: Path = HOME) -> str:
-    """Return the digest of the code that jobs run, as it lies on disk: ``training``, its rubrics, and ``specs``.
-
-    Jobs take their parameters' forms and the rules of verdicts from ``specs``.
-    """
+    """Return the digest of the code that jobs run, as it is on disk: ``training``, its rubrics, and ``specs``."""
     files = [path for path in (home / "training").rglob("*") if path.suffix in (".py", ".yaml")]
     files += (home / "specs").rglob("*.py")
     return digest_value({path.relative_to(home).as_posix(): digest_file(path) for path in sorted(files)})
 
 
 def code_state(home: Path = HOME) -> CodeState:
-    """Return the state of the code in a folder. Not knowing it is an answer, never an error."""
+    """Return the state of the code in a folder; an unknown commit is an answer, not an error."""
     digest, found = code_digest(home), _version()
     commit = branch = changed = None
     try:
@@ -52,7 +49,7 @@ class _UnknownError(Exception):
 
 
 def _git(home: Path, *arguments: str) -> str:
-    """Ask git, which reads and writes nothing but its answer: no lock on the index, no hook, no monitor of files."""
+    """Run git without locks on the index, hooks or monitors; return its output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     command = ["git", "-c", "core.fsmonitor=false", "-C", str(home), *arguments]

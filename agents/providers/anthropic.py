@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from anthropic.types import (
-    ContentBlockParam,
-    MessageParam,
-    OutputConfigParam,
-    RawMessageStreamEvent,
-    TextBlockParam,
-    ToolParam,
-    ToolResultBlockParam,
-)
-from anthropic.types.message_create_params import MessageCreateParamsStreaming
+from anthropic.types import RawMessageStreamEvent
 
 from agents.providers.turn_request import (
     NO_TEXT,
     Asking,
     NotWhole,
     Reply,
+    call_of,
     readable,
     schema_of,
     sendable_name,
@@ -41,50 +33,39 @@ _STOPS: dict[str | None, Stop] = {
 }
 
 
-def body(asking: Asking) -> MessageCreateParamsStreaming:
-    """Return the request. The same asking gives the same bytes, and a longer conversation begins with the same ones."""
-    tools: list[ToolParam] = [
+_CACHED = {"cache_control": {"type": "ephemeral"}}
+
+
+def body(asking: Asking) -> dict[str, Any]:
+    """Return the request. The same asking gives the same bytes; a longer conversation begins with the same bytes."""
+    tools: list[dict[str, Any]] = [
         {"name": tool.name, "description": tool.description, "input_schema": schema_of(tool)} for tool in asking.tools
     ]
     # Four places may be marked. The cache holds tools, system and the conversation up to a mark; the newest message
     # is marked for the next turn, the one before because it was marked for this one.
     if tools:
-        tools[-1]["cache_control"] = {"type": "ephemeral"}
+        tools[-1] |= _CACHED
     newest = [index for index, one in enumerate(asking.messages) if one.role == "user"][-2:]
-    given: MessageCreateParamsStreaming = {
+    given = {
         "model": asking.model,
         "max_tokens": asking.max_output_tokens,
-        "system": [{"type": "text", "text": asking.system, "cache_control": {"type": "ephemeral"}}],
+        "system": [_text(asking.system) | _CACHED],
         "tools": tools,
         "messages": [_message(one, cached=index in newest) for index, one in enumerate(asking.messages)],
         "stream": True,
     }
     if asking.reasoning:
-        given["thinking"] = {"type": "adaptive"}
-        effort: OutputConfigParam = {"effort": asking.reasoning}
-        given["output_config"] = effort
+        given |= {"thinking": {"type": "adaptive"}, "output_config": {"effort": asking.reasoning}}
     return given
 
 
-def send(asking: Asking, api: Api, http: RecordedClient) -> Reply:
-    """Send one request; nothing is repeated here.
-
-    Raises:
-        AnthropicError: the API refused, was not reached, timed out or reported an error in the stream.
-        NotWhole: the stream ended without a reason to stop.
-    """
-    with api.anthropic(http).messages.create(**body(asking), timeout=asking.timeout_s) as stream:
-        return read(stream)
+def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
+    """Return the SDK's function that sends a request and returns its stream."""
+    return api.anthropic(http).messages.create
 
 
 def read(events: Iterable[RawMessageStreamEvent]) -> Reply:
-    """Put the pieces of a stream together.
-
-    The SDK's own helper parses arguments while they arrive; here they stay as the model wrote them.
-
-    Raises:
-        NotWhole: the stream ended before the message did, or for a reason that makes it no answer.
-    """
+    """Return the pieces of a stream as one reply; raises NotWhole if the answer is not whole."""
     model, stop, ended = "", None, False
     counts: dict[str, int | None] = {}
     blocks: dict[int, dict[str, Any]] = {}
@@ -106,7 +87,7 @@ def read(events: Iterable[RawMessageStreamEvent]) -> Reply:
                 block["signature"] += delta.signature
         elif event.type == "message_delta":
             stop = event.delta.stop_reason
-            # Cumulative; what a later event does not count keeps its first count.
+            # Cumulative; a count that a later event leaves out keeps its value.
             counts |= {name: count for name, count in vars(event.usage).items() if count is not None}
         elif event.type == "message_stop":
             ended = True
@@ -136,11 +117,11 @@ def _reply(model: str, stop: Stop, blocks: list[dict[str, Any]], counts: dict[st
 
 def _call(block: dict[str, Any]) -> ToolCall:
     pieces = "".join(block["pieces"]) or json.dumps(block["input"] or {})
-    return ToolCall(id=block["id"], name=sendable_text([block["name"]]), arguments=sendable_text([pieces]))
+    return call_of(block["id"], block["name"], pieces)
 
 
 def _verbatim(blocks: list[dict[str, Any]]) -> str:
-    """Return the answer as it has to go back, if there is thinking in it: signed, and in its place."""
+    """Return the answer as it has to go back if it holds thinking: signed, and in its place."""
     if not any(one["type"] in ("thinking", "redacted_thinking") for one in blocks):
         return ""
     given: list[dict[str, Any]] = []
@@ -152,53 +133,36 @@ def _verbatim(blocks: list[dict[str, Any]]) -> str:
         elif one["type"] == "redacted_thinking":
             given.append({"type": "redacted_thinking", "data": one["data"]})
         elif one["type"] == "text" and (one["text"] + joined).strip():
-            given.append({"type": "text", "text": one["text"] + joined})
+            given.append(_text(one["text"] + joined))
         elif one["type"] == "tool_use":
             given.append(_tool_use(_call(one)))
     return sendable_text([json.dumps(given, ensure_ascii=False)])
 
 
-def _message(message: Message, *, cached: bool) -> MessageParam:
-    content = list(_assistant(message) if message.role == "assistant" else _user(message))
+def _message(message: Message, *, cached: bool) -> dict[str, Any]:
+    content = list(_blocks(message))
     if cached:
-        last = cast(dict[str, Any], content[-1])
-        last["cache_control"] = {"type": "ephemeral"}
-    if message.role == "assistant":
-        return {"role": "assistant", "content": content}
-    return {"role": "user", "content": content}
+        content[-1] |= _CACHED
+    return {"role": message.role, "content": content}
 
 
-def _user(message: Message) -> Iterator[ContentBlockParam]:
-    for result in message.results:
-        block: ToolResultBlockParam = {
-            "type": "tool_result",
-            "tool_use_id": result.call,
-            "content": result.text,
-            "is_error": result.is_error,
-        }
-        yield block
-    if message.text:
-        yield _text(message.text)
-
-
-def _assistant(message: Message) -> Iterator[ContentBlockParam]:
-    if message.verbatim:
-        yield from cast(list[ContentBlockParam], json.loads(message.verbatim))
-        return
-    if message.text.strip() or not message.calls:
-        yield _text(message.text if message.text.strip() else NO_TEXT)
-    for call in message.calls:
-        yield cast(ContentBlockParam, _tool_use(call))
+def _blocks(message: Message) -> Iterator[dict[str, Any]]:
+    if message.role == "user":
+        for one in message.results:
+            yield {"type": "tool_result", "tool_use_id": one.call, "content": one.text, "is_error": one.is_error}
+        if message.text:
+            yield _text(message.text)
+    elif message.verbatim:
+        yield from json.loads(message.verbatim)
+    else:
+        if message.text.strip() or not message.calls:
+            yield _text(message.text if message.text.strip() else NO_TEXT)
+        yield from map(_tool_use, message.calls)
 
 
 def _tool_use(call: ToolCall) -> dict[str, Any]:
-    return {
-        "type": "tool_use",
-        "id": call.id,
-        "name": sendable_name(call.name),
-        "input": readable(call.arguments),
-    }
+    return {"type": "tool_use", "id": call.id, "name": sendable_name(call.name), "input": readable(call.arguments)}
 
 
-def _text(text: str) -> TextBlockParam:
+def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}

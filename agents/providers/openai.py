@@ -1,30 +1,24 @@
 """Asks a model for a turn through OpenAI's Responses API: streamed, with tools, and with nothing stored there.
 
-OpenAI keeps no conversation (``store`` is false), so every item of an answer with calls goes back as it came: a call
-without the reasoning that led to it is refused, and so is reasoning without its call.
+OpenAI keeps no conversation (``store`` is false) and refuses a call without the reasoning that led to it, and reasoning
+without its call, so every item of an answer with calls goes back as it came.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from openai.types.responses import (
-    FunctionToolParam,
-    Response,
-    ResponseInputItemParam,
-    ResponseOutputItem,
-    ResponseStreamEvent,
-)
-from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 
 from agents.providers.turn_request import (
     NO_TEXT,
     Asking,
     NotWhole,
     Reply,
+    call_of,
     schema_of,
     sendable_arguments,
     sendable_name,
@@ -36,32 +30,23 @@ from specs.vendors.prices import Usage
 
 _INCOMPLETE: dict[str | None, Stop] = {"max_output_tokens": "length", "content_filter": "refusal"}
 _PASSES = ("server_error", "rate_limit_exceeded")
-"""Codes of a failed response that may not come again; the others are about what was asked."""
+"""Codes of a failed response that may not come again; the others blame the request."""
 _NO_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt-|gpt-[\d.]+-chat|gpt-chat)")
-"""Models without reasoning: they refuse to be asked for it in encrypted form."""
+"""Models without reasoning: they refuse a request for its encrypted form."""
 
 
-def body(asking: Asking) -> ResponseCreateParamsStreaming:
-    """Return the request. The same asking gives the same bytes, and a longer conversation begins with the same ones."""
-    tools: list[FunctionToolParam] = [
-        {
-            "type": "function",
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": schema_of(tool),
-            # Left out, it is true here, and schemas with optional or free fields are refused. Arguments are checked
-            # when a call is carried out.
-            "strict": False,
-        }
+def body(asking: Asking) -> dict[str, Any]:
+    """Return the request. The same asking gives the same bytes; a longer conversation begins with the same bytes."""
+    # `strict` is true by default, and refuses schemas with optional or free fields. Calls check their arguments.
+    tools = [
+        {"type": "function", "name": tool.name, "description": tool.description, "strict": False}
+        | {"parameters": schema_of(tool)}
         for tool in asking.tools
     ]
-    items: list[ResponseInputItemParam] = []
-    for message in asking.messages:
-        items += _items(message)
-    given: ResponseCreateParamsStreaming = {
+    given: dict[str, Any] = {
         "model": asking.model,
         "instructions": asking.system,
-        "input": items,
+        "input": [item for message in asking.messages for item in _items(message)],
         "tools": tools,
         "max_output_tokens": asking.max_output_tokens,
         "store": False,
@@ -74,23 +59,13 @@ def body(asking: Asking) -> ResponseCreateParamsStreaming:
     return given
 
 
-def send(asking: Asking, api: Api, http: RecordedClient) -> Reply:
-    """Send one request; nothing is repeated here.
-
-    Raises:
-        OpenAIError: the API refused, was not reached, timed out or reported an error in the stream.
-        NotWhole: the stream ended without a whole response.
-    """
-    with api.openai(http).responses.create(**body(asking), timeout=asking.timeout_s) as stream:
-        return read(stream)
+def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
+    """Return the SDK's function that sends a request and returns its stream."""
+    return api.openai(http).responses.create
 
 
 def read(events: Iterable[ResponseStreamEvent]) -> Reply:
-    """Put the items of a stream together. Each counts when the API says that it is done; pieces are passed over.
-
-    Raises:
-        NotWhole: the stream ended before the response did, or with a response that is no answer.
-    """
+    """Return the finished items of a stream as one reply; raises NotWhole if the answer is not whole."""
     items: dict[int, ResponseOutputItem] = {}
     for event in events:
         if event.type == "response.output_item.done":
@@ -119,8 +94,7 @@ def _reply(response: Response, items: list[ResponseOutputItem]) -> Reply:
                 else:
                     refusals.append(part.refusal)
         elif item.type == "function_call":
-            name, arguments = sendable_text([item.name]), sendable_text([item.arguments])
-            calls.append(ToolCall(id=item.call_id, name=name, arguments=arguments))
+            calls.append(call_of(item.call_id, item.name, item.arguments))
     text, refusal = sendable_text(texts), sendable_text(refusals)
     usage, written = _usage(response)
     if refusals:
@@ -132,11 +106,7 @@ def _reply(response: Response, items: list[ResponseOutputItem]) -> Reply:
 
 
 def _stop(response: Response) -> Stop:
-    """Return why a response ended.
-
-    Raises:
-        NotWhole: it is neither complete nor incomplete in a way that can be reported to the model.
-    """
+    """Return why a response ended; raises NotWhole for a reason that cannot be reported to the model."""
     if response.status == "completed":
         return "end"
     reason = response.incomplete_details.reason if response.incomplete_details else None
@@ -146,21 +116,20 @@ def _stop(response: Response) -> Stop:
 
 
 def _usage(response: Response) -> tuple[Usage | None, int]:
-    """Return what was counted, and how much of the input was written into the prompt cache."""
+    """Return the tokens of an answer, and how many of the input were written into the prompt cache."""
     if response.usage is None:
         return None, 0
-    # Older servers do not know all details, and the SDK leaves out what it was not sent.
+    # The SDK leaves out details that a server did not send.
     details = vars(response.usage.input_tokens_details) if response.usage.input_tokens_details else {}
     counted = Usage(response.usage.input_tokens, response.usage.output_tokens, details.get("cached_tokens") or 0)
     return counted, details.get("cache_write_tokens") or 0
 
 
 def _verbatim(items: list[ResponseOutputItem]) -> str:
-    """Return the items as they have to go back, reasoning in its place; a field without a value is refused there."""
+    """Return the items as they have to go back, reasoning in its place; a field without a value is refused."""
     given = [item.to_dict(mode="json", exclude_none=True) for item in items]
     while given and given[-1]["type"] == "reasoning":
-        # Nothing followed it, and it would be refused without what follows it.
-        given.pop()
+        given.pop()  # It would be refused without an item after it.
     for one in given:
         if one["type"] == "function_call":
             one["name"] = sendable_name(str(one["name"]))
@@ -168,21 +137,17 @@ def _verbatim(items: list[ResponseOutputItem]) -> str:
     return sendable_text([json.dumps(given, ensure_ascii=False)]) if given else ""
 
 
-def _items(message: Message) -> Iterator[ResponseInputItemParam]:
-    if message.role == "assistant":
-        yield from _assistant(message)
+def _items(message: Message) -> Iterator[dict[str, Any]]:
+    if message.role == "user":
+        for result in message.results:
+            yield {"type": "function_call_output", "call_id": result.call, "output": result.text}
+        if message.text:
+            yield {"role": "user", "content": message.text}
         return
-    for result in message.results:
-        yield {"type": "function_call_output", "call_id": result.call, "output": result.text}
-    if message.text:
-        yield {"role": "user", "content": message.text}
-
-
-def _assistant(message: Message) -> Iterator[ResponseInputItemParam]:
     if message.verbatim:
-        yield from cast(list[ResponseInputItemParam], json.loads(message.verbatim))
+        yield from json.loads(message.verbatim)
         return
-    # Without ids: what carries one is looked up together with its reasoning.
+    # Without ids: the API looks up an item with an id together with its reasoning.
     if message.text.strip() or not message.calls:
         yield {"role": "assistant", "content": message.text if message.text.strip() else NO_TEXT}
     for call in message.calls:

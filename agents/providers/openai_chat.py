@@ -1,31 +1,27 @@
-"""Asks a model for a turn through chat completions: streamed, with tools, at an endpoint of one's own.
+"""Asks a model for a turn through chat completions: streamed, with tools, at the user's endpoint.
 
-OpenAI itself refuses tools there for its current models (``agents/providers/openai.py`` asks those).
+OpenAI itself refuses tools in chat completions for its current models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from openai.types.chat import (
-    ChatCompletionAssistantMessageParam,
-    ChatCompletionChunk,
-    ChatCompletionMessageParam,
-    ChatCompletionToolParam,
-)
-from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+from openai.types.chat import ChatCompletionChunk
 
 from agents.providers.turn_request import (
     NO_TEXT,
     Asking,
     NotWhole,
     Reply,
+    call_of,
     schema_of,
     sendable_arguments,
     sendable_name,
     sendable_text,
 )
-from agents.turns import Message, Stop, ToolCall
+from agents.turns import Message, Stop
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 
@@ -37,25 +33,19 @@ _STOPS: dict[str | None, Stop] = {
 }
 
 
-def body(asking: Asking) -> CompletionCreateParamsStreaming:
-    """Return the request. The same asking gives the same bytes, and a longer conversation begins with the same ones."""
-    tools: list[ChatCompletionToolParam] = [
-        {
-            "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": schema_of(tool)},
-        }
-        for tool in asking.tools
+def body(asking: Asking) -> dict[str, Any]:
+    """Return the request. The same asking gives the same bytes; a longer conversation begins with the same bytes."""
+    functions = [
+        {"name": tool.name, "description": tool.description, "parameters": schema_of(tool)} for tool in asking.tools
     ]
-    messages: list[ChatCompletionMessageParam] = [{"role": "system", "content": asking.system}]
-    for message in asking.messages:
-        messages += _messages(message)
-    given: CompletionCreateParamsStreaming = {
+    said = (one for message in asking.messages for one in _messages(message))
+    given: dict[str, Any] = {
         "model": asking.model,
-        "messages": messages,
-        "tools": tools,
+        "messages": [{"role": "system", "content": asking.system}, *said],
+        "tools": [{"type": "function", "function": one} for one in functions],
         "stream": True,
         "stream_options": {"include_usage": True},
-        # Not max_completion_tokens: a server that does not know a field passes over it, and this one bounds the cost.
+        # Servers ignore fields they do not know, max_completion_tokens among them; this field bounds the cost.
         "max_tokens": asking.max_output_tokens,
     }
     if asking.reasoning:
@@ -63,23 +53,13 @@ def body(asking: Asking) -> CompletionCreateParamsStreaming:
     return given
 
 
-def send(asking: Asking, api: Api, http: RecordedClient) -> Reply:
-    """Send one request; nothing is repeated here.
-
-    Raises:
-        OpenAIError: the API refused, was not reached, timed out or reported an error in the stream.
-        NotWhole: the stream ended without a reason to stop.
-    """
-    with api.openai(http).chat.completions.create(**body(asking), timeout=asking.timeout_s) as stream:
-        return read(stream)
+def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
+    """Return the SDK's function that sends a request and returns its stream."""
+    return api.openai(http).chat.completions.create
 
 
 def read(chunks: Iterable[ChatCompletionChunk]) -> Reply:
-    """Put the pieces of a stream together.
-
-    Raises:
-        NotWhole: the stream ended before the answer did, or for a reason that makes it no answer.
-    """
+    """Return the pieces of a stream as one reply; raises NotWhole if the answer is not whole."""
     model, finish, usage = "", None, None
     texts: list[str] = []
     refusals: list[str] = []
@@ -113,43 +93,25 @@ def _reply(
     if refusal:
         return Reply(model, text or refusal, (), "refusal", usage)
     if stop == "end" and calls:
-        # Some servers end an answer with calls like any other.
-        stop = "tool_use"
-    found = tuple(
-        ToolCall(
-            id=calls[index]["id"],
-            name=sendable_text([calls[index]["name"]]),
-            arguments=sendable_text([calls[index]["arguments"]]),
-        )
-        for index in sorted(calls)
-        if stop == "tool_use"
-    )
+        stop = "tool_use"  # Some servers end an answer with calls like any other.
+    found = tuple(call_of(**calls[index]) for index in sorted(calls) if stop == "tool_use")
     return Reply(model, text, found, "end" if stop == "tool_use" and not found else stop, usage)
 
 
-def _messages(message: Message) -> Iterator[ChatCompletionMessageParam]:
-    if message.role == "assistant":
-        yield _assistant(message)
-        return
+def _messages(message: Message) -> Iterator[dict[str, Any]]:
     for result in message.results:
         yield {"role": "tool", "tool_call_id": result.call, "content": result.text}
-    if message.text:
-        yield {"role": "user", "content": message.text}
-
-
-def _assistant(message: Message) -> ChatCompletionAssistantMessageParam:
-    said: str | None = message.text if message.text.strip() else None
+    if message.role == "user":
+        if message.text:
+            yield {"role": "user", "content": message.text}
+        return
+    said = message.text if message.text.strip() else None
     if not message.calls:
-        return {"role": "assistant", "content": said or NO_TEXT}
-    return {
-        "role": "assistant",
-        "content": said,
-        "tool_calls": [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": sendable_name(call.name), "arguments": sendable_arguments(call.arguments)},
-            }
-            for call in message.calls
-        ],
-    }
+        yield {"role": "assistant", "content": said or NO_TEXT}
+        return
+    functions = (
+        (call.id, {"name": sendable_name(call.name), "arguments": sendable_arguments(call.arguments)})
+        for call in message.calls
+    )
+    calls = [{"id": id, "type": "function", "function": function} for id, function in functions]
+    yield {"role": "assistant", "content": said, "tool_calls": calls}

@@ -1,6 +1,6 @@
-"""A model that can be asked for turns: the most a turn can cost, one call, and calls repeated until there is a turn.
+"""Asks a model for a turn: what it can cost, one call, and repeated calls until there is a turn.
 
-Money is set aside before each call; rate limits, outages and cut connections are waited out.
+Each call's money is reserved first; rate limits, outages and cut connections are waited out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from agents.providers.turn_request import Asking, NotWhole, Reply, sendable_text, with_ids
 from agents.turns import Message, Turn, Usage
@@ -38,14 +38,6 @@ LONGEST_WAIT_S = 60.0
 """Where the API does not say how long to wait."""
 
 
-class Answer(NamedTuple):
-    """A turn with both bodies as they went over the wire; headers, and with them the key, are in neither."""
-
-    turn: Turn
-    request: bytes
-    response: bytes
-
-
 class Counted(NamedTuple):
     """How many tokens the API counted in a request of so many bytes."""
 
@@ -55,31 +47,28 @@ class Counted(NamedTuple):
 
 
 class NoAnswer(Exception):
-    """One call gave no turn."""
+    """One call gave no turn; says whether asking again can help, and how long the API asks to wait, in seconds."""
 
     def __init__(self, message: str, *, passes: bool, may_be_billed: bool, told_s: float | None = None) -> None:
         super().__init__(message)
-        self.passes = passes
-        """Whether asking again can help."""
-        self.may_be_billed = may_be_billed
-        self.told_s = told_s
-        """What the API asks to wait."""
+        self.passes, self.may_be_billed, self.told_s = passes, may_be_billed, told_s
+
+
+class Vendor(Protocol):
+    """The module of a vendor's API."""
+
+    body: Callable[[Asking], Mapping[str, Any]]
+    endpoint: Callable[[Api, RecordedClient], Callable[..., Any]]
+    read: Callable[[Any], Reply]
 
 
 class Model:
     """One model at one address, with a price and the limits of a spec."""
 
-    def __init__(
-        self,
-        api: Api,
-        spec: BuilderSpec,
-        body: Callable[[Asking], Mapping[str, Any]],
-        send: Callable[[Asking, Api, RecordedClient], Reply],
-    ) -> None:
+    def __init__(self, api: Api, spec: BuilderSpec, vendor: Vendor) -> None:
         self._api = api
         self._spec = spec
-        self._body = body
-        self._send = send
+        self._vendor = vendor
         self.price = api.price
         self.name = f"{spec.vendor}:{spec.model}"
 
@@ -91,7 +80,7 @@ class Model:
     def cap_usd(self, asking: Asking, before: Counted | None = None) -> float:
         """Return the most USD a turn can cost: all its tokens written into the cache, and the longest answer.
 
-        Every byte counts as a token, but for what the API counted ``before`` at the beginning of this conversation.
+        Every byte is taken for a token, except in the beginning that the API has counted ``before``.
         """
         at_most = most_tokens(size := self._size(asking))
         if before is not None and asking.messages[: len(before.messages)] == before.messages:
@@ -99,44 +88,37 @@ class Model:
         return self.price.usd(prices.Usage(at_most, asking.max_output_tokens), written_tokens=at_most)
 
     def counted(self, asking: Asking, turn: Turn) -> Counted | None:
-        """Return what the API counted of a request; None when it did not say."""
+        """Return what the API counted of a request; None if it reported nothing."""
         return None if turn.usage is None else Counted(asking.messages, self._size(asking), turn.usage.input_tokens)
 
     def _size(self, asking: Asking) -> int:
-        given = self._body(asking)
-        return len(json.dumps(given, ensure_ascii=False).encode())
+        return len(json.dumps(self._vendor.body(asking), ensure_ascii=False).encode())
 
-    def call(self, asking: Asking, cap_usd: float) -> Answer:
-        """Ask once.
-
-        Raises:
-            NoAnswer: there is no whole turn.
-        """
+    def call(self, asking: Asking, cap_usd: float) -> tuple[Turn, bytes, bytes]:
+        """Ask once; return a turn with both bodies on the wire, without the key; raises NoAnswer without a turn."""
         with RecordedClient(asking.timeout_s, self._api.key, MAX_RESPONSE_BYTES) as http:
             try:
-                reply = self._send(asking, self._api, http)
+                send = self._vendor.endpoint(self._api, http)
+                with send(**self._vendor.body(asking), timeout=asking.timeout_s) as stream:
+                    reply = self._vendor.read(stream)
                 turn = self._turn(reply, asking, cap_usd)
             except self._api.errors as error:
-                status = http.statuses[-1] if http.statuses else None
-                passes = http.refused_for_now or status is None or status < 300
-                billed = http.may_be_billed
-                raise NoAnswer(
-                    http.why(error), passes=passes, may_be_billed=billed, told_s=http.told_to_wait_s
-                ) from error
+                passes = http.refused_for_now or not http.statuses or (http.statuses[-1] or 0) < 300
+                wait = http.told_to_wait_s
+                raise NoAnswer(http.why(error), passes=passes, may_be_billed=http.may_be_billed, told_s=wait) from error
             except NotWhole as error:
                 message = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
-                # A page or a body in one piece is no stream that was cut off, and will not be one the next time.
+                # A page or a body in one piece was not cut off: the next answer will be like it.
                 streamed = b"data:" in (http.received or b"")
                 said = message if streamed else "the response is no stream of events"
                 raise NoAnswer(said, passes=streamed and error.passes, may_be_billed=True) from error
             except (*UNREADABLE, KeyError) as error:
                 message = f"{NOT_THE_API} ({type(error).__name__})"
                 raise NoAnswer(message, passes=True, may_be_billed=http.may_be_billed) from error
-            return Answer(turn, http.sent, http.received or b"")
+            return turn, http.sent, http.received or b""
 
     def _turn(self, reply: Reply, asking: Asking, cap_usd: float) -> Turn:
-        usage = None
-        usd = cap_usd
+        usage, usd = None, cap_usd
         if reply.usage is not None and is_count(reply.usage) and is_count(prices.Usage(reply.written_tokens, 0)):
             usage = Usage(**reply.usage._asdict(), written_tokens=reply.written_tokens)
             usd = self.price.usd(reply.usage, written_tokens=reply.written_tokens)
@@ -154,22 +136,18 @@ class Model:
 
 
 def make_model(spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> Model:
-    """Build the model the builder of a spec names.
-
-    Raises:
-        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
-    """
-    # Endpoints of one's own speak chat completions; OpenAI itself refuses tools there for its current models.
+    """Return the model that the builder of a spec names; raises UserError if its key, SDK or price is missing."""
+    # A user's endpoint speaks chat completions.
     api = open_api("builder", spec, environ)
-    module = importlib.import_module(f"agents.providers.{'openai_chat' if spec.base_url else spec.vendor}")
-    return Model(api, spec, module.body, module.send)
+    vendor: Any = importlib.import_module(f"agents.providers.{'openai_chat' if spec.base_url else spec.vendor}")
+    return Model(api, spec, vendor)
 
 
 def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float, before: Counted | None = None) -> Turn:
     """Return the model's next turn, recorded and paid for.
 
-    Repeated is what may pass: at most ``outage_s`` long, and at most ``RETRIES`` times where the call may have been
-    billed. A billed call's whole cap counts as spent, and its repeat has a reservation of its own.
+    Temporary faults are repeated for at most ``outage_s``, and at most ``RETRIES`` times where the call may have been
+    billed. The whole cap of a call that may have been billed counts as spent, and its repeat is reserved anew.
 
     Raises:
         BuilderUnavailable: there is no turn in that time, or asking again cannot help.
@@ -181,7 +159,7 @@ def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float, b
     reservation = bench.reserve(cap)
     while True:
         try:
-            answer: Answer = model.call(asking, cap)
+            turn, request, response = model.call(asking, cap)
         except NoAnswer as none:
             paid += none.may_be_billed
             wait = backoff_s(repeats, none.told_s, LONGEST_WAIT_S)
@@ -190,7 +168,8 @@ def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float, b
                 bench.release(reservation, cap if none.may_be_billed else 0.0)
             if ends:
                 hint = "`peergate resume` asks again" + ("" if none.passes else "; mend the cause first")
-                raise BuilderUnavailable(_why(none, repeats), where=model.name, hint=hint) from none
+                why = f"{none} (asked {repeats + 1} times)" if repeats else str(none)
+                raise BuilderUnavailable(why, where=model.name, hint=hint) from none
             repeats += 1
             try:
                 bench.wait(wait, str(none))
@@ -201,9 +180,5 @@ def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float, b
             if none.may_be_billed:
                 reservation = bench.reserve(cap)
         else:
-            bench.record(answer.turn, reservation, answer.request, answer.response)
-            return answer.turn
-
-
-def _why(none: NoAnswer, repeats: int) -> str:
-    return f"{none} (asked {repeats + 1} times)" if repeats else str(none)
+            bench.record(turn, reservation, request, response)
+            return turn

@@ -1,4 +1,4 @@
-"""What a model is asked for one turn and what comes back, before and after a vendor gives it its form."""
+"""What a model is asked for one turn, and what comes back, in a form that no vendor prescribes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from specs.trail.builder_tools import Tool
 from specs.vendors.prices import Usage
 
 NO_TEXT = "(no text)"
-"""Stands for an answer without a word: neither vendor takes an empty one back."""
+"""Replaces an empty answer: no vendor takes one back."""
 UNREADABLE = "malformed_json"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Of a tool, or an id."""
 
 
 class Asking(NamedTuple):
@@ -44,7 +44,7 @@ class Reply(NamedTuple):
 
 
 class NotWhole(Exception):
-    """The stream ended, or said it ended, without a whole answer."""
+    """The stream ended without a whole answer."""
 
     def __init__(self, message: str, *, passes: bool = True) -> None:
         super().__init__(message)
@@ -54,29 +54,26 @@ class NotWhole(Exception):
 
 @cache
 def schema_of(tool: Tool) -> dict[str, Any]:
-    """Return the JSON Schema of a tool's arguments, written once: models are sent it every turn."""
+    """Return the JSON Schema of a tool's arguments, made once: every turn sends it."""
     return tool.schema()
 
 
 def readable(arguments: str) -> dict[str, Any]:
-    """Return arguments as the JSON object that both vendors want back; anything else goes back as a text in one.
+    """Return arguments as the JSON object that vendors want back; anything else becomes a text in one.
 
     The call itself is carried out with what the model wrote, never with this.
     """
     try:
-        value = json.loads(arguments, parse_constant=_no_constant)
-        # A lone surrogate passes the parser and cannot be sent.
-        json.dumps(value, ensure_ascii=False).encode()
+        value = json.loads(arguments)
+        # Refuses NaN, and a lone surrogate: it passes the parser and cannot be sent.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return {UNREADABLE: arguments}
     return cast(dict[str, Any], value) if isinstance(value, dict) else {UNREADABLE: arguments}
 
 
 def sendable_arguments(arguments: str) -> str:
-    """Return arguments as the model wrote them, or, where they are no JSON object, as the text of one.
-
-    Templates of chat models parse them, and no API refuses a JSON object.
-    """
+    """Return arguments as the model wrote them, or, where they are no JSON object, as the text of one."""
     value = readable(arguments)
     try:
         return arguments if json.loads(arguments) == value else json.dumps(value, ensure_ascii=False)
@@ -84,12 +81,8 @@ def sendable_arguments(arguments: str) -> str:
         return json.dumps(value, ensure_ascii=False)
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
 def sendable_name(name: str) -> str:
-    """Return the name of a called tool in a form that both vendors take back."""
+    """Return the name of a called tool in a form that every vendor takes back."""
     return name if _NAME.fullmatch(name) else "unknown_tool"
 
 
@@ -98,17 +91,21 @@ def sendable_text(pieces: Iterable[str]) -> str:
     return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def call_of(id: str, name: str, arguments: str) -> ToolCall:
+    """Return a call as the model wrote it, without lone surrogates."""
+    return ToolCall(id=id, name=sendable_text([name]), arguments=sendable_text([arguments]))
+
+
 def with_ids(calls: Iterable[ToolCall], taken: Iterable[str]) -> tuple[ToolCall, ...]:
-    """Return the calls with ids that occur once in the conversation and that both vendors take back.
+    """Return the calls with ids that are unique in the conversation and that every vendor takes back.
 
     Some endpoints count from 0 in every answer or leave the id empty.
     """
     seen = set(taken)
     found: list[ToolCall] = []
     for call in calls:
-        id = call.id
-        number = len(seen)
-        while not _ID.fullmatch(id) or id in seen:
+        id, number = call.id, len(seen)
+        while not _NAME.fullmatch(id) or id in seen:
             id = f"call_{number}"
             number += 1
         seen.add(id)

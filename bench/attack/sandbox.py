@@ -23,9 +23,9 @@ from bench.attack.outcome import Outcome
 from bench.attack.sandbox_calls import CALLS, FAMILIES, MOST_FAMILIES, calls_script
 from bench.attack.sandbox_scripts import BEGIN, HOGS, OUTPUTS
 from sessions.jobs.sandbox.sandbox import this_host, why_not
+from tests.factories.recipe_session import recipe_session
 from tests.fixtures.recipe_process import Ended
 from tests.fixtures.recipe_process import run as run_recipe
-from tests.unit.recipe_session import recipe_session
 
 LIMITS: dict[str, Any] = {"memory_mb": 128, "output_mb": 8, "processes": 16}
 HELD_MB = 4 * LIMITS["memory_mb"]

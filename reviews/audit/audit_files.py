@@ -1,6 +1,6 @@
-"""What lies in a run folder or an export, and what of it the audit compares with the entries.
+"""The files of a run folder or an export, and their comparison with the entries.
 
-A link shows what lies elsewhere, a FIFO never ends and a socket cannot be read: none of them is opened.
+A link shows another place, a FIFO never ends and a socket cannot be read: none of them is opened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specs.digests import digest_file, digest_path
 
 _STORED = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")
 _PARTIAL = re.compile(r"\.[0-9a-f]{62}\.[0-9]+\.[0-9a-f]{8}")
-"""What a process that was killed while it wrote to the store leaves (``write_durably``)."""
+"""A file of a process that was killed while it wrote to the store (``write_durably``)."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _IN_STORE: dict[str, tuple[str, ...]] = {
     "open": ("spec", "source", "constitution", "measured_by"),
@@ -41,7 +41,7 @@ _TYPES = {
     stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
-UNNAMED = "no entry names it; its bytes were compared with its name, but nothing says that it has to be there"
+UNNAMED = "no entry names it; its bytes were compared with its name, but nothing requires it"
 
 
 class Tree(NamedTuple):
@@ -50,10 +50,10 @@ class Tree(NamedTuple):
     files: set[str]
     folders: set[str]
     others: dict[str, str]
-    """What is neither, and what it is; a folder that cannot be listed is one of these too."""
+    """What is neither, and what it is; a folder that cannot be listed is here too."""
 
     def below(self, folder: str) -> Tree:
-        """Return what lies below a folder, by the path from there on."""
+        """Return the contents of a folder, by the path from there on."""
         start = f"{folder}/"
 
         def cut(names: Iterable[str]) -> set[str]:
@@ -98,11 +98,9 @@ def shown(name: str) -> str:
 
 
 def named_in_store(recorded: Recorded, *, with_report: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield ``(what, digest)`` of the files that have to be in the store; what has not the form of a digest names none.
+    """Yield ``(what, digest)`` of the files that must be in the store, for an entry whose body may be anything.
 
-    Args:
-        recorded: an entry; its body may be anything.
-        with_report: also the files of the report, which lie in the store of an export and beside that of a run.
+    ``with_report``: also the files of the report, which an export keeps in its store and a run beside it.
     """
     kind, body = recorded.entry.kind, recorded.body
     named: list[tuple[str, Any]] = [(what, body.get(what)) for what in _IN_STORE.get(kind, ())]
@@ -147,7 +145,7 @@ def named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
 
 
 class Compared:
-    """Compares what entries name with what is there, and keeps count of what was covered."""
+    """Compares what entries name with the files, and counts what was covered."""
 
     def __init__(self, folder: Path, tree: Tree, store: str, entries: list[Recorded]) -> None:
         self.folder, self.tree, self.entries = folder, tree, entries
@@ -208,7 +206,7 @@ class Compared:
                 who = f"entry {recorded.entry.seq} ({recorded.entry.kind})"
                 sentence = f"{who}: {relative} is {found}, recorded as {digest}"
                 if Path(relative).is_absolute():
-                    self.notes.append(f"{sentence}; it lies outside the run folder")
+                    self.notes.append(f"{sentence}; it is outside the run folder")
                 else:
                     yield sentence
 

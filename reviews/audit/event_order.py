@@ -1,11 +1,12 @@
-"""What the audit asks of the order of events: was every job granted, every grant opened, every answer carried out?"""
+"""The audit of the order of events: was every job granted, every grant opened, every answer carried out?"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from reviews.audit.job_inputs import Left
 from reviews.evidence.gather import find, is_in_force, registered_spec
+from reviews.evidence.heldout_screen import is_screened, screened
 from reviews.evidence.resumable_steps import takeover_damage
 from reviews.gate.conditions import open_for
 from reviews.gate.human_answers import answer_effect, is_design_again, is_without_verdict
@@ -14,32 +15,29 @@ from reviews.gate.panel import NAME as PANEL
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import JUDGEMENTS, newest_judgement, retracted
 from reviews.trail.store import Store
-from specs.digests import digest_value
+from specs.digests import digest_bytes, digest_value
 from specs.job_records import JobOrder
+from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import resolve_parameters
 
 REGISTERED_CODE = "registration.code"
 """The check that a person may lift where another version of Peergate judges than the registered one."""
-AFTER_THE_END = ("retraction",)
-"""What may follow the end of a session: a result can be taken back, nothing can be added to it."""
 
 
 def sequence_damage(entries: list[Recorded]) -> Iterator[str]:
-    """Check that every key appears once, and that nothing follows the end but what may; no body is read."""
+    """Check that every key appears once and that only retractions follow the end; no body is read."""
     seen: set[str] = set()
     for recorded in entries:
         if recorded.entry.key in seen:
             yield f"entry {recorded.entry.seq}: key '{recorded.entry.key}' appears twice"
         seen.add(recorded.entry.key)
-    closing = next((n for n, one in enumerate(entries) if one.entry.kind == "close"), None)
-    if closing is not None:
-        late = {one.entry.kind for one in entries[closing + 1 :]} - set(AFTER_THE_END)
-        if late:
-            yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
+    kinds = [one.entry.kind for one in entries]
+    if "close" in kinds and (late := set(kinds[kinds.index("close") + 1 :]) - {"retraction"}):
+        yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
 
 
 def order_damage(entries: list[Recorded]) -> Iterator[str]:
-    """Check that every launch had a grant, every grant the opening that stood, and nothing ran twice."""
+    """Check that every launch had a grant, every grant the opening in force, and nothing ran twice."""
     seen: dict[str, Recorded] = {}
     for recorded in entries:
         yield from _out_of_order(entries, seen, recorded)
@@ -51,23 +49,23 @@ def order_damage(entries: list[Recorded]) -> Iterator[str]:
 def _out_of_order(entries: list[Recorded], seen: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:
     """Check one entry against those before it."""
     number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
-    # Cut only where it is looked at: a cut for every entry of a long trail takes minutes.
+    # Copied only where it is needed: a copy for every entry of a long trail takes minutes.
     before = entries[:number] if kind in ("grant", "launch") else []
     if kind == "grant":
         judged = newest_judgement(before)
         opens = judged.body.get("opens") if judged else None
         if judged is None or judged.digest != body["decision"]:
-            yield f"entry {number} (grant): is not from the judgement that stood then"
+            yield f"entry {number} (grant): is not from the judgement in force then"
         if opens != {"stage": body["stage"], "attempt": body["attempt"]}:
             yield f"entry {number} (grant): no decision before it opens {body['stage']}.{body['attempt']}"
     elif kind == "launch":
         grant = seen.get(f"grant/{body['key']}")
         if grant is None:
             yield f"entry {number} (launch): job {body['key']} had no grant"
-        elif any(one.digest == grant.body["decision"] for one in _taken_back(before)):
+        elif any(one.digest == grant.body["decision"] and one.entry.seq in retracted(before) for one in before):
             yield f"entry {number} (launch): the judgement that granted job {body['key']} had been retracted"
         elif (judged := newest_judgement(before)) is None or judged.digest != grant.body["decision"]:
-            yield f"entry {number} (launch): a newer judgement stood than the one that granted job {body['key']}"
+            yield f"entry {number} (launch): a newer judgement was in force than that which granted job {body['key']}"
     elif kind in ("exit", "lost") and f"launch/{body['key']}" not in seen:
         yield f"entry {number} ({kind}): job {body['key']} was never launched"
     elif kind == "decision" and body["stage"] is not None:
@@ -77,22 +75,22 @@ def _out_of_order(entries: list[Recorded], seen: dict[str, Recorded], recorded: 
 
 
 def _design_again(seen: dict[str, Recorded], packet: Recorded) -> Iterator[str]:
-    """Check that a design was judged again only where it had no verdict, and a person wanted that."""
+    """Check that a design was judged again only if it had no verdict and a person wanted that."""
     number, attempt = packet.entry.seq, packet.body["attempt"]
     before = f"{DESIGN}.{attempt - 1}"
     answered = seen.get(f"human/decision/{before}")
     if attempt > 1 and not is_without_verdict(seen.get(f"verdict/{before}")):
         yield f"entry {number} (packet): the design had a verdict and was judged again"
     if attempt > 1 and (answered is None or not is_design_again(answered.body)):
-        yield f"entry {number} (packet): nobody wanted the design to be judged again"
+        yield f"entry {number} (packet): no person wanted the design to be judged again"
 
 
 def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
-    """Check that every job was ordered with its grant, and every grant is for what was registered and planned then.
+    """Check that every job was ordered with its grant and read what stages before it had left.
 
-    And that every job read what stages before it had left.
+    Every grant must be for what was registered and planned then.
     """
-    left = Left()
+    left = _Left()
     for recorded in entries:
         number, body = recorded.entry.seq, recorded.body
         if recorded.entry.kind in ("open", "amendment"):
@@ -107,17 +105,12 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
         elif recorded.entry.kind == "launch":
             order = JobOrder.model_validate_json(store.get(body["order"]))
             granted = find(entries, f"grant/{body['key']}")
-            inputs = {role: artifact.digest for role, artifact in order.inputs.items()}
-            if (
-                granted is None
-                or order.key != body["key"]
-                or order.grant.model_dump(mode="json") != granted.body
-                or order.grant.content_digest() != body["grant"]
-                or digest_value(order.parameters) != order.grant.parameters
-                or inputs != order.grant.inputs
-                or (order.kind, order.task, order.max_seconds)
-                != (order.grant.kind, order.grant.task, order.grant.max_seconds)
-            ):
+            grant, inputs = order.grant, {role: artifact.digest for role, artifact in order.inputs.items()}
+            ordered = (order.key, grant.content_digest(), digest_value(order.parameters), inputs)
+            ordered += (order.kind, order.task, order.max_seconds)
+            allowed = (body["key"], body["grant"], grant.parameters, grant.inputs)
+            allowed += (grant.kind, grant.task, grant.max_seconds)
+            if granted is None or grant.model_dump(mode="json") != granted.body or ordered != allowed:
                 yield f"entry {number} (launch): job {body['key']} was ordered with something else than was granted"
             else:
                 resolved, registered = registered_spec(entries[:number], store)
@@ -125,6 +118,36 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
                     yield f"entry {number} (launch): job {body['key']} was granted before the registration was amended"
                 yield from left.damage(recorded, order, resolved, store)
             yield from takeover_damage(entries, store, recorded, order)
+
+
+class _Left:
+    """The outputs that stages have left so far, entry by entry of a trail."""
+
+    def __init__(self) -> None:
+        self._digests: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+
+    def take(self, ended: Recorded) -> None:
+        """Add what an ``exit`` entry names."""
+        for output, artifact in ended.body["outputs"].items():
+            self._digests[ended.body["stage"], output].add(artifact["digest"])
+
+    def damage(self, launch: Recorded, order: JobOrder, resolved: ResolvedSpec, store: Store) -> Iterator[str]:
+        """Say which inputs of a job no stage has left, as it was or, for instructions that a model wrote, screened."""
+        stages = {stage.name: stage for stage in resolved.spec.stages}
+        for role, artifact in order.inputs.items():
+            owner, _, output = artifact.name.partition(".")
+            if not output or owner not in stages:
+                continue
+            made = self._digests[owner, output]
+            if artifact.digest in made:
+                continue
+            if is_screened(stages[owner], output) and any(
+                (left := screened(store, resolved, one)) is not None and digest_bytes(left) == artifact.digest
+                for one in sorted(made)
+            ):
+                continue
+            told = f"input '{role}' of job {order.key} is not what '{owner}' left as {output}"
+            yield f"entry {launch.entry.seq} (launch): {told}"
 
 
 def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Iterator[str]:
@@ -144,9 +167,9 @@ def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Ite
 
 
 def code_damage(entries: list[Recorded]) -> Iterator[str]:
-    """Check that no stage was approved by other measuring code than was registered, but where a person lifted that.
+    """Check that no stage was approved by unregistered measuring code, unless a person lifted that check.
 
-    Nothing is asked of trails that do not tell which code was registered.
+    Trails that do not name the registered code are not checked.
     """
     registered: str | None = None
     lifted: set[str] = set()
@@ -168,11 +191,7 @@ def code_damage(entries: list[Recorded]) -> Iterator[str]:
 
 
 def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
-    """Check what people and reviewers decided.
-
-    Every answer has the effect it must have, every retraction takes a judgement back, every verdict is of somebody who
-    is registered to give one: a person's key cannot stand in for a model's.
-    """
+    """Check effects of answers, retractions, overrides, and that every verdict is that of a registered reviewer."""
     by_digest = {one.digest: one for one in entries}
     reviewers: tuple[str, ...] = ()
     for recorded in entries:
@@ -182,15 +201,15 @@ def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
             if asked is None or asked.entry.seq >= number:
                 yield f"entry {number} (human): answers a question that was not asked before it"
                 continue
-            resolved, _ = registered_spec(entries[:number], store)
-            effect = answer_effect(resolved, entries[:number], asked, body["answer"])
+            before = entries[:number]
+            effect = answer_effect(registered_spec(before, store)[0], before, asked, body["answer"])
             told = {name: body.get(name) for name in effect}
             if told != effect:
                 yield f"entry {number} (human): does {told}, but '{body['answer']}' does {effect}"
         elif kind == "retraction":
             taken = entries[body["since"]] if 0 <= body["since"] < number else None
             if taken is None or taken.entry.kind not in JUDGEMENTS or taken.entry.seq in retracted(entries[:number]):
-                yield f"entry {number} (retraction): entry {body['since']} is no judgement that stood"
+                yield f"entry {number} (retraction): entry {body['since']} is not a judgement in force"
         elif kind in ("open", "amendment"):
             reviewers = _reviewers(entries[: number + 1], store)
         elif kind == "verdict" and body["reviewer"] not in reviewers:
@@ -204,8 +223,3 @@ def _reviewers(entries: list[Recorded], store: Store) -> tuple[str, ...]:
     spec = registered_spec(entries, store)[0].spec
     every = tuple(f"{one.vendor}:{one.model}" if one.asks_a_model else one.vendor for one in spec.reviewers())
     return (*dict.fromkeys(every), *((PANEL,) if spec.panel else ()))
-
-
-def _taken_back(entries: list[Recorded]) -> list[Recorded]:
-    void = retracted(entries)
-    return [one for one in entries if one.entry.seq in void]

@@ -1,8 +1,8 @@
-"""A session's trail as a folder that anyone can verify, with Peergate or without: written here, and verified here.
+"""Writes and verifies a session's trail as a folder that anyone can verify, with Peergate or without.
 
 It holds the signed head, entries and hash tiles (C2SP tlog-tiles), the policy and the public keys, a proof for every
-verdict, and the content store. It does not hold the weights, nor anything else outside the store, so an audit of an
-export compares evidence with its digests but does not derive numbers and decisions again.
+verdict, and the content store. Weights and everything else outside the store are missing, so an audit of an export
+compares evidence with its digests but does not derive numbers and decisions again.
 """
 
 from __future__ import annotations
@@ -40,22 +40,17 @@ NOT_REDERIVED = "the numbers: an export holds no jobs, so metrics, checks and de
 def export_run(
     run: Path, trail_name: str, store_name: str, target: Path, page: Callable[[list[Recorded], Store], str]
 ) -> tuple[Walk, int]:
-    """Write the export of a run folder; returns the walk through its trail and how many files there are.
+    """Write the export of a run folder; returns the walk through its trail and the number of files.
 
-    Args:
-        run: the run folder.
-        trail_name: name of its trail.
-        store_name: name of its content store.
-        target: a folder that is not there yet.
-        page: makes the page for people out of the entries and the exported store.
+    ``page`` makes the page for people from the entries and the exported store.
 
     Raises:
-        UserError: the target exists, or the trail has no entries.
+        UserError: the target exists.
         AuditDamage: the trail does not hold, or evidence that it names is missing or another: nothing is written.
         OSError: the target cannot be written.
     """
     if target.exists():
-        raise UserError(f"{target} exists already", hint="name a folder that is not there yet")
+        raise UserError(f"{target} exists already", hint="name a folder that does not exist")
     trail = read_trail(run / trail_name)
     walk = Walk().go(trail.rows)
     if walk.damage or walk.policy is None or trail.head is None:
@@ -95,7 +90,7 @@ def _report_files(entries: Sequence[Recorded]) -> Iterator[tuple[str, str]]:
 
 
 def _files(trail: TrailFile, walk: Walk) -> Iterator[tuple[str, bytes]]:
-    """Yield everything in an export but the store and the page: all of it follows from the entries and the head."""
+    """Yield everything in an export but the store and the page: it all follows from the entries and the head."""
     note = trail.head[2] if trail.head else b""
     yield CHECKPOINT, note
     yield from bundles_of([row.envelope for row in trail.rows])
@@ -121,7 +116,7 @@ def derived_files(walk: Walk, note: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def proof_name(recorded: Recorded) -> str:
-    """Return where the proof of a verdict lies."""
+    """Return the path of a verdict's proof."""
     name = re.sub(r"[^A-Za-z0-9.]+", "-", recorded.entry.key)[:80]
     return f"{PROOFS}/{recorded.entry.seq:06}-{name}.tlog-proof"
 
@@ -133,21 +128,19 @@ def _write(path: Path, data: bytes) -> int:
 
 
 def _copy_store(run: Path, evidence: Compared, target: Store) -> int:
-    """Copy the content store, and into it the report's files, which lie beside it in a run folder."""
+    """Copy the content store, and into it the report's files, which a run folder has beside it."""
     names = evidence.stored()
     for name in names:
         copy = target.root / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(run / evidence.store / name, copy)
-    report = [(run / relative).read_bytes() for relative, _ in _report_files(evidence.entries)]
-    for data in report:
-        target.put(data)
+    report = [target.put((run / relative).read_bytes()) for relative, _ in _report_files(evidence.entries)]
     return len(names) + len(report)
 
 
 def verify_export(folder: Path, *, policy: Policy | None = None, anchors: Sequence[Anchor] = ()) -> Audit:
-    """Verify an export: its integrity, which is what ``verify/`` answers too, and then what its entries mean."""
-    audit = Audit(folder)
+    """Verify an export: its integrity, as ``verify/`` does too, and then what its entries mean."""
+    audit = Audit(path=folder)
     audit.not_proven.append(NOT_REDERIVED)
     walk = _check_integrity(audit, folder, policy, anchors)
     audit.integrity = "damaged" if audit.damage else "holds"

@@ -1,8 +1,7 @@
-"""From a metric to the raw rows it was computed from: computed again, and the lines that made it up.
+"""From a metric to the raw rows it was computed from, by line.
 
-Lines count from 1 in the file of rows, which the content store keeps under its digest. The first part is what the
-metric counts, or what its mean, median or sum is over; where only some rows are its population, the last part says
-which.
+Lines count from 1 in the stored file of rows. The first part holds the lines that the metric counts, or that its mean,
+median or sum is over; the last part its population, if that is only some rows.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_lines import BASELINE, ROWS, Part, chosen, part
+from reviews.evidence.row_lines import BASELINE, ROWS, Part, part
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.evaluation.judged_answers import Answered, answered
-from reviews.stages.judge import judge_of
 from reviews.stages.row_metrics import lines_of_rows
-from reviews.stages.sampled_rows import counted_by, lines_of
 from specs.digests import Contract
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import kind_of
@@ -32,17 +29,10 @@ def parts_of(evidence: Evidence, metric: str) -> tuple[Part, ...]:
         EvidenceMissing: the rows are absent or unreadable.
     """
     kind = kind_of(evidence.stage)
-    if metric in counted_by(kind):
-        lines, found = lines_of(evidence, metric)
-        rows = range(found.of)
-        return (chosen("what the metric counts", rows, lines), chosen("what was sampled", rows, found.lines))
     if METRICS[metric].scope in ("comparison", "rule"):
         return _compared(evidence, metric, kind.rows["rows"])
     declared = next((one for one in kind.metrics if one.id == metric), None)
-    if isinstance(declared, RowMetric):
-        return lines_of_rows(kind, evidence, declared)
-    trace = judge_of(kind).trace
-    return trace(evidence, metric) if trace else ()
+    return lines_of_rows(kind, evidence, declared) if isinstance(declared, RowMetric) else ()
 
 
 def _compared(evidence: Evidence, metric: str, form: type[Contract]) -> tuple[Part, ...]:

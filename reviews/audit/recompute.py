@@ -1,13 +1,14 @@
 """Judge again: metrics, checks, packet, the embedded reviewer's verdict and the decision, from the stored raw rows.
 
-Every metrics and decision entry names the digest of the code it was made with. Where that is not the code at hand
-(an older run, a newer Peergate) nothing is compared, and the audit says so instead of guessing.
+A decision made by other code than this (an older run, a newer Peergate) is not compared, and the audit says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from reviews.checks.definition import Check
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.gather import find, gather, registered_spec
 from reviews.gate.amendments import AMENDMENT, amended, amendment_packet, is_exploratory, refused
@@ -26,6 +27,7 @@ from reviews.trail.store import Store
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing, PeergateError
 from specs.session.loading import read_resolved
+from specs.session.session_spec import ResolvedSpec
 from specs.stages.metric import MetricSet
 from specs.task_file import is_trusted
 from specs.trail.verdict import CheckResult, Decision, Packet, Verdict
@@ -42,8 +44,8 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
         # The first decisions did not name their code.
         try:
             code = recorded.body.get("code")
-            resolved = registered_spec(entries[: recorded.entry.seq + 1], store)[0] if code else None
-            if resolved is None or code != measuring_code(resolved):
+            resolved = spec_at_hand(entries[: recorded.entry.seq + 1], store, code)
+            if resolved is None:
                 notes.append(f"{where}: was made by other code ({code}) and is not derived again")
                 continue
             if not is_trusted(resolved.spec.task):
@@ -61,8 +63,25 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
     return count
 
 
+def spec_at_hand(entries: Sequence[Recorded], store: Store, code: str | None) -> ResolvedSpec | None:
+    """Return the registered spec if the measuring code of that digest is the code at hand.
+
+    Other code may have registered a spec that this version cannot read; under the code at hand that is damage.
+
+    Raises:
+        PeergateError: the spec is missing, or cannot be read by the code that registered it.
+    """
+    try:
+        resolved = registered_spec(entries, store)[0]
+    except FORMLESS:
+        if code == measuring_code():
+            raise
+        return None
+    return resolved if code == measuring_code(resolved) else None
+
+
 FORMLESS = (PeergateError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError)
-"""What reading bodies and evidence of others may end in, however they are signed."""
+"""The errors that reading bodies and evidence of others may raise, however they are signed."""
 
 
 def formless(error: Exception) -> str:
@@ -72,7 +91,7 @@ def formless(error: Exception) -> str:
 
 
 def _differences(run: Path, entries: list[Recorded], store: Store, decision: Recorded, notes: list[str]) -> list[str]:
-    """Return what comes out otherwise; the first difference on the way explains those after it."""
+    """Return what is derived otherwise; the first difference explains those after it."""
     stage, attempt = decision.body["stage"], decision.body["attempt"]
     told = Decision.model_validate_json(store.get(decision.body["decision"]))
     packet = Packet.model_validate_json(store.get(told.packet))
@@ -92,15 +111,9 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
     """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
     body, number = recorded.body, int(recorded.entry.key.partition("/")[2])
     kept, judged = find(entries, f"packet/{AMENDMENT}.{number}"), find(entries, f"verdict/{AMENDMENT}.{number}")
-    if (
-        kept is None
-        or judged is None
-        or (kept.body["packet"], judged.body["verdict"])
-        != (
-            body["packet"],
-            body["verdict"],
-        )
-    ):
+    if kept is None or judged is None:
+        return ["packet and verdict are not those on record"]
+    if (kept.body["packet"], judged.body["verdict"]) != (body["packet"], body["verdict"]):
         return ["packet and verdict are not those on record"]
     checked = find(entries, f"checks/{AMENDMENT}.{number}")
     before = entries[: checked.entry.seq if checked else kept.entry.seq]
@@ -148,17 +161,17 @@ def _attempt_packet(
         return [f"the metrics computed from the raw rows are not the recorded ones{_which(again, recorded)}"]
     checks = run_checks(evidence, again)
     if not weights_are_here(evidence):
-        checks = _as_with_weights(checks, packet, f"{stage}.{attempt}", notes)
+        checks = _as_with_weights(all_checks(evidence.resolved), checks, packet, f"{stage}.{attempt}", notes)
     if derive_packet(entries, store, evidence, again, checks, _digest_of(checks)) != packet:
         return [_other_checks(packet.checks, checks) or "the evidence gives another packet than the recorded one"]
     return []
 
 
 def _as_with_weights(
-    checks: tuple[CheckResult, ...], packet: Packet, attempt: str, notes: list[str]
+    known: tuple[Check, ...], checks: tuple[CheckResult, ...], packet: Packet, attempt: str, notes: list[str]
 ) -> tuple[CheckResult, ...]:
-    """Return results in which those of checks that compare weights are the recorded ones: here they cannot be found."""
-    reading = {check.id for check in all_checks() if check.reads_weights}
+    """Return results with the recorded ones for checks that compare weights, which are not here."""
+    reading = {check.id for check in known if check.reads_weights}
     then = {one.id: one for one in packet.checks if one.id in reading}
     taken = tuple(then.get(one.id, one) for one in checks)
     if taken != checks:
@@ -186,8 +199,8 @@ def _verdict_and_decision(
     if before is not None and before != verdict:
         problems.append(f"the evidence is that of attempt {packet.unchanged_since}, the verdict is another")
     if verdict.reviewer == Checklist.name and before is None:
-        # What was said before is compared above: its words have the figures of then. A process may have been killed.
-        # Whatever it would have said, what stands for it approves nothing.
+        # A repeated verdict is compared above: its words hold the figures of then. If the reviewer's process was
+        # killed, the verdict in its place approves nothing.
         lost = verdict.no_verdict
         if verdict != (no_verdict(verdict.reviewer, lost) if lost else Checklist().review(packet, told.packet)):
             problems.append("the checklist gives another verdict than the recorded one")

@@ -1,51 +1,44 @@
 """`peergate audit verify`: is this trail whole, and does everything decided in it follow from its evidence?
 
-Four questions, in this order: do entries, signatures and tree hold, and agree with the anchors given; does every file
-still have the digest that was recorded; was every job granted by a decision and run once; do the metrics, checks and
-decisions come out the same when they are computed again from the raw rows.
-
-Read-only and offline. Not covered, and said in the result: a trail cut back or rewritten as a whole by someone
-who has its keys (that takes an anchor kept elsewhere), events that were never recorded, and rows that were false
-when the job wrote them.
+In this order: entries, signatures and tree hold and agree with the anchors given; every file has its recorded digest;
+every job was granted by a decision and ran once; metrics, checks and decisions computed again from the raw rows are the
+same. Read-only and offline. Not covered, as the result says: a trail cut back or rewritten by someone with its keys,
+events that were never recorded, and rows that were false when the job wrote them.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from reviews.audit.audit_files import Compared, Tree, tree_of
 from reviews.audit.event_order import code_damage, launch_damage, order_damage, people_damage, sequence_damage
-from reviews.audit.recompute import FORMLESS, formless, rederive
-from reviews.evidence.gather import find
+from reviews.audit.recompute import FORMLESS, formless, rederive, spec_at_hand
+from reviews.evidence.gather import find, registered_code
 from reviews.requests.request_audit import requests_damage
-from reviews.trail.anchors import Anchor, check_anchors, check_policy
+from reviews.trail.anchors import Anchor, Findings, check_anchors, check_policy
 from reviews.trail.envelope import Recorded
+from reviews.trail.file_seal import seal_damage, seal_path
 from reviews.trail.integrity import Walk, walk_trail
 from reviews.trail.recorded_code import unknown_code
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_path
-from reviews.trail.trail import seal_path
-from specs.digests import canonical_bytes, digest_file
 from specs.errors import AuditDamage, DatabaseUnreachable, UserError
-from specs.plugins import GROUPS, installed
-from specs.regular_files import read_regular
-from specs.text import plain
+from specs.session.loading import missing_plugins
 from specs.trail.entry import EMPTY_ROOT, GENESIS
 from specs.trail.key_policy import Policy
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
-"""What SQLite keeps beside a file that is open."""
+"""SQLite's files beside one that is open."""
 
 
-@dataclass
-class Audit:
-    """What the verification found. ``damage`` is empty exactly when everything agreed."""
+@dataclass(kw_only=True)
+class Audit(Findings):
+    """What the verification found."""
 
     path: Path
     readable: bool = True
@@ -61,13 +54,7 @@ class Audit:
     policy: str = ""
     """Digest of the policy in force at the end."""
     signed: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Which key of which role signed how many entries, and how many of those are verdicts."""
-    anchored: int | None = None
-    """How many entries the newest anchor covers; None when none was given."""
-    anchors: list[str] = field(default_factory=list[str])
-    not_proven: list[str] = field(default_factory=list[str])
-    damage: list[str] = field(default_factory=list[str])
-    notes: list[str] = field(default_factory=list[str])
+    """For each key and role, how many entries it signed, and how many of those are verdicts."""
     rederived: int = 0
     """Attempts whose metrics, checks and decision were computed again."""
     files: int = 0
@@ -105,27 +92,14 @@ class Audit:
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `audit verify --json`."""
+        first = ("holds", "verdict", "closed", "decision", "entries", "head", "root", "origin", "policy", "signed")
+        then = ("anchors", "damage", "notes", "files", "not_covered", "not_proven")
         return {
             "path": str(self.path),
-            "holds": self.holds,
-            "verdict": self.verdict,
-            "closed": self.closed,
-            "decision": self.decision,
-            "entries": self.entries,
-            "head": self.head,
-            "root": self.root,
-            "origin": self.origin,
-            "policy": self.policy,
-            "signed": self.signed,
+            **{name: getattr(self, name) for name in (*first, *then)},
             "anchored_entries": self.anchored,
-            "anchors": self.anchors,
-            "damage": self.damage,
-            "notes": self.notes,
             "rederived_attempts": self.rederived,
-            "files": self.files,
-            "not_covered": self.not_covered,
             **({"integrity": self.integrity} if self.integrity else {}),
-            "not_proven": self.not_proven,
         }
 
 
@@ -139,7 +113,7 @@ def verify_run(
     anchors: Sequence[Anchor] = (),
 ) -> Audit:
     """Verify the session in a run folder, against a policy and heads that were kept elsewhere if there are any."""
-    audit = Audit(run)
+    audit = Audit(path=run)
     path = run / trail_name
     tree = tree_of(run) if run.is_dir() else Tree(set(), set(), {})
     own = {path.name, seal_path(path).name, pointer_path(path).name, *(path.name + end for end in SIDE_FILES)}
@@ -151,7 +125,7 @@ def verify_run(
     in_database = pointer_path(path).is_file()
     if not in_database and (not path.is_file() or path.stat().st_size == 0):
         audit.readable = False
-        audit.notes.append(f"{path} is not there: this is no run folder of a session")
+        audit.notes.append(f"{path} is missing: this is not the run folder of a session")
         return audit
     try:
         trail = read_trail(path)
@@ -159,7 +133,7 @@ def verify_run(
         code: int = getattr(error, "sqlite_errorcode", 0)
         no_room = code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
         if no_room and code != sqlite3.SQLITE_IOERR_SHORT_READ:
-            # A trail that is open elsewhere is read through a file beside it, which takes room on the disk.
+            # Reading a trail that is open elsewhere makes a file beside it, which takes room on the disk.
             audit.readable = False
             audit.notes.append(f"{path} cannot be read: {error}; is the disk full?")
         elif path.read_bytes()[:16] != b"SQLite format 3\x00" and not seal_path(path).exists():
@@ -178,7 +152,7 @@ def verify_run(
     walk = walk_trail(trail)
     read_walk(audit, walk, policy, anchors)
     audit.damage.extend(walk.misfits)
-    audit.damage.extend(_check_seal(path, walk, audit.notes))
+    audit.damage.extend(seal_damage(path, walk, audit.notes))
     if audit.damage:
         # What follows would only repeat the same damage in other words.
         return audit
@@ -203,25 +177,41 @@ def _not_installed(entries: list[Recorded], store: Store) -> str:
     """Return which registered plug-ins are missing here: without them the spec cannot even be read."""
     try:
         opened = find(entries, "open")
-        registered = json.loads(store.get(opened.body["spec"])).get("plugins", {}) if opened else {}
-        brought = {f"{group} {one.name}" for group in GROUPS for one in installed(group)}
-        missing = [f"{what} ({registered[what]})" for what in registered if what not in brought]
+        missing = missing_plugins(store.get(opened.body["spec"])) if opened else ""
     except FORMLESS:
-        return ""  # That is damage, and told as such where it is read.
-    told = plain("; ".join(missing), 400)
-    return f"not installed here, so nothing can be computed again: {told}; install what was registered" if told else ""
+        return ""  # That is damage, reported where it is read.
+    told = f"not installed here, so nothing can be computed again: {missing}; install what was registered"
+    return told if missing else ""
 
 
 def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:
-    """Compare the entries, and the evidence they name, with what may follow what."""
+    """Compare the entries, and the evidence they name, with what may follow what.
+
+    Evidence that other code recorded, with the digest that its entry names, may have a form unknown here: not proven.
+    """
+    parts: tuple[Callable[[], Iterable[str]], ...] = (
+        lambda: order_damage(entries),
+        lambda: launch_damage(entries, store),
+        lambda: people_damage(entries, store),
+        lambda: code_damage(entries),
+        lambda: requests_damage(entries, store, audit.notes),
+    )
+    for part in parts:
+        try:
+            audit.damage.extend(part())
+        except FORMLESS as error:
+            told = f"what evidence of other code means: this version cannot read it ({formless(error)})"
+            if not _is_of_other_code(entries, store):
+                audit.damage.append(formless(error))
+            elif told not in audit.not_proven:
+                audit.not_proven.append(told)
+
+
+def _is_of_other_code(entries: list[Recorded], store: Store) -> bool:
     try:
-        audit.damage.extend(order_damage(entries))
-        audit.damage.extend(launch_damage(entries, store))
-        audit.damage.extend(people_damage(entries, store))
-        audit.damage.extend(code_damage(entries))
-        audit.damage.extend(requests_damage(entries, store, audit.notes))
-    except FORMLESS as error:
-        audit.damage.append(formless(error))
+        return find(entries, "open") is not None and spec_at_hand(entries, store, registered_code(entries)) is None
+    except FORMLESS:
+        return False
 
 
 def _compare_files(audit: Audit, compared: Compared, trail_name: str) -> None:
@@ -237,7 +227,7 @@ def _compare_files(audit: Audit, compared: Compared, trail_name: str) -> None:
 
 
 def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence[Anchor]) -> None:
-    """Take over what the walk found but misfits, and what anchors, a policy and the entries' places have against it."""
+    """Take over what the walk found except misfits, and compare it with anchors, a policy and the entries' order."""
     audit.entries, audit.root = walk.tree.size, walk.root
     audit.head = walk.digests[-1] if walk.digests else GENESIS
     misfits = set(walk.misfits)
@@ -262,42 +252,3 @@ def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence
     if len({one.entry.session for one in entries}) > 1:
         audit.damage.append("trail: holds entries of more than one session")
     audit.damage.extend(sequence_damage(entries))
-
-
-def _check_seal(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
-    """Compare the trail file with the digest taken when it was last closed.
-
-    While it is open in another process, what is newer lies beside the file, which stays as it was sealed.
-    """
-    closed = any(one.entry.kind == "close" for one in walk.entries)
-    try:
-        written = read_regular(seal_path(path))
-        seal = json.loads(written)
-        size, digest, file = int(seal["size"]), str(seal["digest"]), seal["file"]
-        if canonical_bytes(seal) != written:
-            raise ValueError("not in the one spelling it is written in")
-    except FileNotFoundError:
-        notes.append("the trail file has no seal: it was never closed cleanly")
-        if closed:
-            yield "seal: the session is closed but its seal is gone"
-        return
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        yield "seal: unreadable"
-        return
-    if size > walk.tree.size:
-        yield f"seal: was taken over {size} entries, the trail has {walk.tree.size}: entries were cut off"
-    elif size and walk.digests[size - 1] != digest:
-        yield f"seal: entry {size - 1} is not the one that was sealed"
-    elif size < walk.tree.size and closed:
-        yield (
-            f"seal: covers {size} of the {walk.tree.size} entries of a closed session; if its process was killed as it "
-            "closed, `peergate resume` seals it"
-        )
-    elif size < walk.tree.size:
-        notes.append(f"{walk.tree.size - size} entries are newer than the seal: the orchestrator runs, or was killed")
-    elif pointer_path(path).is_file():
-        return  # in a database there is no file around the entries
-    elif digest_file(path) != file:
-        yield "seal: bytes of the trail file were changed outside of its entries"
-    elif closed and (beside := path.with_name(path.name + "-wal")).exists() and beside.stat().st_size:
-        yield f"seal: {beside.name} holds what was written after the closed session was sealed"

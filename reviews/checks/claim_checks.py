@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from reviews.checks.claim_lookup import CLAIMS, claim_results
-from reviews.checks.definition import ALL, Check, Found, listed
+from reviews.checks.definition import Checks, Found, listed
 from reviews.evidence.evidence import Evidence
 from specs.stages.metric import MetricSet
 from specs.trail.grant_and_claim import ClaimResult
 
+CHECKS = Checks()
 
+
+@CHECKS.add(
+    CLAIMS,
+    "What the builder states is what was measured",
+    source="real numbers in the wrong cell; pilots called passed against their own rows",
+)
 def _claims(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if evidence.claims is None:
         return Found("NOT_APPLICABLE", "nothing was handed in with the attempt")
@@ -35,14 +42,3 @@ def _name(one: ClaimResult) -> str:
 def _row(one: ClaimResult) -> dict[str, Any]:
     claim = one.claim
     return {"stage": claim.stage, "metric": claim.metric, "stated": claim.value, "measured": one.measured}
-
-
-CHECKS = (
-    Check(
-        CLAIMS,
-        "What the builder states is what was measured",
-        ALL,
-        _claims,
-        "numbers that are real but stand in the wrong cell; pilots called passed against their own rows",
-    ),
-)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from reviews.checks.limit import Limit, told
 from reviews.evidence.evidence import Evidence
-from specs.errors import EvidenceMissing
+from specs.errors import EvidenceMissing, PluginFault
 from specs.stages.kind import StageKind
 from specs.stages.metric import Metric, MetricSet
 from specs.stages.registry import STAGE_KINDS
@@ -33,6 +33,14 @@ class Found:
     repairable: bool = True
 
 
+def unless(wrong: Sequence[dict[str, Any]], told: str, right: str, *, repairable: bool = True) -> Found:
+    """Return FAIL with the rows that are wrong, and PASS without any."""
+    if wrong:
+        return Found("FAIL", told, float(len(wrong)), tuple(wrong), repairable=repairable)
+    return Found("PASS", right, 0.0)
+
+
+Run = Callable[[Evidence, MetricSet | None], Found]
 Kinds = tuple[str, ...] | Callable[[StageKind], object]
 
 
@@ -43,21 +51,28 @@ def ALL(kind: StageKind) -> bool:  # noqa: N802 - read as a constant where check
 
 @dataclass(frozen=True)
 class Check:
-    """A check with its place and weight. ``source`` says which paper or post-mortem it comes from."""
+    """A check of the attempts of stages, which may close their gates."""
 
     id: str
+    """``group.name``; no other check has it."""
     title: str
+    """What holds where it passes, in one line."""
     kinds: Kinds
     """The kinds it belongs to: by name, or those that have a trait."""
-    run: Callable[[Evidence, MetricSet | None], Found]
+    run: Run
+    """Returns a status with its detail; what it raises closes the gate."""
     source: str
+    """The paper or post-mortem it comes from, or the failure it finds."""
     blocking: bool = True
+    """Whether FAIL, BLOCKED and ERROR close the gate; otherwise it is advice."""
     threshold: str | None = None
     """In words, for checks of other distributions; Peergate's own name what the spec registers in ``limits``."""
     only_treatment: bool = field(default=False)
+    """Whether it runs for the treatment of the analysis alone."""
     limits: tuple[Limit, ...] = ()
+    """The registered values it compares with."""
     reads_weights: bool = False
-    """Whether it compares weights. Where these are gone an audit takes what was found then, and says so."""
+    """Whether it compares weights. Where they are gone, an audit takes the recorded result and says so."""
 
     def belongs_to(self, kind: StageKind) -> bool:
         """Say whether stages of a kind are checked by it."""
@@ -66,6 +81,26 @@ class Check:
     def kind_names(self) -> tuple[str, ...]:
         """Return the names of the known kinds it belongs to."""
         return tuple(kind.name for kind in STAGE_KINDS.values() if self.belongs_to(kind))
+
+
+class Checks(list[Check]):
+    """The checks of a module, in their order; ``kinds`` and ``about`` are the fields that they have in common."""
+
+    def __init__(self, kinds: Kinds = ALL, **about: Any) -> None:
+        super().__init__()
+        self._common: dict[str, Any] = {"kinds": kinds, **about}
+
+    def add(
+        self, id: str, title: str, *, source: str, kinds: Kinds | None = None, **about: Any
+    ) -> Callable[[Run], Run]:
+        """Decorate the function that carries a check out; ``kinds`` and ``about`` where it differs from the others."""
+
+        def declared(run: Run) -> Run:
+            fields: dict[str, Any] = self._common | about | ({"kinds": kinds} if kinds else {})
+            self.append(Check(id=id, title=title, run=run, source=source, **fields))
+            return run
+
+        return declared
 
 
 def apply(check: Check, evidence: Evidence, metrics: MetricSet | None) -> CheckResult:
@@ -85,6 +120,8 @@ def guarded(run: Callable[[], Found]) -> Found:
         return run()
     except EvidenceMissing as error:
         return Found("BLOCKED", f"evidence is missing: {f'{error.where}: ' if error.where else ''}{error.message}")
+    except PluginFault as error:
+        return Found("ERROR", plain(f"{error.where}: {error.message}", 400))
     except Exception as error:
         return Found("ERROR", f"the check broke: {type(error).__name__}: {plain(str(error), 200)}")
 

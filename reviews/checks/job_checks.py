@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from reviews.checks.definition import ALL, Check, Found, listed
+from reviews.checks.definition import Checks, Found, listed
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, Manifest
 from specs.resources import usd_per_hour
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of, outputs_of
+from specs.stages.stage import NotReadBack
+
+CHECKS = Checks()
 
 _SPARE_USD = 1e-6
 """What is reserved is rounded to this."""
-_NOT_READ_BACK = {"max_examples_per_kind", "max_prompts", "validation_share", "warmup_ratio"}
-"""Parameters that choose the data or are turned into another setting (``warmup_steps``)."""
 
 
 def manifest_of(evidence: Evidence) -> Manifest:
@@ -30,6 +31,7 @@ def manifest_of(evidence: Evidence) -> Manifest:
     return evidence.manifest
 
 
+@CHECKS.add("jobs.exit", "The job ended by itself, without an error", source="crash messages taken for results")
 def _exit(evidence: Evidence, _: MetricSet | None) -> Found:
     record = evidence.exit
     if record is None:
@@ -43,12 +45,12 @@ def _exit(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"exit code 0 after {record.seconds:.0f} s", 0.0)
 
 
+@CHECKS.add("jobs.granted", "The job ran what was granted", source="guard bypassed by calling another route")
 def _granted(evidence: Evidence, _: MetricSet | None) -> Found:
     manifest, grant = manifest_of(evidence), evidence.grant
     if grant is None:
         raise EvidenceMissing("the attempt has no grant")
-    if evidence.parameters == {}:
-        raise EvidenceMissing("the order of the attempt is not on record")
+    evidence.ordered()
     wrong: list[str] = []
     for what, found, granted in (
         ("key", manifest.key, grant.key()),
@@ -63,6 +65,7 @@ def _granted(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", "key, kind, parameters and inputs are the granted ones")
 
 
+@CHECKS.add("jobs.outputs", "The outputs are those the job wrote", source="results edited after the run")
 def _outputs(evidence: Evidence, _: MetricSet | None) -> Found:
     manifest = manifest_of(evidence)
     expected = set(outputs_of(evidence.stage.kind, evidence.stage.parameters))
@@ -75,20 +78,21 @@ def _outputs(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"{len(expected)} outputs have the digests of the manifest", float(len(expected)))
 
 
+@CHECKS.add("jobs.effective", "The effective settings are the granted ones", source="silent fallbacks")
 def _effective(evidence: Evidence, _: MetricSet | None) -> Found:
     manifest = manifest_of(evidence)
-    if not evidence.parameters:
-        raise EvidenceMissing("the order of the attempt is not on record")
-    differing: list[dict[str, Any]] = []
-    for name, granted in sorted(evidence.parameters.items()):
-        if name in _NOT_READ_BACK:
-            continue
-        if name not in manifest.effective:
-            differing.append({"parameter": name, "granted": granted, "effective": None})
-        elif not _same(granted, manifest.effective[name]):
-            differing.append({"parameter": name, "granted": granted, "effective": manifest.effective[name]})
-    if manifest.seed != evidence.parameters.get("seed"):
-        differing.append({"parameter": "seed", "granted": evidence.parameters.get("seed"), "effective": manifest.seed})
+    left_out = NotReadBack.names(kind_of(evidence.stage).parameters)
+    compared = [
+        (name, granted, manifest.effective.get(name), name in manifest.effective)
+        for name, granted in sorted(evidence.ordered().items())
+        if name not in left_out
+    ]
+    compared.append(("seed", evidence.parameters.get("seed"), manifest.seed, True))
+    differing: list[dict[str, Any]] = [
+        {"parameter": name, "granted": granted, "effective": effective}
+        for name, granted, effective, stated in compared
+        if not (stated and _same(granted, effective))
+    ]
     if differing:
         told = "; ".join(f"{one['parameter']} {one['effective']} instead of {one['granted']}" for one in differing)
         return Found("FAIL", f"the job ran with {told}", float(len(differing)), tuple(differing))
@@ -96,12 +100,19 @@ def _effective(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _same(granted: Any, effective: Any) -> bool:
-    numbers = (int, float)
-    if isinstance(granted, numbers) and isinstance(effective, numbers) and not isinstance(granted, bool):
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (granted, effective))
+    # Two integers are the same or not: seeds are large enough to be close.
+    if numbers and float in (type(granted), type(effective)):
         return math.isclose(granted, effective, rel_tol=1e-9, abs_tol=0.0)
     return granted == effective
 
 
+@CHECKS.add(
+    "jobs.device",
+    "Device and precision are known and shared by the arms",
+    kinds=lambda kind: not kind.runs_code,
+    source="CPU instead of GPU",
+)
 def _device(evidence: Evidence, _: MetricSet | None) -> Found:
     manifest = manifest_of(evidence)
     if kind_of(evidence.stage).without_precision:
@@ -110,11 +121,12 @@ def _device(evidence: Evidence, _: MetricSet | None) -> Found:
     before = evidence.baseline_manifest
     if before is not None and (before.device, before.dtype) != (manifest.device, manifest.dtype):
         return Found("FAIL", f"ran on {told}; the baseline on {before.device}, {before.dtype}")
-    if manifest.dtype not in ("float32", "bfloat16"):
+    if manifest.dtype not in ("float64", "float32", "bfloat16"):
         return Found("WARN", f"{told}: this precision overflows easily")
     return Found("PASS", told)
 
 
+@CHECKS.add("jobs.cost", "The attempt cost no more than its cap", source="spending told in two ways")
 def _cost(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare what the attempt cost, by its wall time, with the cap that was reserved for it before it began."""
     record, grant = evidence.exit, evidence.grant
@@ -129,6 +141,12 @@ def _cost(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", detail, usd)
 
 
+@CHECKS.add(
+    "jobs.clock",
+    "The job's own time fits what was seen of it",
+    source="a forged or wrong clock: -1e9 s settled at 0 USD, 1e9 s at 555,555 USD of 10",
+    threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of what was seen",
+)
 def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the time that the exit record states with how long the orchestrator saw, or could have seen, the job.
 
@@ -142,27 +160,3 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
     if not observed.fits(record.seconds):
         return Found("FAIL", f"{detail}: the record or a clock is wrong")
     return Found("PASS", detail, record.seconds)
-
-
-CHECKS = (
-    Check("jobs.exit", "The job ended by itself, without an error", ALL, _exit, "crash messages taken for results"),
-    Check("jobs.granted", "The job ran what was granted", ALL, _granted, "guard bypassed by calling another route"),
-    Check("jobs.outputs", "The outputs are those the job wrote", ALL, _outputs, "results edited after the run"),
-    Check("jobs.effective", "The effective settings are the granted ones", ALL, _effective, "silent fallbacks"),
-    Check(
-        "jobs.device",
-        "Device and precision are known and shared by the arms",
-        lambda kind: not kind.runs_code,
-        _device,
-        "CPU instead of GPU",
-    ),
-    Check("jobs.cost", "The attempt cost no more than its cap", ALL, _cost, "spending told in two ways"),
-    Check(
-        "jobs.clock",
-        "The job's own time fits what was seen of it",
-        ALL,
-        _clock,
-        "a forged or wrong clock: -1e9 s settled at 0 USD, 1e9 s at 555,555 USD of 10",
-        threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of what was seen",
-    ),
-)

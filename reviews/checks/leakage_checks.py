@@ -1,4 +1,4 @@
-"""Does anything of the held-out split stand in what the model is trained on?"""
+"""Is anything of the held-out split among what the model is trained on?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from reviews.checks.definition import Check, Found, listed
+from reviews.checks.definition import Checks, Found, listed
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
@@ -14,11 +14,13 @@ from reviews.evidence.row_reader import read_rows
 from reviews.evidence.text_overlap import Overlap, find_overlaps
 from specs.exact import holds
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Example, Item
+from specs.stages.artifacts import Example, Item, Preference
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 from training.rules.similarity import words_of
 from training.rules.tasks.conversation import said_in
+
+CHECKS = Checks(lambda kind: kind.examples)
 
 SOURCE = "training on the test set; near-duplicates by MinHash (Broder 1997; Lee et al. 2022, arXiv:2107.06499)"
 SIMILARITY = (Limit("<", "thresholds.prompt_similarity"), Limit("<", "thresholds.contained_words"))
@@ -41,11 +43,9 @@ def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresh
 
 
 def texts_of(item: Item, least: int) -> tuple[str, ...]:
-    """Return the texts of a held-out item that may not be trained on: its prompt, and long turns of a conversation.
+    """Return the texts of a held-out item that may not be trained on: its prompt, and later turns of ``least`` words.
 
-    Args:
-        item: a held-out item.
-        least: words from which a later turn counts; shorter ones ("What comes after that?") stand in many texts.
+    Shorter turns ("What comes after that?") occur in many texts.
     """
     prompt, *later = said_in(item)
     return (prompt, *(text for text in later if len(words_of(text)) >= least))
@@ -69,14 +69,14 @@ def repeats_of(pairs: Iterable[tuple[str, str]]) -> list[Overlap]:
     return [one for one in found if one.how in ("exact", "normalised")]
 
 
-def groups_of(train: Iterable[Item | Example], heldout: Iterable[Item]) -> Found:
+def groups_of(train: Iterable[Item | Example | Preference], heldout: Iterable[Item]) -> Found:
     """Compare the groups (topics) of the two sides."""
     shared = sorted({item.group for item in train} & {item.group for item in heldout})
     if shared:
         return Found(
-            "FAIL", f"{len(shared)} groups stand on both sides: {listed(shared)}", float(len(shared)), repairable=False
+            "FAIL", f"{len(shared)} groups are on both sides: {listed(shared)}", float(len(shared)), repairable=False
         )
-    return Found("PASS", "no group stands on both sides", 0.0)
+    return Found("PASS", "no group is on both sides", 0.0)
 
 
 def duplicates_of(pairs: Iterable[tuple[str, ...]], thresholds: Thresholds) -> Found:
@@ -109,44 +109,25 @@ def _examples(evidence: Evidence) -> tuple[Example, ...]:
     return read_rows(path, Example, "training examples", may_be_empty=made)
 
 
+@CHECKS.add("leakage.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
 def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
     examples = _examples(evidence)
     prompts = {one.item: one.prompt for one in examples}.items()
     return overlap_of(prompts, evidence.heldout, evidence.resolved.spec.thresholds)
 
 
+@CHECKS.add("leakage.groups", "Training and held-out share no group", source="leakage through topics")
 def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
     return groups_of(_examples(evidence), evidence.heldout)
 
 
+@CHECKS.add(
+    "leakage.duplicates",
+    "Training rows do not repeat",
+    source="Lee et al. 2022, arXiv:2107.06499",
+    blocking=False,
+    limits=REPEATS,
+)
 def _duplicates(evidence: Evidence, _: MetricSet | None) -> Found:
     rows = ((one.prompt, one.completion) for one in _examples(evidence))
     return duplicates_of(rows, evidence.resolved.spec.thresholds)
-
-
-CHECKS = (
-    Check(
-        "leakage.overlap",
-        "No held-out prompt is trained on",
-        lambda kind: kind.examples,
-        _overlap,
-        SOURCE,
-        limits=SIMILARITY,
-    ),
-    Check(
-        "leakage.groups",
-        "Training and held-out share no group",
-        lambda kind: kind.examples,
-        _groups,
-        "leakage through topics",
-    ),
-    Check(
-        "leakage.duplicates",
-        "Training rows do not repeat",
-        lambda kind: kind.examples,
-        _duplicates,
-        "Lee et al. 2022, arXiv:2107.06499",
-        blocking=False,
-        limits=REPEATS,
-    ),
-)

@@ -1,7 +1,7 @@
 """The code that metrics, checks, packets and decisions depend on, as a digest: whatever their imports reach.
 
 A list of file names by hand missed a third of it. Imports inside functions count, those only for types do not. What no
-import shows has to be named here: data files that reached code reads, and the plug-ins that are installed.
+import shows has to be named here: data files that reached code reads, and the plug-ins that a spec uses.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ DATA = ("training/rules/prompts/*.yaml",)
 def measuring_code(resolved: ResolvedSpec | None = None) -> str:
     """Return the digest of the code that metrics, checks, packets and decisions of a spec depend on.
 
-    What other distributions bring counts with their name, version and files, and a task beside the spec with its
-    file, as these are now.
+    A plug-in that was registered with the spec counts with its name, version and files, and a task beside the spec
+    with its file, as these are now. Without a spec it is Peergate's own code.
     """
     return digest_value(measuring_files(resolved))
 
 
 def measuring_files(resolved: ResolvedSpec | None = None) -> dict[str, str]:
-    """Return the digest of each file of that code, by path, and the identity of what other distributions bring."""
-    return _own_code() | plugins.identities() | _task(resolved)
+    """Return the digest of each file of that code, by path, and the identity of each plug-in, by what it brings."""
+    return _own_code() if resolved is None else _own_code() | plugins.identities(resolved.plugins) | _task(resolved)
 
 
-def _task(resolved: ResolvedSpec | None) -> dict[str, str]:
+def _task(resolved: ResolvedSpec) -> dict[str, str]:
     """Return the digest of the task file of a spec, as it is now."""
-    if resolved is None or not task_file.is_file(resolved.spec.task):
+    if not task_file.is_file(resolved.spec.task):
         return {}
     path = task_file.path_of(resolved.spec.task)
     try:
@@ -68,12 +68,8 @@ def _own_code() -> dict[str, str]:
 def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
     """Return the files of Peergate that importing ``roots`` can reach, the ``__init__.py`` of each package included.
 
-    Args:
-        home: the folder in which the packages lie.
-        roots: names of modules.
-
     Raises:
-        ModuleNotFoundError: a root is not there: a digest that leaves it out would look like one that covers it.
+        ModuleNotFoundError: a root is missing: a digest without it would look like one that covers it.
     """
     waiting, reached = list(roots), dict[str, Path]()
     for name in waiting:

@@ -1,14 +1,21 @@
-"""Is there anything left to go on with? A stage that wrote data and kept none of it opens no gate."""
+"""Is there anything left for later stages? A stage that kept none of its data opens no gate."""
 
 from __future__ import annotations
 
-from reviews.checks.definition import Check, Found, need
+from reviews.checks.definition import Checks, Found, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 
+CHECKS = Checks(lambda kind: kind.kept)
 
+
+@CHECKS.add(
+    "health.kept",
+    "Something was kept",
+    source="gates without a number: 30 examples where 100 to 200 were asked for, and scaled to 15,000 anyway",
+)
 def _something(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Count what later stages will read; instructions that are held-out prompts are not among it."""
     declared = kind_of(evidence.stage).kept
@@ -20,15 +27,4 @@ def _something(evidence: Evidence, metrics: MetricSet | None) -> Found:
     told = f"{kept} {output} were kept" + (f", {left} of them are handed on" if left < kept else "")
     if left > 0:
         return Found("PASS", told, float(left))
-    return Found("FAIL", f"{told}: there is nothing to go on with", 0.0)
-
-
-CHECKS = (
-    Check(
-        "health.kept",
-        "Something was kept",
-        lambda kind: kind.kept,
-        _something,
-        "gates without a number: 30 examples where 100 to 200 were asked for, and scaled to 15,000 anyway",
-    ),
-)
+    return Found("FAIL", f"{told}: nothing is left for later stages", 0.0)

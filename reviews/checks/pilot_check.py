@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import Checks, Found
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
-from specs.session.lint.pilot_rules import differing
+from specs.session.lint.stage_rules import differing
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import RequiredChange
 
+CHECKS = Checks(lambda kind: kind.samples)
 
+
+@CHECKS.add(
+    "pilot.followed",
+    "The parameters are those that the pilot was accepted with",
+    source="fifteen thousand texts written with settings that no pilot had tried",
+)
 def _followed(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare what was granted with what the accepted attempt of the pilot was granted; sizes may differ."""
     name = evidence.stage.pilot
@@ -18,9 +25,7 @@ def _followed(evidence: Evidence, _: MetricSet | None) -> Found:
     arm = evidence.arms.get(name)
     if arm is None or not arm.parameters:
         raise EvidenceMissing(f"the pilot '{name}' has no accepted attempt with an order")
-    if not evidence.parameters:
-        raise EvidenceMissing("the order of the attempt is not on record")
-    found = differing(evidence.parameters, arm.parameters)
+    found = differing(evidence.ordered(), arm.parameters)
     if not found:
         return Found("PASS", f"the parameters are those of '{name}', sizes apart", 0.0)
     pairs = [(one, evidence.parameters.get(one), arm.parameters.get(one)) for one in found]
@@ -32,14 +37,3 @@ def _followed(evidence: Evidence, _: MetricSet | None) -> Found:
         one, value = movable[0]
         change = RequiredChange(text=f"set {one} to {value:g}, as in '{name}'", parameter=one, value=value)
     return Found("FAIL", f"not what the pilot tried: {told}", float(len(found)), shown, change)
-
-
-CHECKS = (
-    Check(
-        "pilot.followed",
-        "The parameters are those that the pilot was accepted with",
-        lambda kind: kind.samples,
-        _followed,
-        "fifteen thousand texts written with settings that no pilot had tried",
-    ),
-)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import ALL, Check, Found
+from reviews.checks.definition import Checks, Found
 from reviews.checks.job_checks import manifest_of
 from reviews.evidence.evidence import Evidence
 from specs.stages.metric import MetricSet
 
+CHECKS = Checks()
 
+
+@CHECKS.add(
+    "provenance.code",
+    "The code that ran is declared, that of the session and of a commit",
+    source="results that nobody could repeat because the code was changed and not kept",
+)
 def _code(evidence: Evidence, _: MetricSet | None) -> Found:
     """Read the state of the code from the manifest: undeclared or another fails; changed or unknown warns or fails."""
     manifest = manifest_of(evidence)
@@ -24,15 +31,3 @@ def _code(evidence: Evidence, _: MetricSet | None) -> Found:
     if evidence.resolved.spec.clean_code == "required":
         return Found("FAIL", f"ran {state}; the spec requires clean code", figure)
     return Found("WARN", f"ran {state}: the same code cannot be had from the commit alone", figure)
-
-
-CHECKS = (
-    Check(
-        "provenance.code",
-        "The code that ran is declared, that of the session and of a commit",
-        ALL,
-        _code,
-        "results that nobody could repeat because the code was changed and not kept",
-    ),
-)
-"""Blocking, because an undeclared state closes the gate; a changed or unknown one is a warning."""

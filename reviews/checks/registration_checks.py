@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import ALL, Check, Found, listed
+from reviews.checks.definition import Checks, Found, listed
 from reviews.checks.job_checks import manifest_of
 from reviews.checks.measuring_code import measuring_code, measuring_files
 from reviews.evidence.evidence import Evidence
@@ -10,7 +10,14 @@ from reviews.evidence.gather import evaluating
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 
+CHECKS = Checks()
 
+
+@CHECKS.add(
+    "registration.unchanged",
+    "The spec is the registered one",
+    source="analyses chosen after the results (preregistration, Nosek et al. 2018)",
+)
 def _unchanged(evidence: Evidence, _: MetricSet | None) -> Found:
     now = evidence.resolved.registration()
     if evidence.grant is None:
@@ -21,6 +28,11 @@ def _unchanged(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"spec, trail and grant name {now}")
 
 
+@CHECKS.add(
+    "registration.code",
+    "The code that measures is the registered one",
+    source="a metric that was changed on the same data until they passed: 46.7 % runaway answers became 0 %",
+)
 def _code(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the code that measures and judges with the one that was registered before there were any data."""
     now = measuring_code(evidence.resolved)
@@ -37,6 +49,12 @@ def _code(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("FAIL", f"{told}; `peergate amend` puts it before a reviewer", float(len(other)), shown)
 
 
+@CHECKS.add(
+    "registration.split",
+    "The held-out split is the registered one",
+    kinds=lambda kind: kind.only_measures,
+    source="a swapped evaluation set",
+)
 def _split(evidence: Evidence, _: MetricSet | None) -> Found:
     reference = evidence.stage.inputs.get("items", "heldout")
     if reference != "heldout":
@@ -60,6 +78,9 @@ def _data(evidence: Evidence, reference: str) -> Found:
     return Found("PASS", f"the registered file '{name}' {registered} was read")
 
 
+@CHECKS.add(
+    "registration.model", "The weights are the pinned ones", source="an instruct checkpoint in place of the base model"
+)
 def _model(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the weights a stage began from with the digest that the spec pins, where it reads the model itself."""
     pinned = evidence.resolved.spec.model.digest
@@ -71,6 +92,13 @@ def _model(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"the job read the pinned weights {pinned}")
 
 
+@CHECKS.add(
+    "registration.evaluations",
+    "Evaluations of the held-out split are counted",
+    kinds=lambda kind: kind.arm,
+    source="many tries, one reported (multiplicity)",
+    blocking=False,
+)
 def _evaluations(evidence: Evidence, _: MetricSet | None) -> Found:
     spec = evidence.resolved.spec
     planned = len(evaluating(spec))
@@ -80,55 +108,11 @@ def _evaluations(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"evaluation {count} of {planned} registered ones", float(count))
 
 
+@CHECKS.add(
+    "registration.attempts", "Every attempt of the stage is on record", source="failed attempts left out of the report"
+)
 def _attempts(evidence: Evidence, _: MetricSet | None) -> Found:
     numbers = [record["attempt"] for record in evidence.attempts]
     if numbers != list(range(1, evidence.attempt + 1)):
         return Found("FAIL", f"attempts {numbers} are on record, this is attempt {evidence.attempt}", repairable=False)
     return Found("PASS", f"all {len(numbers)} attempts are on record", float(len(numbers)))
-
-
-CHECKS = (
-    Check(
-        "registration.unchanged",
-        "The spec is the registered one",
-        ALL,
-        _unchanged,
-        "analyses chosen after the results (preregistration, Nosek et al. 2018)",
-    ),
-    Check(
-        "registration.code",
-        "The code that measures is the registered one",
-        ALL,
-        _code,
-        "a metric that was changed on the same data until they passed: 46.7 % runaway answers became 0 %",
-    ),
-    Check(
-        "registration.split",
-        "The held-out split is the registered one",
-        lambda kind: kind.only_measures,
-        _split,
-        "a swapped evaluation set",
-    ),
-    Check(
-        "registration.model",
-        "The weights are the pinned ones",
-        ALL,
-        _model,
-        "an instruct checkpoint in place of the base model",
-    ),
-    Check(
-        "registration.evaluations",
-        "Evaluations of the held-out split are counted",
-        lambda kind: kind.arm,
-        _evaluations,
-        "many tries, one reported (multiplicity)",
-        blocking=False,
-    ),
-    Check(
-        "registration.attempts",
-        "Every attempt of the stage is on record",
-        ALL,
-        _attempts,
-        "failed attempts left out of the report",
-    ),
-)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.comparison.kind_rules import beyond, ruled
-from reviews.comparison.subgroups import Pair, each_kind
+from reviews.comparison.subgroups import Pair, counted, each_kind
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured, ratio
 from reviews.stages.evaluation.judged_answers import answered
@@ -25,11 +25,7 @@ def pairs_of(evidence: Evidence) -> tuple[Pair, ...]:
 
 
 def paired(evidence: Evidence, before: Path | None, after: Path | None) -> tuple[Pair, ...]:
-    """Return every item of the stage as two files of rows answer it.
-
-    Raises:
-        EvidenceMissing: as :func:`answered`, for either file.
-    """
+    """Return every item of the stage as two files of rows answer it; errors as :func:`answered`, for either file."""
     then, now = answered(evidence, before, "baseline rows"), answered(evidence, after, "treatment rows")
     return tuple(
         Pair(one.item.kind, one.item.group, was.passed, one.passed) for was, one in zip(then, now, strict=True)
@@ -39,9 +35,7 @@ def paired(evidence: Evidence, before: Path | None, after: Path | None) -> tuple
 def measure_comparison(evidence: Evidence) -> dict[str, Measured]:
     """Return the metrics of the registered comparison; errors as :func:`pairs_of`."""
     pairs = pairs_of(evidence)
-    n = len(pairs)
-    gained = sum(pair.after and not pair.before for pair in pairs)
-    lost = sum(pair.before and not pair.after for pair in pairs)
+    _, n, gained, lost = counted(pairs)
     p_before, p_after = sum(pair.before for pair in pairs) / n, sum(pair.after for pair in pairs) / n
     kinds, analysis = each_kind(pairs), evidence.resolved.spec.analysis
     certain = [kind.part.gain for kind in kinds if holds(kind.adjusted, "<", analysis.alpha)]

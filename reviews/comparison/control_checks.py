@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.checks.definition import Check, Found, need
+from reviews.checks.definition import Checks, Found, need
 from reviews.checks.job_checks import manifest_of
 from reviews.comparison.arms import controlled
+from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.job_records import Manifest
 from specs.stages.metric import MetricSet
 
+CHECKS = Checks(lambda kind: kind.arm and kind.arm.control, only_treatment=True)
+
 SOURCE = "a gain in conversations that was there without their history too"
 
 
+@CHECKS.add("controls.alike", "Controls differ from the arms in the history alone", source=SOURCE)
 def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare each control with its arm: the same weights, items, code and settings, and another history."""
     controls = evidence.resolved.spec.analysis.controls
@@ -55,6 +59,7 @@ def _differing(one: Manifest, granted: dict[str, Any], arm: Manifest, asked: dic
     return [what for what, first, second in compared if first != second]
 
 
+@CHECKS.add("controls.excess", "The gain is larger than under the controls", source=SOURCE, blocking=False)
 def _excess(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Tell the gain under each control beside the gain of the arms; the registered hypothesis decides."""
     controls = controlled(evidence)
@@ -63,35 +68,12 @@ def _excess(evidence: Evidence, metrics: MetricSet | None) -> Found:
     excess, p = need(metrics, "control_excess"), need(metrics, "control_excess_p")
     told = [f"the arms gain {need(metrics, 'accuracy_gain'):+.3f}"]
     for one in controls:
-        gained = sum(pair.after and not pair.before for pair in one.pairs)
-        lost = sum(pair.before and not pair.after for pair in one.pairs)
-        rates = [sum(getattr(pair, side) for pair in one.pairs) / len(one.pairs) for side in ("before", "after")]
+        _, n, gained, lost = counted(one.pairs)
+        before, after = (sum(getattr(pair, side) for pair in one.pairs) / n for side in ("before", "after"))
         told.append(
-            f"{one.name} {rates[0]:.3f} -> {rates[1]:.3f}, {(gained - lost) / len(one.pairs):+.3f} "
-            f"({gained} gained, {lost} lost)"
+            f"{one.name} {before:.3f} -> {after:.3f}, {(gained - lost) / n:+.3f} ({gained} gained, {lost} lost)"
         )
     detail = f"{'; '.join(told)}; beyond the worst of them {excess:+.3f}, p = {p:.3g}"
     if holds(p, "<", evidence.resolved.spec.analysis.alpha) and excess > 0:
         return Found("PASS", detail, excess)
     return Found("WARN", f"{detail}: that the gain comes from memory is not shown", excess)
-
-
-CHECKS = (
-    Check(
-        "controls.alike",
-        "Controls differ from the arms in the history alone",
-        lambda kind: kind.arm and kind.arm.control,
-        _alike,
-        SOURCE,
-        only_treatment=True,
-    ),
-    Check(
-        "controls.excess",
-        "The gain is larger than under the controls",
-        lambda kind: kind.arm and kind.arm.control,
-        _excess,
-        SOURCE,
-        blocking=False,
-        only_treatment=True,
-    ),
-)

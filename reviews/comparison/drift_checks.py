@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import Checks, Found
+from reviews.comparison.subgroups import Pair, counted
 from reviews.evidence.evidence import Evidence
 from reviews.stages.judge import Change, judge_of
 from reviews.statistics import mcnemar
@@ -11,9 +12,12 @@ from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 
+CHECKS = Checks(lambda kind: kind.outcomes)
+
 SOURCE = "training on a narrow task that takes others away; non-inferiority, ICH E9 section 3.3.2"
 
 
+@CHECKS.add("drift.kept", "What must not fall did not fall", source=SOURCE)
 def _drift(evidence: Evidence, _: MetricSet | None) -> Found:
     plan = evidence.resolved.spec.evaluation
     registered = [one for one in (plan.drift if plan else ()) if one.after == evidence.stage.name]
@@ -67,20 +71,7 @@ def _change(evidence: Evidence, before: str) -> Change:
         raise EvidenceMissing(f"rows of a {evidence.stage.kind} stage are not compared", where=evidence.stage.name)
     paths = evidence.arms[before].rows, evidence.outputs.get("rows")
     passed = [judge.outcomes(evidence, path, "binary") for path in paths]
-    pairs = list(zip(*passed, strict=True))
-    gained = sum(after > was for was, after in pairs)
-    lost = sum(was > after for was, after in pairs)
-    interval = mcnemar.paired_difference_interval(gained, lost, len(pairs))
-    value = (gained - lost) / len(pairs)
-    return Change(value, interval, f"{value:+.3f} on {len(pairs)} items, {gained} gained, {lost} lost")
-
-
-CHECKS = (
-    Check(
-        "drift.kept",
-        "What must not fall did not fall",
-        lambda kind: kind.outcomes,
-        _drift,
-        SOURCE,
-    ),
-)
+    _, n, gained, lost = counted(Pair("", "", bool(was), bool(now)) for was, now in zip(*passed, strict=True))
+    value = (gained - lost) / n
+    interval = mcnemar.paired_difference_interval(gained, lost, n)
+    return Change(value, interval, f"{value:+.3f} on {n} items, {gained} gained, {lost} lost")

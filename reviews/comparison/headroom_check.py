@@ -1,14 +1,16 @@
-"""Before anything is trained: does the untrained model fail the task, and can the task be done at all?"""
+"""Before any training: does the untrained model fail the task, and can a model do it?"""
 
 from __future__ import annotations
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import Checks, Found
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.exact import exact, holds
 from specs.session.evaluation_plan import Gap
 from specs.stages.metric import Metric, MetricSet
 from specs.stages.registry import kind_of
+
+CHECKS = Checks(lambda kind: kind.arm)
 
 SOURCE = "a base model that had 300 of 300 right before it was trained, once it was prompted as the trained one was"
 
@@ -18,6 +20,7 @@ def stages_of(gap: Gap) -> tuple[str, ...]:
     return (*gap.base, *((gap.ceiling,) if gap.ceiling else ()))
 
 
+@CHECKS.add("gap.before_training", "The untrained model fails, and the task can be done", source=SOURCE)
 def _gap(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Judge the gap where its last stage has run; the lint of evaluations has that before any training."""
     plan = evidence.resolved.spec.evaluation
@@ -65,14 +68,3 @@ def _ends(rate: Metric) -> tuple[float, float]:
     if rate.interval is None:
         raise EvidenceMissing(f"'{rate.id}' has no interval")
     return rate.interval
-
-
-CHECKS = (
-    Check(
-        "gap.before_training",
-        "The untrained model fails, and the task can be done",
-        lambda kind: kind.arm,
-        _gap,
-        SOURCE,
-    ),
-)

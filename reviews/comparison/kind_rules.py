@@ -11,7 +11,7 @@ from reviews.statistics.paired_binary import is_non_inferior, lift
 from reviews.statistics.paired_continuous import sign_test
 from specs.errors import EvidenceMissing
 from specs.exact import holds
-from specs.session.analysis import KindRule
+from specs.session.evaluation_plan import KindRule
 
 
 def interval_of(part: Part) -> tuple[float, float]:
@@ -31,10 +31,6 @@ def is_kept(kind: Tested, rule: KindRule) -> bool:
 
 def ruled(rule: KindRule, kinds: Sequence[Tested]) -> dict[str, Measured]:
     """Compute what a rule on kinds is judged by.
-
-    Args:
-        rule: as registered.
-        kinds: every kind of the split with its test, adjusted over all of them.
 
     Raises:
         EvidenceMissing: no item is of the primary kind.
@@ -57,10 +53,6 @@ def beyond(pairs: Sequence[Pair], controls: Sequence[Sequence[Pair]]) -> dict[st
 
     Of each item, the change between the models under the control is taken from the change with the whole history. The
     mean of that has a resampled 95 % interval, and its sign is tested exactly (Dixon and Mood 1946).
-
-    Args:
-        pairs: the items as the arms answer them.
-        controls: the same items, in the same order, as the same models answer them under each control.
 
     Raises:
         EvidenceMissing: there are fewer than two items.

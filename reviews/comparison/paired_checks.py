@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import Checks, Found
 from reviews.comparison.drift_checks import require_alike
 from reviews.comparison.paired_tests import adjusted, carried_out, is_shown, outcomes, power_of
 from reviews.evidence.evidence import Evidence
@@ -11,6 +11,8 @@ from specs.session.evaluation_plan import PairedTest
 from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
+
+CHECKS = Checks(lambda kind: kind.outcomes)
 
 SOURCE = "a test that was chosen after its data were seen"
 
@@ -44,8 +46,9 @@ def design_of(spec: SessionSpec, heldout: int, data: dict[str, tuple[Item, ...]]
     return Found("FAIL" if any(short) else "WARN", detail, float(len(short)), repairable=False)
 
 
+@CHECKS.add("paired.registered", "The paired tests registered beside the analysis", source=SOURCE)
 def _registered(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Carry out every paired test of this stage, adjusted together; one that decides closes the gate unless shown."""
+    """Carry out every paired test of this stage, adjusted together; a deciding test closes the gate unless shown."""
     tests = registered_for(evidence.resolved.spec, evidence.stage.name)
     if not tests:
         return Found("NOT_APPLICABLE", "no paired test is registered for this stage")
@@ -72,14 +75,3 @@ def _registered(evidence: Evidence, _: MetricSet | None) -> Found:
     missed = [one.test for one, yes in zip(found, shown, strict=True) if not yes and one.test.decides]
     status = "FAIL" if missed else "WARN" if any(fallen) else "PASS"
     return Found(status, detail, float(sum(shown)))
-
-
-CHECKS = (
-    Check(
-        "paired.registered",
-        "The paired tests registered beside the analysis",
-        lambda kind: kind.outcomes,
-        _registered,
-        SOURCE,
-    ),
-)

@@ -5,6 +5,7 @@ Every outcome is turned so that more is better, and every difference is ``after 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
@@ -15,12 +16,14 @@ from reviews.evidence.evidence import Evidence
 from reviews.stages.judge import judge_of
 from reviews.statistics.mcnemar import (
     benjamini_hochberg,
+    cohens_h,
+    exact_mcnemar,
     mcnemar_power,
     minimum_detectable_effect,
     paired_difference_interval,
     required_n,
 )
-from reviews.statistics.paired_binary import effect_h, effect_word, lift, mcnemar
+from reviews.statistics.paired_binary import effect_word, lift, log_exact_mcnemar
 from reviews.statistics.paired_continuous import (
     bowker,
     detectable_dz,
@@ -36,8 +39,6 @@ from specs.stages.registry import kind_of
 
 WILCOXON_SHARE = 0.955
 """Items of which a t-test is worth one of Wilcoxon's, for normal differences: 3 / pi (Hodges and Lehmann 1956)."""
-_ALWAYS = 10**9
-"""Discordant items below which the exact test is used: always."""
 
 
 class Tested(NamedTuple):
@@ -73,7 +74,7 @@ def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[fl
 
 
 def carried_out(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
-    """Carry out a registered test; the same outcome's other statistics are told beside it and decide nothing.
+    """Carry out a registered test; the same outcome's other statistics are reported beside it and decide nothing.
 
     Raises:
         ValueError: the two are not of one length, there are fewer than two items, or a value is not finite.
@@ -134,14 +135,14 @@ def _binary(test: PairedTest, before: Sequence[float], after: Sequence[float]) -
     gained = sum(now > was for was, now in zip(before, after, strict=True))
     lost = sum(now < was for was, now in zip(before, after, strict=True))
     n = len(before)
-    found = mcnemar(gained, lost, exact_below=_ALWAYS)
+    p, log10_p = exact_mcnemar(gained, lost), log_exact_mcnemar(gained, lost) / math.log(10)
     low, high = paired_difference_interval(gained, lost, n)
-    h = effect_h(reference=sum(before) / n, candidate=sum(after) / n)
+    h = cohens_h(treatment=sum(after) / n, baseline=sum(before) / n)
     told = (
         f"exact McNemar: {gained} gained, {lost} lost of {n}, difference {(gained - lost) / n:+.3f} "
-        f"[{low:+.3f}, {high:+.3f}], h = {h:+.2f} ({effect_word(h)}), p = {_p(found.p, found.log10_p)}"
+        f"[{low:+.3f}, {high:+.3f}], h = {h:+.2f} ({effect_word(h)}), p = {_p(p, log10_p)}"
     )
-    return Tested(test, n, Fraction(gained - lost, n), found.p, told)
+    return Tested(test, n, Fraction(gained - lost, n), p, told)
 
 
 def _continuous(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from reviews.checks.definition import Check, Found, need, need_exact
+from reviews.checks.definition import Checks, Found, need, need_exact
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
 from reviews.statistics import mcnemar
@@ -17,6 +17,8 @@ from specs.session.session_spec import Analysis
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 from specs.stages.registry import arm_of
+
+CHECKS = Checks(lambda kind: kind.arm)
 
 _EFFECT = (Limit(">=", "analysis.minimum_effect"),)
 
@@ -45,7 +47,7 @@ def design_power(analysis: Analysis) -> Found:
 
 
 def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
-    """Ask of each kind whether it has enough items for what the registered rule asks of it.
+    """Check that each kind has enough items for the registered rule.
 
     The tests of kinds are given ``false_discovery / kinds``, the least that the adjustment leaves a single one.
     """
@@ -86,6 +88,7 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
     return Found("PASS", "; ".join(told), min(powers.values(), default=None))
 
 
+@CHECKS.add("power.n", "As many items as registered", source="optional stopping")
 def _n(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if not evidence.stage.reads_heldout:
         return Found("NOT_APPLICABLE", "the stage does not read the held-out split")
@@ -96,10 +99,11 @@ def _n(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found("PASS", f"all {registered} registered items were evaluated", items)
 
 
+@CHECKS.add("power.headroom", "The baseline leaves room for the effect", source="ceiling effects", limits=_EFFECT)
 def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
     analysis = evidence.resolved.spec.analysis
     if evidence.stage.name != analysis.baseline:
-        return Found("NOT_APPLICABLE", "only the baseline is asked for headroom")
+        return Found("NOT_APPLICABLE", "only the baseline needs headroom")
     accuracy = need_exact(metrics, arm_of(evidence.stage).metric)
     room = 1 - accuracy
     right, left = float(accuracy), float(room)
@@ -109,6 +113,12 @@ def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found("PASS", f"the baseline is right on {right:.3f}, which leaves room for {left:.3f}", left)
 
 
+@CHECKS.add(
+    "power.test",
+    "The registered test was carried out, with effect size and interval",
+    source="McNemar 1947; the right test for paired binary data",
+    only_treatment=True,
+)
 def _test(evidence: Evidence, metrics: MetricSet | None) -> Found:
     p, gain = need(metrics, "mcnemar_p"), need(metrics, "accuracy_gain")
     if metrics is None or metrics.metrics["accuracy_gain"].interval is None:
@@ -122,6 +132,14 @@ def _test(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found("PASS", detail, p)
 
 
+@CHECKS.add(
+    "power.margin",
+    "The effect is at least the registered one with confidence",
+    source="an uncertain margin read as a pass",
+    blocking=False,
+    only_treatment=True,
+    limits=_EFFECT,
+)
 def _margin(evidence: Evidence, metrics: MetricSet | None) -> Found:
     need(metrics, "accuracy_gain")
     assert metrics is not None
@@ -130,34 +148,3 @@ def _margin(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if holds(gain.exact(), ">=", least) and not holds(low, ">=", least):
         return Found("WARN", f"the gain {gain.value:+.3f} reaches {least:g}, its interval begins at {low:+.3f}", low)
     return Found("PASS", f"the interval of the gain begins at {low:+.3f}; the minimum effect is {least:g}", low)
-
-
-CHECKS = (
-    Check("power.n", "As many items as registered", lambda kind: kind.arm, _n, "optional stopping"),
-    Check(
-        "power.headroom",
-        "The baseline leaves room for the effect",
-        lambda kind: kind.arm,
-        _headroom,
-        "ceiling effects",
-        limits=_EFFECT,
-    ),
-    Check(
-        "power.test",
-        "The registered test was carried out, with effect size and interval",
-        lambda kind: kind.arm,
-        _test,
-        "McNemar 1947; the right test for paired binary data",
-        only_treatment=True,
-    ),
-    Check(
-        "power.margin",
-        "The effect is at least the registered one with confidence",
-        lambda kind: kind.arm,
-        _margin,
-        "an uncertain margin read as a pass",
-        blocking=False,
-        only_treatment=True,
-        limits=_EFFECT,
-    ),
-)

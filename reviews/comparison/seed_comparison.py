@@ -1,18 +1,16 @@
-"""Several sessions of one design that differ in their seed: is the gain that of the training, or luck of one seed?
+"""Several sessions of one design that differ in their seed: does the gain come from the training, or from one seed?
 
-What it does not guarantee: that all sessions of the design that were ever run are among those named. Whoever leaves
-out the seeds that failed gets a larger gain; nothing in the trails of the others shows it.
+Nothing in their trails shows whether sessions of other seeds were run and left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
 from reviews.comparison.arms import pairs_of
-from reviews.comparison.subgroups import Pair
+from reviews.comparison.subgroups import Pair, counted
 from reviews.evidence.gather import find, gather, registered_spec
 from reviews.statistics.mcnemar import exact_mcnemar
 from reviews.statistics.seed_variance import OverSeeds, over_seeds
@@ -67,9 +65,8 @@ def seeded(run: Path, entries: Sequence[Recorded], store: Store) -> Seeded:
             hint="finish it first: seeds that are left out for how they ended are a selection",
         )
     pairs = pairs_of(gather(run, list(entries), store, analysis.treatment, attempts[-1]))
-    gained = sum(pair.after and not pair.before for pair in pairs)
-    lost = sum(pair.before and not pair.after for pair in pairs)
-    gain, p = Fraction(gained - lost, len(pairs)), exact_mcnemar(gained, lost)
+    found = counted(pairs)
+    gain, p = found.gain, exact_mcnemar(found.gained, found.lost)
     reaches = holds(p, "<", analysis.alpha) and holds(gain, ">=", analysis.minimum_effect)
     return Seeded(session, analysis.seeds[0], design_of(resolved), pairs, float(gain), p, reaches)
 

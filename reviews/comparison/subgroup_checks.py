@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Check, Found, need, need_exact
+from reviews.checks.definition import Checks, Found, need, need_exact
 from reviews.checks.limit import Limit
 from reviews.comparison.arms import pairs_of
 from reviews.comparison.subgroups import each_kind, interval_over_groups, without_each_kind
 from reviews.evidence.evidence import Evidence
 from specs.exact import exact, holds
 from specs.stages.metric import MetricSet
+
+CHECKS = Checks(lambda kind: kind.arm, only_treatment=True)
 
 SOURCE = "a test set whose size was mended with 164 items of one template, which then carried all of the gain"
 
@@ -21,6 +23,12 @@ def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:
     )
 
 
+@CHECKS.add(
+    "strata.sensitivity",
+    "The effect does not hang on one constraint kind",
+    source=SOURCE,
+    limits=(Limit(">=", "analysis.minimum_effect"), Limit(">=", "thresholds.kind_dependence")),
+)
 def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Leave out each constraint kind in turn; what remains must still show a good part of the registered effect.
 
@@ -54,6 +62,12 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found("WARN", f"{detail}, less than the registered {least:g}", gain, shown)
 
 
+@CHECKS.add(
+    "strata.kinds",
+    "No constraint kind got worse",
+    source="a gain on the whole that hides a loss in a part; Benjamini and Hochberg 1995, JRSS B 57:289-300",
+    blocking=False,
+)
 def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Test each constraint kind by itself, adjusted for their number: a gain on the whole may hide a loss in a part."""
     worse = need(metrics, "kinds_lost")
@@ -74,6 +88,12 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found("WARN" if worse else "PASS", told, worse, shown)
 
 
+@CHECKS.add(
+    "strata.groups",
+    "The gain holds when whole groups are drawn",
+    source="items that are not independent; cluster bootstrap, Davison and Hinkley 1997",
+    blocking=False,
+)
 def _groups(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Draw whole groups (topics) instead of items: the registered test takes items to be independent of each other."""
     alpha = evidence.resolved.spec.analysis.alpha
@@ -89,34 +109,3 @@ def _groups(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if holds(need_exact(metrics, "mcnemar_p"), "<", alpha) and low <= 0 <= high:
         return Found("WARN", f"{detail}: it rests on few groups", low)
     return Found("PASS", detail, low)
-
-
-CHECKS = (
-    Check(
-        "strata.sensitivity",
-        "The effect does not hang on one constraint kind",
-        lambda kind: kind.arm,
-        _sensitivity,
-        SOURCE,
-        only_treatment=True,
-        limits=(Limit(">=", "analysis.minimum_effect"), Limit(">=", "thresholds.kind_dependence")),
-    ),
-    Check(
-        "strata.kinds",
-        "No constraint kind got worse",
-        lambda kind: kind.arm,
-        _kinds,
-        "a gain on the whole that hides a loss in a part; Benjamini and Hochberg 1995, JRSS B 57:289-300",
-        blocking=False,
-        only_treatment=True,
-    ),
-    Check(
-        "strata.groups",
-        "The gain holds when whole groups are drawn",
-        lambda kind: kind.arm,
-        _groups,
-        "items that are not independent; cluster bootstrap, Davison and Hinkley 1997",
-        blocking=False,
-        only_treatment=True,
-    ),
-)

@@ -47,7 +47,7 @@ class Tested(NamedTuple):
 
 def each_kind(pairs: Iterable[Pair]) -> tuple[Tested, ...]:
     """Test every kind by itself, adjusted over the kinds (Benjamini and Hochberg 1995), in the order of the split."""
-    parts = [_count(kind, some) for kind, some in _by_kind(pairs).items()]
+    parts = [counted(some, kind) for kind, some in _by_kind(pairs).items()]
     p_values = [mcnemar.exact_mcnemar(part.gained, part.lost) for part in parts]
     adjusted = mcnemar.benjamini_hochberg(p_values)
     return tuple(map(Tested, parts, p_values, adjusted))
@@ -59,7 +59,7 @@ def without_each_kind(pairs: Iterable[Pair]) -> tuple[Part, ...]:
     if len(by_kind) < 2:
         return ()
     return tuple(
-        _count(left_out, [pair for kind, some in by_kind.items() if kind != left_out for pair in some])
+        counted((pair for kind, some in by_kind.items() if kind != left_out for pair in some), left_out)
         for left_out in by_kind
     )
 
@@ -81,7 +81,9 @@ def _by_kind(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
     return dict(found)
 
 
-def _count(kind: str, pairs: list[Pair]) -> Part:
+def counted(pairs: Iterable[Pair], kind: str = "") -> Part:
+    """Count pairs that were gained and lost."""
+    pairs = list(pairs)
     gained = sum(pair.after and not pair.before for pair in pairs)
     lost = sum(pair.before and not pair.after for pair in pairs)
     return Part(kind, len(pairs), gained, lost)

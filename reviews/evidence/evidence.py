@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from reviews.evidence.weight_lineage import Lineage
+from specs.digests import Contract
+from specs.errors import EvidenceMissing
 from specs.job_records import ExitRecord, Manifest, Observed
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
@@ -21,6 +23,9 @@ class Arm(NamedTuple):
     rows: Path | None
     manifest: Manifest | None
     parameters: dict[str, Any]
+
+
+Parameters = TypeVar("Parameters", bound=Contract)
 
 
 @dataclass(frozen=True)
@@ -75,3 +80,17 @@ class Evidence:
     """How many submissions were refused before, for claims the rows contradict."""
     earlier: dict[str, MetricSet] = field(default_factory=dict[str, MetricSet])
     """Metrics of accepted stages, by stage name."""
+
+    def ordered(self) -> dict[str, Any]:
+        """Return the granted parameters.
+
+        Raises:
+            EvidenceMissing: the order of the attempt is not on record.
+        """
+        if not self.parameters:
+            raise EvidenceMissing("the order of the attempt is not on record")
+        return self.parameters
+
+    def granted(self, model: type[Parameters]) -> Parameters:
+        """Return the granted parameters in their form; errors as :meth:`ordered`."""
+        return model.model_validate(self.ordered())

@@ -1,7 +1,6 @@
-"""From trail and store to :class:`reviews.evidence.evidence.Evidence`: one function for the gate and the audit.
+"""Makes :class:`reviews.evidence.evidence.Evidence` from trail and store, for the gate and for the audit.
 
-Only entries up to the end of the attempt's job count, and what the builder handed in after it, so the audit sees later
-exactly what the gate saw then.
+Only entries up to the end of the attempt's job count, and what the builder handed in after it.
 """
 
 from __future__ import annotations
@@ -105,9 +104,8 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
     order = _order(find(seen, f"launch/{key}"), store)
     manifest, exit_record, paths, digests, log_tail = _left_behind(run, ended, store)
     analysis = resolved.spec.analysis
-    extra: dict[str, Any] = {}
-    if stage_name == analysis.treatment:
-        extra = _baseline(run, seen, store, analysis.baseline)
+    baseline = _arm(run, seen, store, analysis.baseline) if stage_name == analysis.treatment else None
+    baseline = baseline or Arm(None, None, {})
     plan = resolved.spec.evaluation
     compared = [one.before for one in ((*plan.drift, *plan.paired) if plan else ()) if one.after == stage_name]
     if stage_name == analysis.treatment:
@@ -143,7 +141,9 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         earlier=_earlier(seen, store, resolved),
         arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
         **_submitted(entries, stage_name, attempt),
-        **extra,
+        baseline_rows=baseline.rows,
+        baseline_manifest=baseline.manifest,
+        baseline_parameters=baseline.parameters,
     )
 
 
@@ -215,17 +215,6 @@ def _left_behind(
 def _observed(ended: Recorded | None) -> Observed | None:
     said = ended.body.get("observed") if ended else None
     return Observed.model_validate(said) if said else None
-
-
-def _baseline(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> dict[str, Any]:
-    arm = _arm(run, entries, store, stage)
-    if arm is None:
-        return {}
-    return {
-        "baseline_rows": arm.rows,
-        "baseline_manifest": arm.manifest,
-        "baseline_parameters": arm.parameters,
-    }
 
 
 def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Arm | None:

@@ -1,10 +1,7 @@
 """Takes instructions that are held-out prompts out of what a model wrote, before any later stage reads it.
 
-The job that writes them never sees a held-out item, nor a sketch of one: whoever has digests of three words in a row,
-and what salts them, finds the words by trying them out. So this runs where the held-out items are read anyway, between
-the job and the next one, and it is pure: gate, session and audit call it and get the same bytes.
-
-What the job left stays as it is. What is handed on is the same file without some of its lines, or the same file.
+The job that writes them sees no held-out item, nor digests, from which words can be guessed. So this runs between that
+job and the next one; it is pure, and gate, session and audit get the same bytes.
 """
 
 from __future__ import annotations
@@ -30,15 +27,7 @@ REMEMBERED = 8
 def held_out_among(
     written: Sequence[str], heldout: Sequence[Item], similarity: float, contained: int
 ) -> dict[int, Overlap]:
-    """Return the texts that are held-out prompts, by place, each with an overlap.
-
-    Args:
-        written: the texts, in their order.
-        heldout: the held-out items.
-        similarity: ``thresholds.prompt_similarity``; what counts as near is in
-            :func:`reviews.evidence.text_overlap.find_overlaps`.
-        contained: ``thresholds.contained_words``.
-    """
+    """Return the texts that are held-out prompts, by place, each with an overlap."""
     numbered = [(str(place), text) for place, text in enumerate(written)]
     found: dict[int, Overlap] = {}
     held = [(item.id, item.prompt) for item in heldout]

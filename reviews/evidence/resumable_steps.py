@@ -1,7 +1,7 @@
-"""What an attempt may take over from an earlier one: the saved steps of a training that was cut off.
+"""Which saved steps of cut-off attempts a training may continue from.
 
-Only of the attempts right before it, each of which is lost or was ended from outside, and only when both have the same
-work: stage, kind, task, parameters, inputs, model and registration. An attempt that failed by itself leaves nothing.
+Only attempts right before it count, each lost or ended from outside, with the same stage, parameters, inputs, model and
+registration.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def same_work(before: JobOrder, now: JobOrder) -> bool:
 
 
 def sources(entries: Sequence[Recorded], store: Store, order: JobOrder) -> Iterator[JobOrder]:
-    """Yield the orders of the earlier attempts that an order may go on from, the newest first.
+    """Yield the orders of the earlier attempts that an order may continue from, the newest first.
 
     Raises:
         EvidenceMissing: an order or exit record is not in the store.
@@ -60,12 +60,12 @@ def _cut_off(entries: Sequence[Recorded], store: Store, key: str) -> bool:
 
 
 def takeover_damage(entries: Sequence[Recorded], store: Store, launch: Recorded, order: JobOrder) -> Iterator[str]:
-    """Check that a job went on from a step that it was allowed to go on from, and that its launch says so."""
+    """Check that a job continued from an allowed step, and that its launch says so."""
     number, told = launch.entry.seq, launch.body.get("resumes")
     resumes = order.resumes
     if told != (None if resumes is None else resumes.model_dump(mode="json")):
-        yield f"entry {number} (launch): says that the job goes on from {told}, its order says {resumes}"
+        yield f"entry {number} (launch): says that the job continues from {told}, its order says {resumes}"
     elif resumes is not None:
         allowed = [one.grant.attempt for one in sources(entries[:number], store, order)]
         if resumes.attempt not in allowed:
-            yield f"entry {number} (launch): goes on from attempt {resumes.attempt}, allowed are {allowed or 'none'}"
+            yield f"entry {number} (launch): continues from attempt {resumes.attempt}, allowed are {allowed or 'none'}"

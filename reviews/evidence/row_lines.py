@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Row = TypeVar("Row")
 ROWS, BASELINE = "rows", "baseline"
@@ -25,11 +25,30 @@ def part(what: str, rows: Sequence[Row], fits: Callable[[Row], bool], file: str 
     return Part(what, file, tuple(number for number, row in enumerate(rows, 1) if fits(row)), len(rows))
 
 
-def every(what: str, rows: Sequence[object], file: str = ROWS) -> Part:
-    """Return all lines."""
-    return Part(what, file, tuple(range(1, len(rows) + 1)), len(rows))
+class Subjects(NamedTuple):
+    """What metrics are computed from: rows, or what was computed again from them, each with the line it came from."""
+
+    rows: Sequence[Any]
+    lines: Sequence[int]
+    """0 for what the file lacks."""
+    of: int
+    """How many lines the file has."""
+    file: str = ROWS
 
 
-def chosen(what: str, rows: Sequence[object], numbers: Iterable[int], file: str = ROWS) -> Part:
-    """Return the lines with these numbers."""
-    return Part(what, file, tuple(sorted(set(numbers))), len(rows))
+def as_written(rows: Sequence[Any], file: str = ROWS) -> Subjects:
+    """Return one subject a line."""
+    return Subjects(rows, range(1, len(rows) + 1), len(rows), file)
+
+
+def by_item(subjects: Sequence[Any], rows: Sequence[Any], file: str = ROWS) -> Subjects:
+    """Return rows, or what has a ``row``, in an order of their own, each with the line of the row of its item."""
+    line = {row.item: number for number, row in enumerate(rows, 1)}
+    return Subjects(subjects, [line[getattr(one, "row", one).item] for one in subjects], len(rows), file)
+
+
+def inside(subjects: Subjects, parts: Callable[[Any], Iterable[Any]]) -> Subjects:
+    """Return the parts of subjects, such as the turns of conversations, each with the line of its whole."""
+    pairs = zip(subjects.rows, subjects.lines, strict=True)
+    found = [(one, line) for whole, line in pairs for one in parts(whole)]
+    return Subjects([one for one, _ in found], [line for _, line in found], subjects.of, subjects.file)

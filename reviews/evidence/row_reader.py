@@ -68,10 +68,10 @@ def read_objects(path: Path | None, what: str) -> tuple[dict[str, Any], ...]:
 
 
 def _lines(path: Path | None, what: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers; one that never ends is not read to its end.
+    """Yield the lines with their numbers; a line is read up to its limit only.
 
     Raises:
-        EvidenceMissing: there is no file, it cannot be read, or it has a line or a number of lines beyond all measure.
+        EvidenceMissing: there is no file, it cannot be read, or it has a line or a number of lines above the limit.
     """
     if path is None or not path.is_file():
         raise EvidenceMissing(f"{what} are missing", hint="the job left none, or they do not match their digest")

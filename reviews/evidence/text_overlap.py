@@ -1,9 +1,7 @@
-"""Finds held-out texts that stand, word for word or nearly so, among training texts, and texts that repeat themselves.
+"""Finds held-out texts among training texts, word for word or nearly, and texts that repeat themselves.
 
-What it does not guarantee: that a paraphrase, a translation or a short held-out text inside a much longer training
-text is found (those share few words in order, or few of all); that a text in a script without spaces is compared by
-words; that every near duplicate is found: candidates come from MinHash, which misses about one pair in ten thousand at
-the threshold and fewer above it. What is reported is always confirmed by comparing the texts themselves.
+Every match is confirmed by comparing the texts. Not found are paraphrases, translations, short texts inside much longer
+ones, and about one near pair in ten thousand at the threshold, because candidates come from MinHash.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ def find_overlaps(
     - ``near``: the sets of word 3-shingles of the normalised texts have a Jaccard similarity (Broder 1997) of at
       least ``threshold``. A text of one or two words is one shingle. Candidates come from MinHash with
       locality-sensitive hashing (as in Lee et al. 2022, arXiv:2107.06499); each is confirmed by its true similarity.
-    - ``contained``: a held-out text of ``contained`` words or more stands in the training text, in order and together.
+    - ``contained``: a held-out text of ``contained`` words or more is in the training text, in order and together.
 
     A text of which nothing is left after normalising matches only exactly.
 
@@ -71,7 +69,7 @@ def find_overlaps(
         train: (id, text) pairs. When an id comes with several texts, the strongest match of any of them is returned.
         heldout: (id, text) pairs, likewise.
         threshold: the least Jaccard similarity of a near duplicate.
-        contained: words from which a held-out text is looked for inside longer ones; short ones stand in many texts.
+        contained: words from which a held-out text is looked for inside longer ones; short ones occur in many texts.
 
     Returns:
         Overlaps in the order of the training ids, then of the held-out ids, as they first came.
@@ -119,7 +117,7 @@ def _matches(ours: _Texts, theirs: _Texts, threshold: float, contained: int) -> 
 
 
 def _contained(ours: list[Words], theirs: list[Words], least: int) -> Iterator[tuple[Words, Words]]:
-    """Yield the pairs in which the second stands whole inside the first, which is longer."""
+    """Yield the pairs in which the second is whole inside the first, which is longer."""
     begin: defaultdict[Words, list[Words]] = defaultdict(list)
     for words in theirs:
         if len(words) >= least:

@@ -1,7 +1,6 @@
-"""Where the weights come from that a stage reads: from the checkpoint back to the model the spec names, by the trail.
+"""Follows the weights that a stage reads back to the model the spec names, by the trail.
 
-A checkpoint that a builder's script trained carries the digest of that script, also where Peergate's own stages trained
-it further: whoever reads a number can see whose code is behind it.
+A checkpoint that a builder's script trained carries the digest of that script through all later training.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Amendments: what of a registered spec may be changed after the start, and what that makes of later claims.
+"""Amendments: what of a registered spec may change after the start, and which changes make later claims exploratory.
 
-A session's question stays what it was: model, data, task and stages cannot be amended. A change of the analysis, of
-criteria, thresholds or parameters after the first job has run makes every later claim exploratory, because it may have
-been chosen after a look at the data. Budget, reviewer and limits of time or rounds do not touch what is claimed, so a
-session whose budget has ended can be given more at any place where it stopped.
+Model, data, task and stages cannot be amended. A change of the analysis, of criteria, thresholds or parameters after
+the first job makes every later claim exploratory: it may have been chosen after a look at the data. Budget, reviewer
+and limits of time or rounds leave claims as they are, so a session can get more budget wherever it stopped.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from specs.trail.verdict import CheckResult, Packet
 
 AMENDMENT = "amendment"
 """Its place in the keys of packet, checks and verdict."""
-
 CODE = "/measuring_code"
-"""What stands for the code that measures among the changes of an amendment."""
+"""The pointer of the measuring code among the changes of an amendment."""
 _LIMITS = r"/stages/\d+/(max_minutes|max_cost_usd|gate/max_rounds|gate/stakes)"
 _AMENDABLE = re.compile(
     rf"/(budget|reviewer|analysis|thresholds)(/.*)?|{CODE}|/stages/\d+/(parameters|ranges|gate)(/.*)?|{_LIMITS}"
@@ -55,12 +53,11 @@ def amended(entries: Sequence[Recorded], old: ResolvedSpec, new: ResolvedSpec) -
 
 
 def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
-    """Return every value in which two specs differ, wherever their files lie."""
+    """Return every value in which two specs differ, wherever their files are."""
     found = _differences("", old.spec.model_dump(mode="json"), new.spec.model_dump(mode="json"))
-    data = _differences("/data_digests", old.data_digests, new.data_digests)
-    constitution = _differences("/constitution_digest", old.constitution_digest, new.constitution_digest)
-    plugins = _differences("/plugins", old.plugins, new.plugins)
-    return (*found, *data, *constitution, *plugins)
+    names = ("data_digests", "constitution_digest", "plugins")
+    others = (_differences(f"/{name}", getattr(old, name), getattr(new, name)) for name in names)
+    return (*found, *(change for one in others for change in one))
 
 
 def _differences(pointer: str, old: Any, new: Any) -> Iterator[Change]:
@@ -68,8 +65,8 @@ def _differences(pointer: str, old: Any, new: Any) -> Iterator[Change]:
         for name in sorted(old.keys() | new.keys()):
             yield from _differences(f"{pointer}/{name}", old.get(name), new.get(name))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (before, after) in enumerate(zip(old, new, strict=True)):
-            yield from _differences(f"{pointer}/{index}", before, after)
+        for index, after in enumerate(new):
+            yield from _differences(f"{pointer}/{index}", old[index], after)
     elif old != new:
         yield Change(pointer, old, new)
 
@@ -85,21 +82,19 @@ def refused(entries: Sequence[Recorded], old: ResolvedSpec, found: Sequence[Chan
         for stage, attempt in _under_way(entries, unused)
         if (stage, attempt) != waiting
     ]
-    # Where a gate waits for money, its evidence is on the table: nothing may change by which it is judged.
+    # Where a gate waits for money its evidence is known, so nothing that judges it may change.
     at_a_gate = short is not None and short.body["at"] not in ("plan", "launch")
     for change in found:
         if not _AMENDABLE.fullmatch(change.pointer):
             problems.append(f"{change.pointer} cannot be amended: it is what the session is about")
+        elif _HARMLESS.fullmatch(change.pointer):
             continue
-        if at_a_gate and not _HARMLESS.fullmatch(change.pointer):
+        elif at_a_gate:
             problems.append(f"{change.pointer} cannot be amended now: a gate waits for money to be judged by it")
-            continue
-        stage = re.match(r"/stages/(\d+)/", change.pointer)
-        if stage is None or _HARMLESS.fullmatch(change.pointer):
-            continue
-        name = old.spec.stages[int(stage[1])].name
-        if name in reached:
-            problems.append(f"{change.pointer} cannot be amended: stage '{name}' has run with it")
+        elif (stage := re.match(r"/stages/(\d+)/", change.pointer)) is not None:
+            name = old.spec.stages[int(stage[1])].name
+            if name in reached:
+                problems.append(f"{change.pointer} cannot be amended: stage '{name}' has run with it")
     return problems
 
 
@@ -121,7 +116,7 @@ def _unused(entries: Sequence[Recorded]) -> frozenset[str]:
 
 
 def _under_way(entries: Sequence[Recorded], unused: frozenset[str]) -> list[tuple[str, int]]:
-    """Return the attempts with a grant in use that no gate has decided and no retraction has ended."""
+    """Return the attempts with a used grant that no gate has decided and no retraction has ended."""
     decided = {(one.body["stage"], one.body["attempt"]) for one in entries if one.entry.kind == "decision"}
     void = retracted(entries)
     by_digest = {one.digest: one.entry.seq for one in entries}
@@ -150,7 +145,7 @@ def amendment_packet(
     checks_digest: str,
     reason: str,
 ) -> Packet:
-    """Build the packet of an amendment: the amended design, what is changed, why, and what has been seen by then."""
+    """Build the packet of an amendment: the amended design, the changes, the reason, and what was measured before."""
     packet = build_design_packet(new, checks, checks_digest=checks_digest)
     found = amended(entries, old, new)
     told = {

@@ -1,4 +1,4 @@
-"""Every check as one listing: what it asks, where it comes from, and the text of its function. Nothing is run."""
+"""Every check as a listing: what it asks, where it comes from, and the source of its function. Nothing is run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from reviews.checks.limit import Limit
 from reviews.gate.check_list import CHECKS, offered_checks
 from reviews.gate.design_checks import DESIGN_CHECKS, DesignCheck
 from specs.errors import UserError
+from specs.stages.registry import STAGE_KINDS, known_names
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,19 @@ class Listed:
     limits: tuple[Limit, ...]
     run: Callable[..., Any]
 
+    @property
+    def weight(self) -> str:
+        """Whether it closes a gate, in a word."""
+        return "blocking" if self.blocking else "advice"
+
     def as_json(self) -> dict[str, Any]:
         """Return everything but the function."""
-        shown = {name: value for name, value in vars(self).items() if name != "run"}
         limits = [
             {"key": one.key, "sign": one.sign, "default": one.default(), "meaning": one.meaning()}
             for one in self.limits
         ]
-        return shown | {"stage_kinds": list(self.stage_kinds), "limits": limits}
+        shown = vars(self) | {"stage_kinds": list(self.stage_kinds), "limits": limits}
+        return {name: value for name, value in shown.items() if name != "run"}
 
     def what(self) -> str:
         """Return the docstring of its function, or of the module it is in."""
@@ -46,7 +52,7 @@ class Listed:
         return inspect.getdoc(self.run) or (inspect.getdoc(module) if module else None) or ""
 
     def code(self) -> str:
-        """Return the source text of its function; empty where there is none."""
+        """Return the source text of its function; empty if it has none."""
         try:
             return inspect.getsource(self.run)
         except (OSError, TypeError):
@@ -54,11 +60,14 @@ class Listed:
 
 
 def listing() -> tuple[Listed, ...]:
-    """Return the design checks, then Peergate's own checks, then those of other distributions.
+    """Return the design checks, then Peergate's own checks, then those of every installed distribution.
 
     Raises:
+        PluginFault: a distribution's stage kind or its checks cannot be loaded.
         UserError: the checks of another distribution are refused.
     """
+    for name in known_names():
+        _ = STAGE_KINDS[name]  # Loads the kind, whose judge may bring checks.
     design = [_listed(check, "peergate") for check in DESIGN_CHECKS]
     own = [_listed(check, "peergate") for check in CHECKS]
     return (*design, *own, *(_listed(one.check, one.distribution) for one in offered_checks()))
@@ -68,7 +77,7 @@ def find_check(id: str) -> Listed:
     """Return the check with this id.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such check.
     """
     every = listing()
     found = next((one for one in every if one.id == id), None)
@@ -86,7 +95,7 @@ def _listed(check: Check | DesignCheck, distribution: str) -> Listed:
         title=check.title,
         stage_kinds=check.kind_names() if staged else ("design",),
         blocking=check.blocking,
-        threshold="; ".join(_told(limit) for limit in check.limits) or check.threshold,
+        threshold="; ".join(_told(limit) for limit in check.limits) or (check.threshold if staged else None),
         source=check.source,
         only_treatment=staged and check.only_treatment,
         distribution=distribution,

@@ -1,4 +1,4 @@
-"""Conditions of approvals as obligations: each blocks the stage it names until it is met or a person waives it."""
+"""Conditions of approvals, each open until it is met or a person waives it, and the checks that a person lifted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from reviews.evidence.gather import is_in_force
-from reviews.gate.overrides import waived_conditions
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import standing
 from specs.session.session_spec import ResolvedSpec
@@ -29,7 +28,7 @@ class Obligation(NamedTuple):
 
 
 def obligations(entries: Sequence[Recorded], moment_ns: int) -> list[Obligation]:
-    """Return every obligation that stands, as it stands at a moment (nanoseconds since 1970)."""
+    """Return every obligation in force at a moment (nanoseconds since 1970)."""
     kept = standing(entries)
     by_digest = {one.digest: one for one in kept}
     offered: dict[str, tuple[int, dict[str, Any]]] = {}
@@ -45,7 +44,11 @@ def obligations(entries: Sequence[Recorded], moment_ns: int) -> list[Obligation]
             over = asked.body.get("conditions", ()) if asked else ()
             offered |= {each["id"]: (one.entry.seq, each) for each in over}
             settled |= dict.fromkeys(one.body.get("waives", ()), ("waived", one.entry.key))
-    settled |= {id: ("waived", one.entry.key) for id, one in waived_conditions(kept, moment_ns).items()}
+    settled |= {
+        one.body["condition"]: ("waived", one.entry.key)
+        for one in kept
+        if one.entry.kind == "override" and one.body["condition"] is not None and in_force(one, moment_ns)
+    }
     return [
         Obligation(
             id,
@@ -55,6 +58,22 @@ def obligations(entries: Sequence[Recorded], moment_ns: int) -> list[Obligation]
         )
         for id, (made, body) in offered.items()
     ]
+
+
+def in_force(override: Recorded, moment_ns: int) -> bool:
+    """Say whether an override has not ended at a moment, given in nanoseconds since 1970."""
+    expires = override.body.get("expires")
+    return expires is None or moment_ns <= expires * 1e9
+
+
+def lifted_checks(entries: Sequence[Recorded], stage: str, moment_ns: int) -> dict[str, str]:
+    """Return the checks that are lifted for a stage at a moment, each with the person and the reason."""
+    lifting = [one for one in entries if one.entry.kind == "override" and in_force(one, moment_ns)]
+    return {
+        one.body["check"]: f"{one.body['by']}: {one.body['reason']}"
+        for one in lifting
+        if one.body["check"] is not None and one.body["stage"] == stage
+    }
 
 
 def open_for(entries: Sequence[Recorded], resolved: ResolvedSpec, stage: str, moment_ns: int) -> list[Obligation]:
@@ -76,22 +95,14 @@ def condition_results(
 ) -> tuple[ConditionResult, ...]:
     """Compare the open conditions with the newest values measured since each was made.
 
-    Args:
-        entries: the trail up to the packet.
-        resolved: the registered spec.
-        stage: the stage whose gate is judged.
-        metrics: what was measured of the attempt that is judged.
-        earlier: metrics of accepted stages.
-        moment_ns: when, for waivers that end.
+    ``entries`` is the trail up to the packet, ``metrics`` are those of the attempt that ``stage`` judges, ``earlier``
+    those of accepted stages; ``moment_ns`` matters for waivers that end.
     """
     order = [one.name for one in resolved.spec.stages]
     opens = order.index(stage.name) + 1
     found: list[ConditionResult] = []
-    for one in obligations(entries, moment_ns):
-        if one.state != "open":
-            continue
-        measured = _measured_since(entries, one, metrics, earlier)
-        criterion = one.condition.criterion
+    for one in [one for one in obligations(entries, moment_ns) if one.state == "open"]:
+        measured, criterion = _measured_since(entries, one, metrics, earlier), one.condition.criterion
         found.append(
             ConditionResult(
                 id=one.id,

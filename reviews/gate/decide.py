@@ -1,8 +1,7 @@
 """The gate's decision: a pure function of checks, criteria, findings and where their spans point.
 
-The worst rule that applies wins: approve < null < revise < escalate < reject. No score and no prose is read; a
-reviewer can close the gate with evidence, and cannot open it over a failed check. A person can: a check that was lifted
-beforehand does not block, and the decision says who lifted it.
+The worst rule that applies wins: approve < null < revise < escalate < reject. No score and no prose is read. A reviewer
+can close the gate with evidence and cannot open it over a failed check; a person can, by lifting the check beforehand.
 """
 
 from __future__ import annotations
@@ -41,12 +40,34 @@ class _Blocker:
 
     reason: str
     place: str = ""
-    """Where in the packet it stands, as a JSON pointer, if it is a check or criterion."""
+    """JSON pointer into the packet, if it is a check, criterion or condition."""
     changes: list[RequiredChange] = field(default_factory=list[RequiredChange])
     hopeless: bool = False
     """No parameter can mend it: the data or the design itself is wrong."""
     for_a_person: bool = False
-    """It cannot be judged by rules: evidence is missing, or a reviewer gave none."""
+    """Rules cannot judge it: evidence is missing, or a reviewer gave none."""
+
+
+class _Pointed:
+    """The findings of a verdict whose spans point at something in the packet."""
+
+    def __init__(self, verdict: Verdict, resolvable: Callable[[Span], bool]) -> None:
+        self.spans = {id(one): [span for span in one.evidence if resolvable(span)] for one in verdict.findings}
+        self.nowhere = [one for one in verdict.findings if not self.spans[id(one)]]
+        self.blocking = [one for one in verdict.findings if one.severity == "blocking" and self.spans[id(one)]]
+
+    def repeats(self, finding: Finding, places: tuple[str, ...]) -> bool:
+        """Say whether a finding points only at some places, which block by themselves, or below them."""
+        return all(_is_below(span, places) for span in self.spans[id(finding)])
+
+    def changes_at(self, place: str) -> list[RequiredChange]:
+        """Return the changes of the blocking findings that point at a place or below it."""
+        found = [one for one in self.blocking if any(_is_below(span, (f"{place}/",)) for span in self.spans[id(one)])]
+        return [one.required_change for one in found if one.required_change]
+
+
+def _is_below(span: Span, places: tuple[str, ...]) -> bool:
+    return span.pointer is not None and f"{span.pointer}/".startswith(places)
 
 
 def decide(
@@ -68,44 +89,31 @@ def decide(
 ) -> Decision:
     """Decide whether the next stage may run.
 
-    Args:
-        stage: name of the stage, or ``design``.
-        attempt: number of the attempt that is judged.
-        checks: results in the order of the packet; spans point at them by index.
-        criteria: registered thresholds with measured values, in the order of the packet.
-        verdict: what the reviewer proposes.
-        packet_digest: digest of the packet the verdict is about.
-        resolvable: says whether a span points at something that is in that packet.
-        allowed_ranges: the values a required change may move a parameter to.
-        current: the parameters of the attempt that is judged.
-        attempts_left: how many more attempts the gate allows.
-        conditions: open conditions of earlier approvals, in the order of the packet.
-        lifted: ids of checks that a person has lifted, with who and why.
-        why_not_carried: says why a condition of this verdict cannot be carried to a later stage; empty when it can.
-        unchanged_since: an earlier attempt with the same evidence. What it was told to change it did not change.
+    Checks, criteria and the open conditions of earlier approvals are in the order of the packet: spans point at them by
+    index. ``lifted`` names the checks that a person has lifted, with who and why. ``why_not_carried`` says why a
+    condition of this verdict cannot be carried to a later stage; empty when it can. ``unchanged_since`` is an earlier
+    attempt with the same evidence.
     """
     lifted = lifted or {}
-    blocking, dropped = _supported(verdict, resolvable)
+    pointed = _Pointed(verdict, resolvable)
     floor = [
-        *_check_blockers(checks, lifted, blocking, resolvable),
-        *_criterion_blockers(criteria, blocking, resolvable),
-        *_condition_blockers(conditions, blocking, resolvable),
+        *_check_blockers(checks, lifted, pointed),
+        *_criterion_blockers(criteria, pointed),
+        *_condition_blockers(conditions, pointed),
     ]
     raised = tuple(f"/checks/{index}/" for index, check in enumerate(checks) if check.id in lifted)
-    told = [one for one in blocking if not _repeats(one, raised, resolvable)]
     blockers = [
         *floor,
-        *_finding_blockers(verdict, told, tuple(f"{blocker.place}/" for blocker in floor) + raised, resolvable),
-        *_reviewer_blockers(verdict, resolvable, why_not_carried),
+        *_finding_blockers(verdict, pointed, tuple(f"{blocker.place}/" for blocker in floor), raised),
+        *_reviewer_blockers(verdict, pointed, why_not_carried),
     ]
     silent = [_silence(verdict.reviewer, verdict.no_verdict)] if verdict.no_verdict else []
     if silent and (verdict.votes or not floor):
         blockers.append(_Blocker(silent.pop(), for_a_person=True))
     elif not verdict.approve and not blockers:
         text = f"{verdict.reviewer} does not approve and points at nothing that blocks"
-        blockers.append(_Blocker(one_line(text, REASON_CHARACTERS), for_a_person=True))
+        blockers.append(_Blocker(_line(text), for_a_person=True))
 
-    carried = verdict.conditions
     usable = {
         id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current)] for blocker in blockers
     }
@@ -136,8 +144,8 @@ def decide(
         reasons = [
             f"none of {applied} checks closes the gate{met}",
             *(_lifted(check, lifted[check.id]) for check in checks if check.id in lifted and _closes(check)),
-            *(one_line(_dissent(vote), REASON_CHARACTERS) for vote in verdict.votes if not vote.approve),
-            *(one_line(f"on the condition that before {one.stage}: {one.text}", REASON_CHARACTERS) for one in carried),
+            *(_line(_dissent(vote)) for vote in verdict.votes if not vote.approve),
+            *(_line(f"on the condition that before {one.stage}: {one.text}") for one in verdict.conditions),
         ]
     return Decision(
         stage=stage,
@@ -145,33 +153,28 @@ def decide(
         outcome=outcome,
         reasons=tuple(reasons),
         required_changes=tuple(changes),
-        dropped_findings=dropped,
-        conditions=tuple(one for one in carried if not why_not_carried(one)),
+        dropped_findings=len(pointed.nowhere),
+        conditions=tuple(one for one in verdict.conditions if not why_not_carried(one)),
         met=tuple(one.id for one in conditions if one.due and one.met),
         packet=packet_digest,
         verdict=verdict.content_digest(),
     )
 
 
-def _supported(verdict: Verdict, resolvable: Callable[[Span], bool]) -> tuple[list[Finding], int]:
-    """Return the blocking findings with a span that resolves, and how many findings of any kind have none."""
-    supported = [one for one in verdict.findings if any(resolvable(span) for span in one.evidence)]
-    return [one for one in supported if one.severity == "blocking"], len(verdict.findings) - len(supported)
-
-
 def _finding_blockers(
-    verdict: Verdict, told: list[Finding], places: tuple[str, ...], resolvable: Callable[[Span], bool]
+    verdict: Verdict, pointed: _Pointed, floor: tuple[str, ...], raised: tuple[str, ...]
 ) -> list[_Blocker]:
-    """Return what the reviewer's blocking findings add to the floor.
+    """Return what the reviewer's blocking findings add to the floor; what a person has lifted adds nothing.
 
-    A reviewer who names no change says that nothing would mend it, and that is more than a failed check says. Where
-    reviewers disagree, a person decides instead.
+    A finding without a change says that nothing would mend it, which is more than a failed check says. Where reviewers
+    disagree, a person decides instead.
     """
     found: list[_Blocker] = []
-    for one in told:
+    for one in pointed.blocking:
         hopeless = one.required_change is None and not disagree(verdict)
-        if hopeless or not _repeats(one, places, resolvable):
-            found.append(_Blocker(_said(verdict, one), changes=_named(one), hopeless=hopeless))
+        if not pointed.repeats(one, raised) and (hopeless or not pointed.repeats(one, floor + raised)):
+            changes = [one.required_change] if one.required_change else []
+            found.append(_Blocker(_said(verdict, one), changes=changes, hopeless=hopeless))
     return found
 
 
@@ -180,117 +183,68 @@ def _closes(check: CheckResult) -> bool:
 
 
 def _lifted(check: CheckResult, by: str) -> str:
-    return one_line(f"check {check.id} is {check.status}, lifted by {by}", REASON_CHARACTERS)
+    return _line(f"check {check.id} is {check.status}, lifted by {by}")
 
 
-def _check_blockers(
-    checks: tuple[CheckResult, ...],
-    lifted: Mapping[str, str],
-    blocking: list[Finding],
-    resolvable: Callable[[Span], bool],
-) -> list[_Blocker]:
-    found: list[_Blocker] = []
-    for index, check in enumerate(checks):
-        if not _closes(check) or check.id in lifted:
-            continue
-        named = [check.required_change] if check.required_change else []
-        found.append(
-            _Blocker(
-                one_line(f"check {check.id} is {check.status}: {check.detail}", REASON_CHARACTERS),
-                f"/checks/{index}",
-                named + _changes_at(f"/checks/{index}", blocking, resolvable),
-                hopeless=check.status == "FAIL" and not check.repairable,
-                for_a_person=check.status != "FAIL",
-            )
+def _check_blockers(checks: tuple[CheckResult, ...], lifted: Mapping[str, str], pointed: _Pointed) -> list[_Blocker]:
+    return [
+        _Blocker(
+            _line(f"check {check.id} is {check.status}: {check.detail}"),
+            f"/checks/{index}",
+            [*([check.required_change] if check.required_change else []), *pointed.changes_at(f"/checks/{index}")],
+            hopeless=check.status == "FAIL" and not check.repairable,
+            for_a_person=check.status != "FAIL",
         )
-    return found
+        for index, check in enumerate(checks)
+        if _closes(check) and check.id not in lifted
+    ]
 
 
-def _criterion_blockers(
-    criteria: tuple[CriterionResult, ...], blocking: list[Finding], resolvable: Callable[[Span], bool]
-) -> list[_Blocker]:
+def _criterion_blockers(criteria: tuple[CriterionResult, ...], pointed: _Pointed) -> list[_Blocker]:
     found: list[_Blocker] = []
     for index, result in enumerate(criteria):
         place = f"/criteria/{index}"
         if result.value is None:
             found.append(_Blocker(f"{result.criterion} was not measured", place, for_a_person=True))
         elif not result.met and not result.hypothesis:
-            found.append(_Blocker(result.unmet(), place, _changes_at(place, blocking, resolvable)))
+            found.append(_Blocker(result.unmet(), place, pointed.changes_at(place)))
     return found
 
 
-def _condition_blockers(
-    conditions: tuple[ConditionResult, ...], blocking: list[Finding], resolvable: Callable[[Span], bool]
-) -> list[_Blocker]:
+def _condition_blockers(conditions: tuple[ConditionResult, ...], pointed: _Pointed) -> list[_Blocker]:
     """Return the conditions of earlier approvals that are due here and not met."""
     found: list[_Blocker] = []
     for index, result in enumerate(conditions):
         if not result.due or result.met:
             continue
         place, criterion = f"/conditions/{index}", result.condition.criterion
-        told = one_line(f"condition {result.id}: {result.condition.text}", REASON_CHARACTERS)
+        told = _line(f"condition {result.id}: {result.condition.text}")
         if criterion is None:
             found.append(_Blocker(f"{told} (only a person can settle it)", place, for_a_person=True))
         elif result.value is None:
             found.append(_Blocker(f"{told} ({criterion} was not measured since)", place, for_a_person=True))
         else:
             reason = f"{told} ({criterion} is not met: {result.measured()})"
-            found.append(_Blocker(reason, place, _changes_at(place, blocking, resolvable)))
+            found.append(_Blocker(reason, place, pointed.changes_at(place)))
     return found
 
 
 def _reviewer_blockers(
-    verdict: Verdict, resolvable: Callable[[Span], bool], why_not_carried: Callable[[Condition], str]
+    verdict: Verdict, pointed: _Pointed, why_not_carried: Callable[[Condition], str]
 ) -> list[_Blocker]:
     """Return what only a person can settle about the verdict itself."""
-    found = _panel_blockers(verdict) if verdict.votes else []
-    found += [
-        _Blocker(f"{_said(verdict, one)} (points at nothing in the packet)", for_a_person=True)
-        for one in verdict.findings
-        if one.severity == "blocking" and not any(resolvable(span) for span in one.evidence)
-    ]
-    for condition in verdict.conditions:
-        # Dropping a condition that cannot be carried would turn it into an approval without conditions.
-        if problem := why_not_carried(condition):
-            text = f"{verdict.reviewer} approves on the condition '{condition.text}', but {problem}"
-            found.append(_Blocker(one_line(text, REASON_CHARACTERS), for_a_person=True))
-    return found
-
-
-def _panel_blockers(verdict: Verdict) -> list[_Blocker]:
-    """Return what a panel leaves open: members who disagree about something that blocks."""
-    found: list[_Blocker] = []
+    reasons: list[str] = []
     if disagree(verdict) and any(one.severity == "blocking" for one in verdict.findings):
-        sides = ", ".join(
-            f"{vote.reviewer} {'approves' if vote.approve else 'does not'}"
-            for vote in verdict.votes
-            if vote.approve is not None
-        )
-        found.append(_Blocker(one_line(f"the reviewers disagree: {sides}", REASON_CHARACTERS), for_a_person=True))
-    return found
-
-
-def _repeats(finding: Finding, places: tuple[str, ...], resolvable: Callable[[Span], bool]) -> bool:
-    """Say whether a finding only repeats checks or criteria that block by themselves."""
-    spans = [span for span in finding.evidence if resolvable(span)]
-    return all(span.pointer is not None and f"{span.pointer}/".startswith(places) for span in spans)
-
-
-def _changes_at(place: str, blocking: list[Finding], resolvable: Callable[[Span], bool]) -> list[RequiredChange]:
-    """Return the changes of the findings that point at a place of the packet or below it."""
-    return [
-        change
-        for finding in blocking
-        for change in _named(finding)
-        if any(
-            resolvable(span) and span.pointer is not None and f"{span.pointer}/".startswith(f"{place}/")
-            for span in finding.evidence
-        )
-    ]
-
-
-def _named(finding: Finding) -> list[RequiredChange]:
-    return [finding.required_change] if finding.required_change else []
+        voted = [one for one in verdict.votes if one.approve is not None]
+        sides = ", ".join(f"{one.reviewer} {'approves' if one.approve else 'does not'}" for one in voted)
+        reasons.append(_line(f"the reviewers disagree: {sides}"))
+    blocking = [one for one in pointed.nowhere if one.severity == "blocking"]
+    reasons += [f"{_said(verdict, one)} (points at nothing in the packet)" for one in blocking]
+    for one in verdict.conditions:
+        # Dropping a condition that cannot be carried would turn it into an approval without conditions.
+        if problem := why_not_carried(one):
+            reasons.append(_line(f"{verdict.reviewer} approves on the condition '{one.text}', but {problem}"))
+    return [_Blocker(reason, for_a_person=True) for reason in reasons]
 
 
 def _usable(change: RequiredChange, allowed: Mapping[str, Range], current: Mapping[str, Any]) -> bool:
@@ -316,10 +270,10 @@ def _not_found(result: CriterionResult) -> str:
 
 
 def _silence(reviewer: str, why: NoVerdict) -> str:
-    """Say that nobody judged, what happened, what helps, and as far as there is room what was said of it."""
+    """Say that there is no verdict, what happened, what helps, and the details if they fit."""
     told = one_line(f"no verdict from {reviewer}: {why.what}", REASON_CHARACTERS - HELP_CHARACTERS)
     told = f"{told}; {one_line(why.help, HELP_CHARACTERS - 2)}"
-    return one_line(f"{told} ({why.detail})" if why.detail else told, REASON_CHARACTERS)
+    return _line(f"{told} ({why.detail})" if why.detail else told)
 
 
 def _dissent(vote: Vote) -> str:
@@ -327,4 +281,8 @@ def _dissent(vote: Vote) -> str:
 
 
 def _said(verdict: Verdict, finding: Finding) -> str:
-    return one_line(f"{verdict.reviewer}: {finding.statement}", REASON_CHARACTERS)
+    return _line(f"{verdict.reviewer}: {finding.statement}")
+
+
+def _line(text: str) -> str:
+    return one_line(text, REASON_CHARACTERS)

@@ -15,7 +15,7 @@ from reviews.stages.evaluation import item_checks as items
 from reviews.stages.evaluation import scorer_checks
 from specs.exact import exact, holds
 from specs.resources import attempt_usd
-from specs.session.model_vendor import makers
+from specs.session.lint.party_rules import makers
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
 from specs.stages.registry import kind_of
@@ -41,7 +41,6 @@ class DesignCheck:
     run: Callable[[Design], Found]
     source: str
     blocking: bool = True
-    threshold: str | None = None
     limits: tuple[Limit, ...] = ()
 
 
@@ -55,7 +54,7 @@ def design_checks(
 
 
 def _apply(check: DesignCheck, design: Design, digests: tuple[str, ...]) -> CheckResult:
-    threshold = told(check.limits, design.resolved.spec) or check.threshold
+    threshold = told(check.limits, design.resolved.spec)
     found = guarded(lambda: check.run(design))
     return result(check.id, check.title, found, blocking=check.blocking, threshold=threshold, evidence=digests)
 
@@ -98,7 +97,7 @@ def _groups(design: Design) -> Found:
 
 
 def _duplicates(design: Design) -> Found:
-    """Count training prompts that stand in the data more than once."""
+    """Count training prompts that the data repeat."""
     return leakage_checks.duplicates_of(((item.prompt,) for item in _every(design)), design.resolved.spec.thresholds)
 
 
@@ -108,7 +107,7 @@ def _strata(design: Design) -> Found:
 
 
 def _items(design: Design) -> Found:
-    """Hold each held-out item against its own verifier: one that nothing or everything meets shows nothing."""
+    """Run each held-out item's verifier on known answers: an item that nothing or everything meets shows nothing."""
     return items.soundness(design.resolved.spec, design.heldout)
 
 
@@ -117,7 +116,7 @@ def _every(design: Design) -> list[Item]:
 
 
 def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
-    """Return the data files that training may see: all but those that only measuring stages read, and labels."""
+    """Return the data files that training may see: not labels, nor files that only measuring stages read."""
     spec = design.resolved.spec
     readers: dict[str, list[bool]] = {}
     for stage in spec.stages:
@@ -133,7 +132,7 @@ def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
 
 
 def _scorer(design: Design) -> Found:
-    """Hold each verifier that will judge answers against known answers, the task's own against labels of people too."""
+    """Compare each verifier of answers with known answers, and the task's own with labels of people too."""
     spec = design.resolved.spec
     judged = [(stage, arm) for stage in spec.stages if (arm := kind_of(stage).arm)]
     own = [task for stage, _ in judged if (task := getattr(stage.parameters, "scorer", None))]
@@ -157,7 +156,7 @@ def _independence(design: Design) -> Found:
         if spec.builder.model_vendor is None:
             return Found("FAIL", "nobody states whose model the external builder is", repairable=False)
         return Found("WARN", "the builder is external: whose model it is was stated by its user, nothing shows it")
-    # Without their names: the packet goes to the reviewer, who is not told whose work it is.
+    # Without their names: the packet goes to the reviewer, who must not learn whose work it is.
     return Found("PASS", f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder")
 
 
@@ -166,10 +165,10 @@ def _cost(design: Design) -> Found:
     spec = design.resolved.spec
     exactly = sum(exact(attempt_usd(spec.budget, stage)) for stage in spec.stages)
     total = float(exactly)
-    told = f"one attempt of each stage costs at most {total:.4f} USD of {spec.budget.max_cost_usd:g} USD"
+    cost = f"one attempt of each stage costs at most {total:.4f} USD of {spec.budget.max_cost_usd:g} USD"
     if not holds(exactly, "<=", spec.budget.max_cost_usd):
-        return Found("FAIL", told, total, repairable=False)
-    return Found("PASS", told, total)
+        return Found("FAIL", cost, total, repairable=False)
+    return Found("PASS", cost, total)
 
 
 def _seeds(design: Design) -> Found:

@@ -1,12 +1,8 @@
 """Grants: minted from a decision in the trail, checked by the launcher on every route.
 
-There are two functions that matter. :func:`mint` turns an opening decision into the right to run one attempt
-on exactly these inputs and parameters. :func:`verify` is the choke point: the launcher calls it, and nothing
-starts a job but the launcher.
-
-Covered: no decision, retracted, overtaken by a newer decision before it was used, a condition still open, wrong stage
-or attempt, changed parameters, inputs, model or spec, expired, forged (not in the trail), trail damaged. Not covered:
-someone who rewrites the whole trail, which only signatures and an anchor elsewhere can show.
+:func:`mint` turns an opening decision into the right to run one attempt on exactly these inputs and parameters. The
+launcher, and nothing else, starts jobs, and calls :func:`verify` first. A whole trail that was rewritten is found only
+by signatures and an anchor elsewhere.
 """
 
 from __future__ import annotations
@@ -44,15 +40,12 @@ def opened_by(
 ) -> dict[str, Any] | None:
     """Return what an outcome opens after these entries: the next stage, another attempt, or nothing.
 
-    ``stage`` None is the design gate. Attempt numbers come from the trail and only ever grow.
+    ``stage`` None is the design gate. Attempt numbers come from the trail and only grow.
     """
     names = [item.name for item in resolved.spec.stages]
-    opens: str | None = None
-    if outcome == "revise":
-        opens = stage
-    elif outcome == "approve":
-        following = 0 if stage is None else names.index(stage) + 1
-        opens = names[following] if following < len(names) else None
+    opens = stage if outcome == "revise" else None
+    if outcome == "approve":
+        opens = next(iter(names[0 if stage is None else names.index(stage) + 1 :]), None)
     return {"stage": opens, "attempt": next_attempt(entries, opens)} if opens else None
 
 
@@ -89,14 +82,13 @@ def mint(
             "no stage is open", where=trail.session, hint="a stage opens only by an approving or revising decision"
         )
     stage = resolved.spec.stage(opening.stage)
+    where = f"{trail.session}.{stage.name}"
     try:
         parameters = resolve_parameters(stage, changes)
     except ValueError as error:
-        raise GrantRefused(str(error), where=f"{trail.session}.{stage.name}") from error
+        raise GrantRefused(str(error), where=where) from error
     if stage.allow_code and resolved.data_digests["heldout"] in inputs.values():
-        raise GrantRefused(
-            "an input holds the held-out items, which no code may read", where=f"{trail.session}.{stage.name}"
-        )
+        raise GrantRefused("an input holds the held-out items, which no code may read", where=where)
     now = time.time()
     _require_settled(trail, resolved, stage.name, now)
     wanted = Grant(
@@ -185,7 +177,7 @@ def _require_settled(trail: Trail, resolved: ResolvedSpec, stage: str, now: floa
 
 
 def _standing(trail: Trail, key: str, grant: Grant) -> str | None:
-    """Return the decision that stands; once the grant was used, that is its own, so that a repeat stays harmless."""
+    """Return the decision in force; once the grant was used, its own, so that a repeat stays harmless."""
     if trail.find(f"launch/{key}") is not None:
         return grant.decision
     opening = latest_opening(trail)

@@ -1,4 +1,4 @@
-"""What a person is asked, and what an answer does. The session records both; the audit derives them again."""
+"""What a person is asked, and what an answer does. The session records both; the audit derives both again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def last_question(entries: Sequence[Recorded], session: str) -> Recorded:
     """Return the entry a person is asked about: the newest escalation of gate or builder, a budget, or a retraction.
 
     Raises:
-        PeergateError: nobody is asked anything.
+        PeergateError: there is no such entry.
     """
     for recorded in reversed(standing(entries)):
         kind, body = recorded.entry.kind, recorded.body
@@ -30,37 +30,36 @@ def last_question(entries: Sequence[Recorded], session: str) -> Recorded:
 
 
 def why_no_retry(entries: Sequence[Recorded], asked: Recorded) -> str:
-    """Say why *retry* is no answer to a question; empty when it is one.
+    """Say why *retry* is not an answer to a question; empty when it is.
 
-    A design is judged again only while it has no verdict, as when its reviewer was killed: what is judged would be the
-    same, and asking often enough would find a mild reviewer.
+    A design is judged again only while it has no verdict, as when its reviewer was killed: asking about the same design
+    often enough would find a mild reviewer.
     """
-    if asked.entry.kind == "budget" or asked.body["stage"] is not None:
+    kind, body = asked.entry.kind, asked.body
+    if kind == "budget" or body["stage"] is not None:
         return ""
-    if asked.entry.kind == "decision" and is_without_verdict(
-        find(entries, f"verdict/{DESIGN}.{asked.body['attempt']}")
-    ):
+    if kind == "decision" and is_without_verdict(find(entries, f"verdict/{DESIGN}.{body['attempt']}")):
         return ""
     return "the design was judged, and judged again it is the same"
 
 
 def is_without_verdict(judged: Recorded | None) -> bool:
-    """Say whether the entry of a verdict says that there is none, and why."""
+    """Say whether the entry of a verdict records that it is missing."""
     return judged is not None and bool(judged.body["error"])
 
 
 def design_attempt(entries: Sequence[Recorded]) -> int:
-    """Return which time the design is judged: once, and once more for every *retry*."""
+    """Return how many times the design is judged: once, and once more for every *retry*."""
     return 1 + sum(one.entry.kind == "human" and is_design_again(one.body) for one in entries)
 
 
 def is_design_again(answer: dict[str, Any]) -> bool:
-    """Say whether an answer has the design judged again. A budget's question is answered without such an entry."""
+    """Say whether an answer has the design judged again."""
     return answer["stage"] is None and answer["answer"] == "retry"
 
 
 def waits_for_budget(entries: Sequence[Recorded]) -> Recorded | None:
-    """Return the entry that says what does not fit in the budget, if nobody has answered it and nothing was amended."""
+    """Return the entry that says what does not fit in the budget, unless an answer or an amendment followed it."""
     for recorded in reversed(entries):
         kind = recorded.entry.kind
         if kind == "budget":
@@ -73,10 +72,9 @@ def waits_for_budget(entries: Sequence[Recorded]) -> Recorded | None:
 def answer_effect(resolved: ResolvedSpec, entries: Sequence[Recorded], asked: Recorded, answer: str) -> dict[str, Any]:
     """Return what an answer opens and which conditions it waives.
 
-    ``retry`` opens another attempt of the stage that was asked about, and has a design judged again, which opens
-    nothing; ``approve`` opens what its approval would have opened. Approving over conditions that are due waives them,
-    because they kept the stage closed. A budget that is used up is no gate: nobody can approve over it, and only an
-    attempt that was not launched is made anew.
+    ``retry`` opens another attempt of the stage, and has a design judged again, which opens nothing; ``approve`` opens
+    what the gate's approval would have opened, and waives the conditions that kept that stage closed. A used-up budget
+    is not a gate: nobody can approve over it, and only an attempt that was not launched is made again.
     """
     stage = asked.body["stage"]
     if asked.entry.kind == "budget" and (answer != "retry" or asked.body["at"] != "launch"):

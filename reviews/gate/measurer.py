@@ -1,6 +1,6 @@
-"""The measurer: every metric, from raw rows only. What a job or a builder says about itself never enters here.
+"""The measurer: every metric, from raw rows only; nothing that a job or a builder states.
 
-Outputs are judged again by the registered verifier; definitions stand in ``specs/stages/metric_catalog.py``.
+The registered verifier judges the outputs again. Metrics are defined in ``specs/stages/metric_catalog.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import metric_of
 from reviews.stages.judge import judge_of
 from reviews.stages.row_metrics import measure_rows
-from reviews.stages.sampled_rows import counted_by, measure_sampled
 from specs.digests import digest_file
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
@@ -34,12 +33,11 @@ def measure(evidence: Evidence) -> MetricSet:
         values = measure_rows(kind, evidence) | (judge.measure(evidence) if judge.measure else {})
         if kind.arm is not None and stage.name == evidence.resolved.spec.analysis.treatment:
             values |= measure_comparison(evidence)
-        values |= measure_sampled(evidence) if counted_by(kind_of(stage)) else {}
         metrics = {id: metric_of(id, measured) for id, measured in values.items()}
     except EvidenceMissing:
         raise
     except Exception as error:
-        # Whatever rows can do to the arithmetic, they are no evidence then; a gate closes, and no session breaks off.
+        # Rows that break the arithmetic are missing evidence: the gate closes, and the session continues.
         raise EvidenceMissing(f"they cannot be measured: {plain(str(error), 200)}", where="raw rows") from error
     if stage.name == evidence.resolved.spec.analysis.treatment and evidence.baseline_rows is not None:
         rows["baseline"] = digest_file(evidence.baseline_rows)
@@ -53,12 +51,9 @@ def measure(evidence: Evidence) -> MetricSet:
 
 
 def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    """Close the gate of rows that cannot be measured, whatever criteria and checks the stage has beside this one.
-
-    Here and not among the checks of jobs: those need not know how the metrics of every kind are computed.
-    """
+    """Close the gate of rows that cannot be measured, whatever criteria and checks the stage has beside this one."""
     if metrics is None:
-        # Says why, where it still is so.
+        # Raises with the reason.
         measure(evidence)
         raise EvidenceMissing("the rows were not measured")
     return Found("PASS", f"{len(metrics.metrics)} metrics were computed from the raw rows", float(len(metrics.metrics)))

@@ -1,7 +1,7 @@
 """The packet: exactly what a reviewer sees, built by Peergate from evidence.
 
-It carries no builder prose, no session name and no word on what the verdict triggers. Everything a job or a model
-wrote is plain text, cut to a limit, and what was cut is counted in ``left_out``.
+It carries no builder prose, no session name and no word on what the verdict triggers. Text of jobs and models is made
+plain and cut to a limit; ``left_out`` counts what was cut.
 """
 
 from __future__ import annotations
@@ -13,52 +13,39 @@ from typing import Any, NamedTuple
 from reviews.checks.claim_lookup import CLAIMS
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
-from reviews.gate.criteria import criteria_results
 from reviews.stages.judge import judge_of
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing
 from specs.masking import without_secrets
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.metric import MetricSet
-from specs.stages.registry import kind_of
+from specs.stages.registry import Stage, kind_of
+from specs.stages.stage import Criterion
 from specs.text import plain
 from specs.trail.grant_and_claim import ClaimResult
-from specs.trail.verdict import CheckResult, ConditionResult, Packet, Span
+from specs.trail.verdict import CheckResult, ConditionResult, CriterionResult, Packet, Span
 
 _NOT_SHOWN = {"max_minutes", "launcher", "resources"}
-"""Of a stage: what its job may take and where it runs says nothing of the design."""
-
+"""Of a stage: where its job runs and what it may take says nothing about the design."""
 DESIGN = "design"
 """The design gate's place in packets and decisions; not a stage."""
-
 SAMPLE_ROWS = 12
-
 FLAGGED_ROWS = 20
-
-
 LOG_CHARACTERS = 4000
-
 CODE_CHARACTERS = 200_000
 """Far more than a script may have: escaping makes it longer, and what a reviewer does not see is not reviewed."""
-
-
 EFFECTIVE_SETTINGS = 100
-
 VALUE_CHARACTERS = 200
-
 
 Rows = list[dict[str, Any]]
 
 
 class History(NamedTuple):
-    """What went before, as far as a reviewer of this attempt should know it."""
+    """What a reviewer of this attempt should know about earlier attempts and gates."""
 
     conditions: tuple[ConditionResult, ...] = ()
     lifted: dict[str, str] = {}
     previous_findings: tuple[dict[str, Any], ...] = ()
-
-
-NO_HISTORY = History()
 
 
 def build_packet(
@@ -68,12 +55,11 @@ def build_packet(
     *,
     checks_digest: str,
     claims: tuple[ClaimResult, ...],
-    history: History = NO_HISTORY,
+    history: History | None = None,
 ) -> Packet:
     """Build the packet of one attempt."""
-    resolved, stage = evidence.resolved, evidence.stage
-    rows = _rows(evidence)
-    flagged = [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
+    resolved, stage, history = evidence.resolved, evidence.stage, history or History()
+    rows, flagged = _rows(evidence), _flagged(checks)
     log = plain(evidence.log_tail, 1_000_000)
     packet = Packet(
         stage=stage.name,
@@ -114,10 +100,38 @@ def build_packet(
     return without_secrets(packet)
 
 
-def evidence_digest(packet: Packet) -> str:
-    """Return a digest of what a packet shows, without what differs between two runs of the same: log and history.
+def _flagged(checks: tuple[CheckResult, ...]) -> Rows:
+    return [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
 
-    What the builder claims is left out: else a verdict could be asked for again by stating something new.
+
+def criteria_results(resolved: ResolvedSpec, stage: Stage, metrics: MetricSet | None) -> tuple[CriterionResult, ...]:
+    """Return the stage's criteria and, at the treatment stage, the registered hypothesis, each with its value.
+
+    A metric that was not measured leaves its criterion unmet without a value: that is missing evidence, not a null.
+    """
+    analysis = resolved.spec.analysis
+    hypothesis = analysis.hypothesis() if stage.name == analysis.treatment else ()
+    return (
+        *(_criterion(one, metrics, hypothesis=False) for one in stage.gate.criteria),
+        *(_criterion(one, metrics, hypothesis=True) for one in hypothesis),
+    )
+
+
+def _criterion(criterion: Criterion, metrics: MetricSet | None, *, hypothesis: bool) -> CriterionResult:
+    measured = metrics.metrics.get(criterion.metric) if metrics else None
+    return CriterionResult(
+        criterion=criterion,
+        value=measured.value if measured else None,
+        counts=measured.counts() if measured else None,
+        met=measured is not None and criterion.met(measured.exact()),
+        hypothesis=hypothesis,
+    )
+
+
+def evidence_digest(packet: Packet) -> str:
+    """Return a digest of what a packet shows, without what differs between two equal runs: log and history.
+
+    Without the builder's claims: otherwise a new claim would be enough to ask for another verdict.
     """
     return digest_value(
         {
@@ -136,7 +150,7 @@ def evidence_digest(packet: Packet) -> str:
 
 def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...], *, checks_digest: str) -> Packet:
     """Build the packet of the design gate: there are no rows yet, only what is registered."""
-    flagged = [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
+    flagged = _flagged(checks)
     packet = Packet(
         stage=DESIGN,
         kind=DESIGN,
@@ -162,7 +176,7 @@ def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...],
 
 
 def resolvable(span: Span, packet: Packet) -> bool:
-    """Say whether a span points at something that is in the packet, and quotes it rightly.
+    """Say whether a span points at something in the packet and quotes it.
 
     With a pointer (RFC 6901) it points into the packet as JSON, without one at lines of the log tail.
     """
@@ -237,7 +251,7 @@ def _shortened(value: Any) -> Any:
 
 
 def _effective(evidence: Evidence) -> dict[str, Any]:
-    """Return what the job read back; its strings are as untrusted as its log."""
+    """Return the settings that the job read back; its strings are as untrusted as its log."""
     manifest = evidence.manifest
     if manifest is None:
         return {}
@@ -257,7 +271,7 @@ def _effective(evidence: Evidence) -> dict[str, Any]:
 
 
 def _drawn(rows: Rows, limit: int, registration: str) -> Rows:
-    """Draw rows by a digest that nobody chose: the same rows for the same evidence, and none picked by hand."""
+    """Draw rows by a digest, so that the same evidence shows the same rows and nobody picks them."""
     if len(rows) <= limit:
         return rows
     drawn = sorted(range(len(rows)), key=lambda index: digest_value([registration, index, rows[index]]))
@@ -265,7 +279,7 @@ def _drawn(rows: Rows, limit: int, registration: str) -> Rows:
 
 
 def _spread(rows: Sequence[dict[str, Any]], limit: int) -> Rows:
-    """Return at most ``limit`` rows at even distances: of a course, its beginning and end are needed."""
+    """Return at most ``limit`` rows at even distances, for the course of a training."""
     if len(rows) <= limit:
         return list(rows)
     return [rows[index * len(rows) // limit] for index in range(limit)]

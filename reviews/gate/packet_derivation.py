@@ -8,11 +8,10 @@ from typing import Any
 from reviews.checks.claim_lookup import claim_results
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import find, load_items
-from reviews.gate.conditions import condition_results
+from reviews.gate.conditions import condition_results, lifted_checks
 from reviews.gate.design_checks import design_checks
-from reviews.gate.overrides import lifted_checks
 from reviews.gate.packet import History, build_packet, evidence_digest
-from reviews.gate.verdict_reuse import turned
+from reviews.gate.reviewer import turned
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.errors import EvidenceMissing
@@ -41,13 +40,7 @@ def derive_packet(
 ) -> Packet:
     """Build the packet of an attempt, with the builder's claims looked up among the measured metrics.
 
-    Args:
-        entries: the trail up to the packet, not beyond: what came later cannot have been known.
-        store: holds the packets and verdicts of earlier attempts.
-        evidence: the attempt.
-        metrics: what was measured of it.
-        checks: the results of its checks.
-        checks_digest: where they are kept.
+    ``entries`` is the trail up to the packet: nothing later was known. ``checks_digest`` names the stored ``checks``.
 
     Raises:
         EvidenceMissing: the attempt has no plan or no checks on record.
@@ -71,7 +64,7 @@ def derive_packet(
 
 
 def _findings_before(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> tuple[dict[str, Any], ...]:
-    """Return what was found in the attempt before, without who found it."""
+    """Return the findings on the attempt before, without the reviewer's name."""
     judged = find(entries, f"verdict/{stage}.{attempt - 1}")
     if judged is None:
         return ()
@@ -99,7 +92,7 @@ def _unchanged_since(entries: Sequence[Recorded], store: Store, packet: Packet, 
 def verdict_again(entries: Sequence[Recorded], store: Store, packet: Packet) -> Verdict | None:
     """Return the verdict on the same evidence in an earlier attempt, turned to this packet, if there is one.
 
-    The same evidence gets the same verdict without asking again: otherwise asking often enough would find a mild one.
+    The same evidence gets the same verdict: otherwise asking often enough would find a mild one.
     """
     if packet.unchanged_since is None:
         return None

@@ -1,8 +1,8 @@
 """A panel: the verdicts of several reviewers as one, without a vote that could outweigh evidence.
 
-Every finding of every member is in the merged verdict, so one member's blocking finding that points at evidence closes
-the gate whatever the others think. The quorum says how many members must approve, and how many must have answered at
-all. Members that disagree about a finding that blocks are a question for a person.
+The merged verdict holds every finding, so one member's blocking finding that points at evidence closes the gate. The
+quorum says how many members must approve, and how many must answer. If members disagree about a blocking finding, a
+person decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "panel"
 
 @dataclass(frozen=True)
 class Panel:
-    """Who is asked, how many have to approve, and who is asked as well when they disagree."""
+    """The members, how many must approve, and who is asked too when they disagree."""
 
     members: tuple[Reviewer, ...]
     quorum: int
@@ -31,7 +31,7 @@ class Panel:
 
 
 class Answer(NamedTuple):
-    """What became of asking a reviewer: a verdict, or the reason why there is none."""
+    """A reviewer's verdict, or the reason why it is missing."""
 
     reviewer: str
     verdict: Verdict | None
@@ -65,7 +65,7 @@ def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
         risks=tuple(dict.fromkeys(risk for _, verdict in said for risk in verdict.risks)),
         conditions=tuple(conditions),
         approve=approvals >= quorum,
-        # What one member could judge was judged.
+        # Only what no member could judge was not judged.
         not_judged=tuple(
             one for one in (said[0][1].not_judged if said else ()) if all(one in each.not_judged for _, each in said)
         ),
@@ -84,7 +84,7 @@ def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
 
 
 def _too_few(answers: Sequence[Answer], quorum: int) -> NoVerdict | None:
-    """Return why what the members said is no verdict of the panel; None when it is one."""
+    """Return why the panel has no verdict; None when it has one."""
     silent = [one for one in answers if one.verdict is None]
     if len(answers) - len(silent) >= quorum:
         return None
@@ -96,8 +96,3 @@ def _too_few(answers: Sequence[Answer], quorum: int) -> NoVerdict | None:
 def disagree(verdict: Verdict) -> bool:
     """Say whether some members approve and others do not."""
     return len({vote.approve for vote in verdict.votes if vote.approve is not None}) > 1
-
-
-def answered(verdict: Verdict) -> int:
-    """Return how many members gave a verdict."""
-    return sum(vote.approve is not None for vote in verdict.votes)

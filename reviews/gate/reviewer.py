@@ -1,4 +1,4 @@
-"""The protocol every reviewer meets: it sees a packet and nothing else, and proposes a verdict."""
+"""What every reviewer implements: it sees a packet and nothing else, and proposes a verdict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from specs.errors import ReviewerUnavailable
 from specs.trail.no_verdict import NoVerdict
-from specs.trail.verdict import Packet, Verdict
+from specs.trail.verdict import Finding, Packet, Verdict
 
 T = TypeVar("T")
 
@@ -34,23 +34,23 @@ class Reviewer(Protocol):
 
 @dataclass(frozen=True)
 class Exchange:
-    """What went over the wire for one review, and what it cost."""
+    """The HTTP exchange of one review, and what it cost."""
 
     request: bytes
     """Body of the last request: without headers, so without the key."""
     response: bytes | None
-    """Body of the last response after content decoding; None when there was none, or not to its end."""
+    """Body of the last response after content decoding; None without a whole response."""
     statuses: tuple[int | None, ...]
     """HTTP status of every call in order; None for a call without a whole response."""
     model: str | None
-    """The model as the answer names it, which need not be the one that was asked for."""
+    """The model as the answer names it, which may differ from the one that was asked for."""
     usage: dict[str, int] | None
     usd: float
     usd_is_measured: bool
     """False when the usage is not known and ``usd`` is therefore the whole cost cap."""
     seconds: float
     reasoning: str | None = None
-    """How hard the model was asked to think; None when it was asked nothing."""
+    """The reasoning effort that was requested; None when none was."""
 
 
 FACTS = frozenset(one.name for one in fields(Exchange))
@@ -58,7 +58,7 @@ FACTS = frozenset(one.name for one in fields(Exchange))
 
 
 def facts_of(exchange: Exchange, keep: Callable[[bytes], str]) -> dict[str, Any]:
-    """Return what the trail says about an exchange; ``keep`` returns the digest of a body, having kept it or not."""
+    """Return what the trail records of an exchange; ``keep`` returns the digest of a body."""
     return vars(exchange) | {
         "request": keep(exchange.request) if exchange.request else None,
         "response": keep(exchange.response) if exchange.response is not None else None,
@@ -67,7 +67,7 @@ def facts_of(exchange: Exchange, keep: Callable[[bytes], str]) -> dict[str, Any]
 
 
 def no_verdict(reviewer: str, why: NoVerdict) -> Verdict:
-    """Return what stands in the place of a verdict that nobody gave: it approves nothing."""
+    """Return the verdict that is recorded when a reviewer gave none: it approves nothing."""
     return Verdict(
         reviewer=reviewer,
         findings=(),
@@ -77,6 +77,18 @@ def no_verdict(reviewer: str, why: NoVerdict) -> Verdict:
         approve=False,
         no_verdict=why,
     )
+
+
+def turned(verdict: Verdict, before: str, now: str) -> Verdict:
+    """Return a verdict on the same evidence, with spans into the packet ``now`` where they pointed into ``before``."""
+
+    def turn(finding: Finding) -> Finding:
+        spans = (
+            span.model_copy(update={"artifact": now}) if span.artifact == before else span for span in finding.evidence
+        )
+        return finding.model_copy(update={"evidence": tuple(spans)})
+
+    return verdict.model_copy(update={"findings": tuple(turn(one) for one in verdict.findings)})
 
 
 @dataclass(frozen=True)
@@ -89,14 +101,15 @@ class Answered(Generic[T]):
 
 
 @runtime_checkable
-class PaidReviewer(Protocol):
+class PaidReviewer(Reviewer, Protocol):
     """A reviewer whose reviews cost money and leave an exchange."""
 
-    name: str
-
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
-        """Return the verdict; see :meth:`Reviewer.review`."""
-        ...
+        """Return the verdict, without what it took; errors as in :meth:`Reviewer.review`."""
+        review = self.ask(packet, packet_digest)
+        if review.value is None:
+            raise review.error or ReviewerUnavailable("no verdict", where=self.name)
+        return review.value
 
     def cost_cap(self, packet: Packet) -> float:
         """Return the most USD a review of this packet can cost."""

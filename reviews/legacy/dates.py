@@ -1,7 +1,6 @@
-"""When a review was made: the stamp in its name, the commit that brought it, and what it says itself, kept apart.
+"""When a review was made: the stamp in its name, the commit that brought it, and the date it states, kept apart.
 
-A date that a reviewer wrote is never taken over. The stamp of the name is, unless the file was committed before it:
-a file cannot be younger than the commit that holds it.
+A date that a reviewer wrote is only compared. The stamp of the name counts, unless the file was committed before it.
 """
 
 from __future__ import annotations
@@ -21,14 +20,16 @@ STAMP = re.compile(
 _STATED = re.compile(
     r"(?i)^\W*(?:(?:review(?:ed)?|response|session|completed|created|reply)\s*)?(?:date|on|at|timestamp|time|reviewed)\b\W{0,6}(?P<rest>.{4,60})$"
 )
-_ISO = re.compile(r"(?<!\d)((?:19|20)\d\d)[-/.](\d{1,2})[-/.](\d{1,2})(?!\d)")
-_NAMED = (
-    re.compile(r"(?i)\b(?P<month>[a-z]{3,9})\.?\s+(?P<day>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<year>(?:19|20)\d\d)\b"),
-    re.compile(r"(?i)\b(?P<day>\d{1,2})(?:st|nd|rd|th)?\.?\s+(?P<month>[a-z]{3,9})\.?,?\s+(?P<year>(?:19|20)\d\d)\b"),
+_MONTH, _DAY, _YEAR = r"(?P<m>[a-z]{3,9})\.?", r"(?P<d>\d{1,2})(?:st|nd|rd|th)?", r"(?P<y>(?:19|20)\d\d)\b"
+_DATES = (
+    re.compile(r"(?<!\d)(?P<y>(?:19|20)\d\d)[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?!\d)"),
+    STAMP,
+    re.compile(rf"(?i)\b{_MONTH}\s+{_DAY},?\s+{_YEAR}"),
+    re.compile(rf"(?i)\b{_DAY}\.?\s+{_MONTH},?\s+{_YEAR}"),
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _HEAD = 60
-"""Lines at the start and the end of a review in which its own date is looked for."""
+"""A review's own date is looked for in so many lines at its start and its end."""
 SLACK = timedelta(hours=36)
 """Two times further apart than this contradict each other: names carry no time zone, and dates no hour."""
 LATE = timedelta(days=30)
@@ -40,7 +41,7 @@ class Stamp(NamedTuple):
     moment: datetime
     whole: bool
 
-    def told(self) -> str:
+    def __str__(self) -> str:
         """Return it in the form of ISO 8601; a name's time has no zone."""
         return self.moment.replace(tzinfo=None).isoformat() if self.whole else self.moment.date().isoformat()
 
@@ -53,21 +54,21 @@ class Stamp(NamedTuple):
 class Times(NamedTuple):
     """When a review was made, by source (``name`` or ``commit``), and where the sources contradict each other."""
 
-    taken: str | None
-    source: str | None
-    name: Stamp | None
-    commit: Commit | None
-    stated: tuple[tuple[int, str], ...]
-    conflicts: tuple[str, ...]
+    taken: str | None = None
+    source: str | None = None
+    name: Stamp | None = None
+    commit: Commit | None = None
+    stated: tuple[tuple[int, str], ...] = ()
+    conflicts: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the times as a JSON value."""
         return {
             "value": self.taken,
             "from": self.source,
-            "name": self.name.told() if self.name else None,
-            "commit": self.commit.as_json() if self.commit else None,
-            "stated": [{"line": line, "date": told} for line, told in self.stated],
+            "name": str(self.name) if self.name else None,
+            "commit": {"id": self.commit.id, "time": self.commit.moment.isoformat()} if self.commit else None,
+            "stated": [{"line": line, "date": day} for line, day in self.stated],
             "conflicts": list(self.conflicts),
         }
 
@@ -75,42 +76,35 @@ class Times(NamedTuple):
 def stamp_of(name: str) -> Stamp | None:
     """Return the time in a file's name: ``20250101_121314_topic.txt``, ``2025-01-01-topic.md``."""
     for hit in STAMP.finditer(PurePosixPath(name).name):
-        day = _day(hit["y"], hit["m"], hit["d"])
-        if day and hit["H"] is not None and int(hit["H"]) < 24:
+        if day := _day(hit):
+            if hit["H"] is None or int(hit["H"]) > 23:
+                return Stamp(day, False)
             return Stamp(day.replace(hour=int(hit["H"]), minute=int(hit["M"]), second=int(hit["S"] or 0)), True)
-        if day:
-            return Stamp(day, False)
     return None
 
 
-def stated_dates(lines: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
-    """Return the dates that a review gives itself, with their lines."""
+def stated_dates(lines: Sequence[str]) -> tuple[tuple[int, str], ...]:
+    """Return the dates that a review gives itself, with their line numbers."""
+    numbered = list(enumerate(lines, 1))
     found: list[tuple[int, str]] = []
-    for number, line in [*lines[:_HEAD], *lines[max(_HEAD, len(lines) - _HEAD) :]]:
-        hit = _STATED.match(re.sub(r"[*_|#>]", "", line[:200]))
-        if hit and (day := _date_in(hit["rest"])):
+    for number, line in [*numbered[:_HEAD], *numbered[max(_HEAD, len(lines) - _HEAD) :]]:
+        stated = _STATED.match(re.sub(r"[*_|#>]", "", line[:200]))
+        hits = [form.search(stated["rest"]) for form in _DATES] if stated else []
+        if day := next((day for hit in hits if hit and (day := _day(hit))), None):
             found.append((number, day.date().isoformat()))
     return tuple(found)
 
 
 def times_of(name: str, commit: Commit | None, stated: tuple[tuple[int, str], ...]) -> Times:
-    """Return when a review was made.
-
-    Args:
-        name: the file's name.
-        commit: the commit that brought the file, if that is known.
-        stated: the dates it gives itself.
-    """
-    stamp = stamp_of(name)
-    conflicts: list[str] = []
-    committed = commit.moment.isoformat() if commit else None
-    taken, source = (stamp.told(), "name") if stamp else (committed, "commit" if commit else None)
-    if commit and stamp and stamp.moment - commit.moment > SLACK:
-        conflicts.append(f"its name says {stamp.told()}, but it was committed before that, on {commit.moment.date()}")
-        taken, source = committed, "commit"
-    elif commit and stamp and commit.moment - stamp.moment > LATE:
-        conflicts.append(f"its name says {stamp.told()}, but it was committed much later, on {commit.moment.date()}")
-    reference = commit.moment if source == "commit" and commit else stamp.moment if stamp else None
+    """Return when a review was made, by its name, the commit that brought it, and the dates it states."""
+    stamp, conflicts = stamp_of(name), list[str]()
+    reference, taken, source = (stamp.moment, str(stamp), "name") if stamp else (None, None, None)
+    if commit and stamp and commit.moment - stamp.moment > LATE:
+        conflicts.append(f"its name says {stamp}, but it was committed much later, on {commit.moment.date()}")
+    if commit and (stamp is None or stamp.moment - commit.moment > SLACK):
+        if stamp:
+            conflicts.append(f"its name says {stamp}, but it was committed before that, on {commit.moment.date()}")
+        reference, taken, source = commit.moment, commit.moment.isoformat(), "commit"
     for line, day in stated:
         said = Stamp(datetime.fromisoformat(day).replace(tzinfo=UTC), False)
         if reference is not None and said.apart(reference) > SLACK:
@@ -118,17 +112,10 @@ def times_of(name: str, commit: Commit | None, stated: tuple[tuple[int, str], ..
     return Times(taken, source, stamp, commit, stated, tuple(conflicts))
 
 
-def _day(year: str, month: str, day: str) -> datetime | None:
+def _day(hit: re.Match[str]) -> datetime | None:
+    month = hit["m"][:3].lower()
     try:
-        return datetime(int(year), int(month), int(day), tzinfo=UTC)
+        number = int(month) if month.isdigit() else _MONTHS.index(month) + 1
+        return datetime(int(hit["y"]), number, int(hit["d"]), tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _date_in(text: str) -> datetime | None:
-    if hit := _ISO.search(text) or STAMP.search(text):
-        return _day(hit[1], hit[2], hit[3])
-    for pattern in _NAMED:
-        if (hit := pattern.search(text)) and (month := hit["month"][:3].lower()) in _MONTHS:
-            return _day(hit["year"], str(_MONTHS.index(month) + 1), hit["day"])
-    return None

@@ -14,10 +14,9 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _STRANGE_SHARE = 8
-"""A text of which more than one in so many characters is no text at all is not read."""
+"""A file is not read if more than one in so many characters is broken."""
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_BYTE_OF = {bytes([byte]).decode("cp1252", "ignore") or chr(byte): chr(byte) for byte in range(0x80, 0xA0)}
-_TABLE = str.maketrans(_BYTE_OF)
+_TABLE = {ord(bytes([byte]).decode("cp1252", "ignore") or chr(byte)): byte for byte in range(0x80, 0xA0)}
 _MULTIBYTE = re.compile(
     "[\u00c2-\u00df][\u0080-\u00bf]|[\u00e0-\u00ef][\u0080-\u00bf]{2}|[\u00f0-\u00f4][\u0080-\u00bf]{3}"
 )
@@ -33,12 +32,8 @@ _MAIMED = (
 def decode(raw: bytes, limit: int) -> str | None:
     """Return the bytes as plain text of at most ``limit`` characters, or None when they are not text."""
     name = next((name for mark, name in _BOMS if raw.startswith(mark)), None) or _unmarked(raw)
-    if name == "utf-8":
-        text, broken = raw.decode("utf-8-sig", "windows"), raw.decode("utf-8", "replace").count("\ufffd")
-        broken = 0 if text.isascii() else broken
-    else:
-        text = raw.decode(name, "replace")
-        broken = text.count("\ufffd")
+    text = raw.decode("utf-8-sig", "windows") if name == "utf-8" else raw.decode(name, "replace")
+    broken = 0 if text.isascii() else raw.decode(name, "replace").count("\ufffd")
     if broken + len(_CONTROL.findall(text)) > max(4, len(text) // _STRANGE_SHARE):
         return None
     return plain(_mended(_mended(text)), limit)
@@ -54,25 +49,22 @@ def _unmarked(raw: bytes) -> str:
 
 def _mended(text: str) -> str:
     """Return text in which UTF-8 that was read as Windows-1252 is what it was."""
-    if re.search("[\u00c2-\u00f4][\u0080-\u2122]", text):
-        as_bytes, parts, done = text.translate(_TABLE), list[str](), 0
-        for hit in _MULTIBYTE.finditer(as_bytes):
-            right = hit.group().encode("latin-1").decode("utf-8", "ignore")
-            if right:
-                parts += [text[done : hit.start()], right]
-                done = hit.end()
-        text = "".join(parts) + text[done:]
+    as_bytes, parts, done = text.translate(_TABLE), list[str](), 0
+    for hit in _MULTIBYTE.finditer(as_bytes):
+        if right := hit.group().encode("latin-1").decode("utf-8", "ignore"):
+            parts += [text[done : hit.start()], right]
+            done = hit.end()
+    text = "".join(parts) + text[done:]
     for wrong, right in _MAIMED:
         text = text.replace(wrong, right)
     return text
 
 
 def _windows(error: UnicodeError) -> tuple[str, int]:
-    """Read a byte that is not UTF-8 as Windows-1252: in an old file it is an apostrophe or a dash, seldom noise."""
+    """Read bytes that are not UTF-8 as Windows-1252: in an old file they are apostrophes or dashes, seldom noise."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
-    bad = error.object[error.start : error.end]
-    return "".join(bytes([byte]).decode("cp1252", "replace") for byte in bad), error.end
+    return error.object[error.start : error.end].decode("cp1252", "replace"), error.end
 
 
 codecs.register_error("windows", _windows)

@@ -1,8 +1,7 @@
-"""What git knows about the files of a folder: the commit that brought each.
+"""The commit that brought each file of a folder, from git.
 
-Only reading commands of git run, without hooks, filters, pagers, signature programs, network or any other program
-that the configuration of a foreign checkout could name. Without git, outside of a checkout or in a cut history nothing
-is known.
+Only reading commands run, without hooks, filters, pagers, signature programs, network or any other program that the
+configuration of a foreign checkout could name.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _SECONDS = 30
 _OFF = ["core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false", "protocol.allow=never"]
@@ -25,10 +24,6 @@ class Commit(NamedTuple):
     id: str
     moment: datetime
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the commit as a JSON value."""
-        return {"id": self.id, "time": self.moment.isoformat()}
-
 
 def commits_of(folder: Path) -> tuple[dict[str, Commit], str]:
     """Return the commit of each file by its path below a folder, or why none is known."""
@@ -38,25 +33,19 @@ def commits_of(folder: Path) -> tuple[dict[str, Commit], str]:
     if top.strip() == b"true":
         return {}, "the history of the checkout is cut (a shallow clone)"
     log = _run(folder, *_LOG, "--no-color", "--format=%x01%H %ct", "HEAD", "--", ".")
-    return ({}, "git did not tell the history") if log is None else (_commits(log), "")
+    return ({}, "git did not give the history") if log is None else (_commits(log), "")
 
 
 def _run(folder: Path, *arguments: str) -> bytes | None:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     kept |= {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    command = [*_GIT, *arguments]
     try:
-        done = subprocess.run(
-            [*_GIT, *arguments],
-            cwd=folder,
-            env=kept,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return subprocess.run(
+            command, cwd=folder, env=kept, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def _commits(log: bytes) -> dict[str, Commit]:
@@ -67,8 +56,7 @@ def _commits(log: bytes) -> dict[str, Commit]:
         head, _, rest = part.partition("\0")
         name, _, stamp = head.partition(" ")
         fields = iter(rest.lstrip("\n").split("\0"))
-        for status in fields:
-            kind = status.strip()[:1]
+        for kind in (status.strip()[:1] for status in fields):
             path = next(fields, "") if kind else ""
             new = next(fields, "") if kind in ("R", "C") else path
             present = now_called.get(new, new)

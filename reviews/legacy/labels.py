@@ -1,8 +1,7 @@
 """The verdict of an older free-text review, from labels ("Verdict: GO") and plain statements ("NO-GO."). English only.
 
-A verdict counts only where a known form states it: behind a label, alone in a sentence, or in the first person. A word
-in quotes, in a question, behind a negation, in a plan or in other people's mouths decides nothing. Whatever is left
-open, contradicted or taken back is ``undetermined``: no record opens a gate, and a person can read the file.
+A verdict counts only behind a label or alone in a sentence. Whatever is quoted, asked, negated, planned, said by
+others, contradicted or taken back is ``undetermined``, for a person to read.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Statement(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-    """Lines that belong together; ``runs_on`` when what follows begins in the middle of a sentence."""
+    """Lines that belong together; ``runs_on`` if the next begins in the middle of a sentence."""
 
     line: int
     text: str
@@ -41,7 +40,7 @@ class Paragraph(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What the statements of a text amount to: a verdict with its line, or why there is none."""
+    """A verdict with its line, or why there is none."""
 
     verdict: Literal["approve", "approve_with_conditions", "revise", "reject"] | None
     line: int | None
@@ -59,7 +58,7 @@ _BEGINS = re.compile(r"[^\w\u00a4]*[\w /-]{1,40}[:=|]\s")
 
 
 def read_verdict(lines: Sequence[Line]) -> Reading:
-    """Return the verdict that all statements of a reviewer agree on, if they do and nothing takes it back."""
+    """Return the verdict that all statements agree on, unless something takes it back."""
     paragraphs = _paragraphs(lines)
     said = tuple(_statements(paragraphs))
     marks: set[Mark] = {one.mark for one in said}
@@ -76,7 +75,8 @@ def read_verdict(lines: Sequence[Line]) -> Reading:
         return undetermined("words that may mean either", next(one.line for one in said if one.mark == "unclear"))
     if marks == {"reject", "revise"} and all(_DENIED.search(one.text) for one in said if one.mark == "reject"):
         marks = {"revise"}
-    marks -= {"approve"} if marks == {"approve", "approve_with_conditions"} else set()
+    if marks == {"approve", "approve_with_conditions"}:
+        marks = {"approve_with_conditions"}
     mark = marks.pop()
     if marks or mark == "unclear":
         return undetermined("statements that contradict each other")
@@ -173,9 +173,6 @@ def _alone(sentence: str) -> Mark | None:
     """Return what a sentence without a label states."""
     bare = re.sub(r"^[^\w\"'(\[<{?\u00a4]*", "", sentence)
     bare = re.sub(r"(?i)^(?:after|having|overall|in\s+(?:short|summary|conclusion))\b[^,.;:]{0,60},\s+", "", bare)
-    for mark, pattern in phrases.SENTENCES:
-        if (hit := pattern.match(bare)) and "?" not in sentence:
-            return "unclear" if phrases.TURNS.search(phrases.HARMLESS.sub(" ", bare[hit.end() :])) else mark
     for _, pattern in phrases.MARKS:
         if hit := pattern.match(bare):
             known = phrases.UNMISTAKABLE.fullmatch(hit.group())
@@ -185,9 +182,7 @@ def _alone(sentence: str) -> Mark | None:
 
 def _mark(value: str, place: Place, before: str = "") -> Mark | None:
     """Return what a value means with all that it holds; None where it states no verdict."""
-    bare = re.sub(
-        r"^(?:[^\w\"'(\[<{?\u00a4+=~!\u00ac]|\((?=\w))*(?:(?:it's|it\s+is|this\s+is)\s+)?(?:an?\s+)?", "", value
-    )
+    bare = _LEADING.sub("", value)
     if "?" in value or not re.search(r"\w", value):
         return "unclear" if place != "alone" else None
     for mark, pattern in (*phrases.MARKS, *(phrases.YES_NO if place == "strong" else ())):

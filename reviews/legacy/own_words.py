@@ -1,4 +1,4 @@
-"""The reviewer's own words in a text: without quotes, code, requests, other speakers and struck or commented parts."""
+"""The reviewer's own words: without quotes, code, requests, other speakers, and struck or commented parts."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ _QUOTES = re.compile(
 
 
 class Line(NamedTuple):
-    """One line of the reviewer: ``text`` is empty where somebody else speaks; ``level`` is 0 for no heading."""
+    """One line; ``text`` is empty where somebody else speaks, ``full`` has quotes and brackets, level 0: no heading."""
 
     number: int
     text: str
     level: int = 0
     item: bool = False
     full: str = ""
-    """The line with its quotes and brackets."""
 
 
 class Words(NamedTuple):

@@ -79,10 +79,6 @@ UNMISTAKABLE = re.compile(
     rf"|no[\s_-]?go|reject(?:ed)?|not\s.*|unapproved|disapproved?|changes\s.*|request.*|issues.*|revise\sand.*|do(?:n't|\snot)\s.*"
     rf"|{_HEDGE}\s.*|.*\b(?:with|mvp)\b.*|go\s*\(.*|.*ready)"
 )
-_THING = (
-    r"(?:(?:the|this|that|your)\s+(?:[\w-]+\s+)?(?:run|gate|pilot|plan|stage|phase|changes?|design|experiment|proposal"
-    r"|evaluation|data|pr|diff)|this|it)"
-)
 _PURPOSE = (
     r"(?:\s+(?:for|to|with)\s+(?:(?:the|a|this|full|next|real|main|planned|proposed|pilot|~?\d[\w.,-]*)\s+){0,3}"
     r"(?:production|scal(?:e|ing)|merge|launch|training|deployment|run|stage|phase|step|gate|sft|dpo|pilot|evaluation|plan"
@@ -91,7 +87,9 @@ _PURPOSE = (
 )
 """What a gate may open for: "ready for production", "proceed to the next stage"; "proceed to fix it" is none."""
 REASON = re.compile(
-    rf"(?i)(?:\s+{_THING})?{_PURPOSE}?(?:\s+as\s+\w+)?\s*"
+    r"(?i)(?:\s+(?:(?:the|this|that|your)\s+(?:[\w-]+\s+)?(?:run|gate|pilot|plan|stage|phase|changes?|design|experiment"
+    r"|proposal|evaluation|data|pr|diff)|this|it))?"
+    rf"{_PURPOSE}?(?:\s+as\s+\w+)?\s*"
     r"(?:$|[.;!\u2013\u2014(]|-\s|,\s*(?:but|no|all|ready)\b|\b(?:because|since)\b)"
 )
 """How a sentence may continue after an approval."""
@@ -205,27 +203,6 @@ PART = re.compile(
 )
 """A title or a label of one part of what was judged: a verdict beside it may speak of that part only."""
 CHECKED = re.compile(r"^\W*?(?:\[[xX\u2713\u2714]\]|\u2611)\s*(?P<value>.+)$")
-_REFUSED = r"(?=\W*$|\s*[:;,.\u2013\u2014]|\s+(?:because|since|for)\b)"
-SENTENCES: Marked = (
-    (
-        "reject",
-        re.compile(
-            r"(?i)(?:(?:I|we)\s+(?:(?:must|have\s+to|hereby)\s+)?(?:reject|(?:do\s+not|don't|cannot|can't"
-            rf"|will\s+not)\s+approve)(?:\s+{_THING})?|{_THING}\s+is\s+(?:not\s+(?:yet\s+)?(?:approved|ready|a\s+go)|rejected)"
-            rf"|(?:for\s+me\s+)?this\s+is\s+a\s+no-go|(?:we|you)\s+(?:cannot|must\s+not|should\s+not)\s+proceed){_REFUSED}"
-        ),
-    ),
-    ("revise", re.compile(rf"(?i)(?:I|we)\s+(?:have\s+to\s+|must\s+)?request\s+changes{_REFUSED}")),
-    (
-        "approve",
-        re.compile(
-            rf"(?i)(?:(?:I|we)\s+(?:hereby\s+|can\s+)?approve(?:\s+{_THING}(?:\s+as\s+(?:proposed|is|planned))?)?"
-            rf"|{_THING}\s+is\s+(?:now\s+|hereby\s+)?(?:approved|good\s+to\s+go|ready\s+for\s+(?:production|scaling))"
-            rf"|(?:you|we)\s+(?:may|can)\s+(?:now\s+)?proceed{_PURPOSE}?|it\s+looks\s+good\s+to\s+me)(?=\W*$|\s*[:;]\s)"
-        ),
-    ),
-)
-"""Statements in the first person, or about the thing that was judged."""
 NOT_MEANT = re.compile(
     r"(?i)\s*(?:/|\||,?\s*or\b)|\W*(?:would|was|were|could|might|said|says|is\s+(?:not|wrong)|isn't)\b"
     r"|[^.;:]{0,40},\s*said\b"

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 from reviews.legacy.dates import Times
 from reviews.legacy.labels import Statement
-from reviews.legacy.pairing import Contradiction, Pair
 from specs.text import plain
 
 Status = Literal["verdict", "undetermined", "transport_error", "incomplete"]
@@ -17,7 +16,7 @@ _SHOWN = 240
 
 
 class Record(NamedTuple):
-    """What one file decided; docs/how-to/older-reviews.md describes the fields.
+    """What one file decided.
 
     ``confidence`` is high (a labelled decision), medium (a statement without a label) or none (no verdict).
     """
@@ -31,26 +30,39 @@ class Record(NamedTuple):
     why: str = ""
     bytes: int | None = None
     said: tuple[Statement, ...] = ()
-    time: Times | None = None
-    pairs: tuple[Pair, ...] = ()
-    contradicts: tuple[str, ...] = ()
+    time: Times = Times()
 
     def as_json(self) -> dict[str, Any]:
         """Return the record as a JSON value."""
         return self._asdict() | {
             "imported": True,
             "opens_a_gate": False,
-            "time": self.time.as_json() if self.time else None,
+            "time": self.time.as_json(),
             "said": [one._asdict() | {"text": one_line(one.text, 1000)} for one in self.said],
-            "pairs": [{"source": one.other(self.source), "kind": one.kind, "by": list(one.by)} for one in self.pairs],
         }
 
 
-class Trail(NamedTuple):
-    """The records of a folder, and what became visible only between them.
+class Pair(NamedTuple):
+    """Two files that belong together, and by what."""
 
-    ``passed_over`` names hidden folders and the like that were not read; ``history`` says why commits are unknown and
-    is empty when they are known.
+    kind: Literal["copy", "duplicate", "other version", "other reviewer"]
+    sources: tuple[str, str]
+    by: tuple[str, ...]
+
+
+class Contradiction(NamedTuple):
+    """Two files of one pair with different verdicts; ``opposite`` when only one of them approves."""
+
+    sources: tuple[str, str]
+    verdicts: tuple[str, str]
+    opposite: bool
+
+
+class Trail(NamedTuple):
+    """The records of a folder, and what only several files show.
+
+    ``passed_over`` names the folders that were not read; ``history`` says why commits are unknown, empty if they are
+    known.
     """
 
     records: tuple[Record, ...]
@@ -67,10 +79,7 @@ class Trail(NamedTuple):
             "pairs": [one._asdict() for one in self.pairs],
             "contradictions": [one._asdict() for one in self.contradictions],
             "time_conflicts": [
-                {"source": one.source, "conflict": conflict}
-                for one in self.records
-                if one.time
-                for conflict in one.time.conflicts
+                {"source": one.source, "conflict": conflict} for one in self.records for conflict in one.time.conflicts
             ],
             "passed_over": list(self.passed_over),
             "history": self.history or "known",

@@ -1,6 +1,6 @@
 """Reviews in JSON and JSON lines: a verdict under a known key and the text of an answer become lines of text.
 
-A key without a known meaning leaves no approval: what it says may limit or take back what the others say.
+A key without a known meaning leaves no approval: it may limit or take back what the others say.
 """
 
 from __future__ import annotations
@@ -32,19 +32,12 @@ class Fault(NamedTuple):
 
 
 def words_of_json(text: str, *, lines: bool) -> str | Fault | None:
-    """Return what a reviewer says in JSON.
+    """Return what a reviewer says in JSON, or with ``lines`` in one JSON value a line.
 
-    Args:
-        text: a JSON file, or with ``lines`` a file of one JSON value a line.
-        lines: see above.
-
-    Returns:
-        The words, or the fault of the call; None when the text is no JSON at all.
+    Returns the fault of the call if the file records one; None when the text is not JSON.
     """
     said: list[str] = []
-    for line in text.split("\n") if lines else [text]:
-        if not line.strip():
-            continue
+    for line in filter(str.strip, text.split("\n") if lines else [text]):
         try:
             value = json.loads(line, object_pairs_hook=_object)
         except ValueError:
@@ -59,7 +52,7 @@ def words_of_json(text: str, *, lines: bool) -> str | Fault | None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; of a key that appears twice both values are kept, so that neither can hide the other."""
+    """Return an object with both values of a key that appears twice, so that neither can hide the other."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         found[key] = [found[key], value] if key in found else value
@@ -97,7 +90,7 @@ def _field(name: str, item: Any, depth: int) -> Iterator[str | Fault]:
 
 def _fault(value: dict[str, Any]) -> Fault | None:
     """Return what is wrong with the call that an object records."""
-    error = value.get("error") or value.get("exception") or value.get("traceback") or value.get("is_error")
+    error = next((value[key] for key in ("error", "exception", "traceback", "is_error") if value.get(key)), None)
     status = str(value.get("status", value.get("status_code", value.get("code", "")))).lower()
     if error or _FAILED.fullmatch(status):
         return Fault("transport_error", f"error: {plain(str(error or status), 200)}")

@@ -1,4 +1,4 @@
-"""Texts that are no reviews: the message of a call that failed, and what was cut off or never filled in."""
+"""Texts that are not reviews: messages of failed calls, and answers that were cut off or never filled in."""
 
 from __future__ import annotations
 
@@ -47,10 +47,7 @@ def failed_call(own: Sequence[Numbered]) -> Numbered | None:
 def cut_off(own: Sequence[Numbered], last: Numbered, *, open_fence: bool) -> Numbered | None:
     """Return the line that shows that the text was cut off or never filled in.
 
-    Args:
-        own: the reviewer's lines that are not empty, as they are in the file.
-        last: the last line of the file that is not empty.
-        open_fence: a code fence was never closed.
+    ``own`` are the reviewer's lines that are not empty, ``last`` is the last such line of the file.
     """
     unfilled = next((one for one in own if _PLACEHOLDER.search(one[1][:_LOOKED_AT])), None)
     ends_early = bool(own) and own[-1] == last and _ends_early(last[1][-_LOOKED_AT:].rstrip())
@@ -64,9 +61,7 @@ def _ends_early(line: str) -> bool:
         return line[-1] in ",(["
     level, title = heading(line)
     if 0 < level < 7:
-        return (
-            re.fullmatch(r"(?i)(?:approval|decision|verdict|summary|findings|recommendations?)\W*", title) is not None
-        )
+        return bool(re.fullmatch(r"(?i)(?:approval|decision|verdict|summary|findings|recommendations?)\W*", title))
     if _CUT.search(line) or line.count("**") % 2:
         return True
     prose = re.match(r"\s*(?:[-*+\u2022|]|\d+[.)]|\w+:)\s", line) is None

@@ -1,7 +1,7 @@
 """What a model may answer to each request, and how that becomes an answer with evidence that was looked up.
 
-An answer that is not whole is none: empty parts, placeholders, too many words and options that were not offered are
-refused. A finding whose every place fails to resolve is kept apart as unresolved and counted nowhere else.
+Empty parts, placeholders, too many words and options that were not offered are refused. A finding without a place that
+resolves is listed as unresolved, and nowhere else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SCALE = range(1, 6)
 
 
 class AnswerPlace(Part):
-    """Lines of one of the files, with words that stand there."""
+    """Lines of one of the files, and words quoted from them."""
 
     file: str
     first_line: int
@@ -65,17 +65,17 @@ class QuestionPart(Part):
     approval: bool
 
 
-class IssuePart(Part):
-    """One issue."""
+class ConcernPart(Part):
+    """A doubt about the statistics."""
 
-    severity: IssueSeverity
     statement: str
     evidence: list[AnswerPlace]
 
 
-class ConcernPart(Part):
-    """A doubt about the statistics."""
+class IssuePart(Part):
+    """One issue."""
 
+    severity: IssueSeverity
     statement: str
     evidence: list[AnswerPlace]
 
@@ -117,7 +117,7 @@ class OverclaimPart(Part):
 
 
 class FixPart(Part):
-    """What to mend, how much that changes and how much work it is, both from 1 to 5."""
+    """What to mend; how much that changes and how much work it is, both from 1 to 5."""
 
     text: str
     delta: int
@@ -150,11 +150,11 @@ def read_question(text: str, options: Sequence[str], who: str) -> QuestionAnswer
     """Read the answer to a question.
 
     Raises:
-        ReviewerUnavailable: it is no whole answer in the form, or longer than ``MAX_WORDS``.
+        ReviewerUnavailable: it is not a whole answer in the form, or longer than ``MAX_WORDS``.
     """
     part = _whole(read_part(text, QuestionPart, who), who)
     if not part.risks:
-        raise ReviewerUnavailable("the answer names no risk, and not that there is none", where=who)
+        raise ReviewerUnavailable("the answer neither names a risk nor says that there is none", where=who)
     if part.option is not None and not 1 <= part.option <= len(options):
         raise ReviewerUnavailable(f"the answer recommends option {part.option} of {len(options)}", where=who)
     words = count_words(part.recommendation, part.reasoning, *part.risks)
@@ -174,22 +174,24 @@ def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
     """Read a full review and look its evidence up.
 
     Raises:
-        ReviewerUnavailable: it is no whole answer in the form.
+        ReviewerUnavailable: it is not a whole answer in the form.
     """
     part = _whole(read_part(text, ReviewPart, who), who)
     look_up = _LookUp(reading)
     issues = [
         Issue(severity=one.severity, statement=one.statement, evidence=places)
-        for one, places in look_up.findings("issue", part.issues)
+        for one in part.issues
+        if (places := look_up.of("issue", one.statement, one.evidence))
     ]
     concerns = [
         Concern(statement=one.statement, evidence=places)
-        for one, places in look_up.findings("statistical concern", part.statistical_concerns)
+        for one in part.statistical_concerns
+        if (places := look_up.of("statistical concern", one.statement, one.evidence))
     ]
     return ReviewAnswer(
         summary=part.summary,
         issues=tuple(sorted(issues, key=lambda one: _SEVERITIES[one.severity])),
-        recommendations=tuple(Recommendation(text=one.text, rationale=one.rationale) for one in part.recommendations),
+        recommendations=tuple(Recommendation.model_validate(one.model_dump()) for one in part.recommendations),
         statistical_concerns=tuple(concerns),
         overall_assessment=part.overall_assessment,
         not_judged=tuple(part.not_judged),
@@ -201,11 +203,10 @@ def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
 def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer:
     """Read a scorecard, look its evidence up, and order the fixes by delta / effort.
 
-    A claim must stand where it is said to. What is called supported or contradicted without evidence of its own
-    (the claim's lines are none) is set to unsupported.
+    A claim must be where the answer points. A row without evidence beside the claim's own lines becomes unsupported.
 
     Raises:
-        ReviewerUnavailable: it is no whole answer in the form, judges no claim, or a fix leaves the scale.
+        ReviewerUnavailable: it is not a whole answer in the form, judges no claim, or a fix leaves the scale.
     """
     part = _whole(read_part(text, AdversarialPart, who), who)
     if not part.scorecard:
@@ -221,11 +222,10 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
         for one in part.overclaimed
         if (places := look_up.of("overclaim", one.statement, [one.stated_at]))
     ]
-    fixes = [Fix(text=one.text, delta=one.delta, effort=one.effort) for one in part.fixes]
     return AdversarialAnswer(
         scorecard=tuple(rows),
         overclaimed=tuple(overclaimed),
-        fixes=in_order(fixes),
+        fixes=in_order(Fix.model_validate(one.model_dump()) for one in part.fixes),
         overall_assessment=part.overall_assessment,
         not_judged=tuple(part.not_judged),
         unresolved=tuple(look_up.unresolved),
@@ -234,28 +234,22 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
 
 
 def in_order(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
-    """Return fixes by priority, delta / effort, the greatest first; among equals the larger delta first."""
+    """Return fixes by priority (delta / effort), the greatest first; among equals the larger delta first."""
     return tuple(sorted(fixes, key=lambda one: (-one.priority, -one.delta)))
 
 
 def count_words(*texts: str) -> int:
-    """Return how many words texts have together, parted by white space."""
+    """Return how many words, separated by white space, texts have together."""
     return sum(len(text.split()) for text in texts)
 
 
 class _LookUp:
-    """Looks up the places of one answer and keeps count of those that do not resolve."""
+    """Looks up the places of one answer and counts those that do not resolve."""
 
     def __init__(self, reading: Reading) -> None:
         self.places = Places(reading)
         self.unresolved: list[Unresolved] = []
         self.dropped = 0
-
-    def findings(self, what: str, parts: Sequence[_FindingT]) -> Iterator[tuple[_FindingT, tuple[Place, ...]]]:
-        """Yield the findings that point at something, each with its places."""
-        for one in parts:
-            if places := self.of(what, one.statement, one.evidence):
-                yield one, places
 
     def of(self, what: str, statement: str, pointed: Sequence[AnswerPlace]) -> tuple[Place, ...]:
         """Return the places that resolve; a finding without one is noted as unresolved."""
@@ -268,7 +262,7 @@ class _LookUp:
         return found
 
     def row(self, part: RowPart) -> ScoreRow | None:
-        """Return a row of the scorecard; None when the claim does not stand where it is said to."""
+        """Return a row of the scorecard; None when the claim is not where the answer points."""
         stated = self.of("claim", part.claim, [part.stated_at])
         if not stated:
             return None
@@ -290,7 +284,6 @@ class _LookUp:
         return tuple(one for one in looked if one is not None)
 
 
-_FindingT = TypeVar("_FindingT", IssuePart, ConcernPart)
 _PartT = TypeVar("_PartT", bound=Part)
 
 

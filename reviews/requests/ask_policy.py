@@ -1,7 +1,7 @@
-"""The ask-policy: what has to be asked of a reviewer, what must not be, and how hard the reviewer looks.
+"""The ask-policy: which questions go to a reviewer, which do not, and with how much effort.
 
-A pure function over a table. When in doubt it asks: a label that says "trivial" does not answer a question that
-speaks of the held-out split. More stakes or less confidence never turn a question that is asked into one that is not.
+A pure function over a table. When in doubt it asks: a question labelled trivial that mentions the held-out split is
+asked. Higher stakes or lower confidence never stop a question from being asked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from specs.digests import digest_value
 from specs.trail.requested_review import DecisionKind, PolicyAnswer, QuestionRequest, SpecValue, Stakes, Tier
 
 SURE = 0.9
-"""From this confidence on, high stakes alone do not make a question one to ask."""
+"""From this confidence on, high stakes alone are no reason to ask."""
 
 MUST_ASK: dict[DecisionKind, str] = {
     "methodology": "methodology is always asked: parameters, thresholds and procedures decide what a result means",
@@ -25,9 +25,9 @@ MUST_ASK: dict[DecisionKind, str] = {
     "gpu_spend": "what blocks GPU spend is always asked, before the money is spent",
 }
 MUST_NOT_ASK: dict[DecisionKind, str] = {
-    "trivial": "trivia are not asked: choose, note what was chosen, and go on",
+    "trivial": "trivia are not asked: choose, note what was chosen, and continue",
     "execution": "carrying out what is decided is not asked: do it; the gate judges the result",
-    "technical": "a technical choice of these stakes is not asked: choose, note what was chosen, and go on",
+    "technical": "a technical choice of these stakes is not asked: choose, note what was chosen, and continue",
 }
 HIGH_STAKES: tuple[Stakes, ...] = ("high", "critical")
 
@@ -37,41 +37,36 @@ GUARDED = (
     r"gates?|metrics?|accuracy|evaluat\w+|leak\w*|contaminat\w*|deviat\w*|skip\w*|waiv\w*|relax\w*|bypass\w*|"
     r"overrid\w*|amend\w*|exclud\w+|discard\w*|cherry\w*|re-?run\w*|seeds?|budget|spend\w*|gpus?|pods?|usd|dollars?"
 )
-"""Words of what must be asked. A question labelled trivial, technical or execution that speaks of it is asked."""
+"""Words of what must be asked, even in a question labelled trivial, technical or execution."""
 CHANGES = (
     r"chang\w+|rais\w+|lower\w*|increas\w+|decreas\w+|reduc\w+|relax\w*|loosen\w*|tighten\w*|drop\w*|skip\w*|"
     r"replac\w+|instead|different\w*|another|alter\w*|modif\w+|adjust\w*|switch\w*|extend\w*|shorten\w*|should|may|"
     r"can|could|would|better|enough|right|appropriate|okay|ok|allowed|deviat\w*|reconsider\w*|wrong|valid|justif\w+"
 )
-"""Words of somebody who wants another value, or a judgement on the one there is: not a question for the spec."""
+"""Words of a question about another value, or about whether the value is right: the spec cannot answer it."""
 SPEAKS_OF_SPEC = r"spec|specs|specified|specification|registered|registration|pre-?registered"
 
 
 class Facts(NamedTuple):
-    """What the policy goes by, besides the table."""
+    """What the table needs to know about a question."""
 
     kind: DecisionKind | None
     stakes: Stakes | None
     confidence: float | None
     guarded: str
-    """The first word of what must be asked, if one stands in the question."""
+    """The first of the guarded words in the question, or empty."""
     in_spec: tuple[Named, ...]
-    """What the question names in the registered spec, where it only asks for its value."""
+    """What the question names in the registered spec, if it only asks for its value."""
     proposed: tuple[Proposed, ...]
 
 
 def policy_answer(request: QuestionRequest, registered: Registered | None) -> PolicyAnswer:
-    """Say whether a question is asked of a reviewer, and by which rule.
-
-    Args:
-        request: the question.
-        registered: the spec of the session it is asked in; None outside a session.
-    """
+    """Say whether a question goes to a reviewer, and by which rule; ``registered`` is None outside a session."""
     return apply(facts_of(request, registered))
 
 
 def facts_of(request: QuestionRequest, registered: Registered | None) -> Facts:
-    """Read from the words of a question what the table needs to know."""
+    """Read the words of a question for :func:`apply`."""
     text = "\n".join((request.topic, request.question, *request.options))
     in_spec: tuple[Named, ...] = ()
     proposed: tuple[Proposed, ...] = ()
@@ -113,11 +108,7 @@ def apply(facts: Facts) -> PolicyAnswer:
 
 
 def tier_of(kind: DecisionKind | None, stakes: Stakes | None, has_plan: bool) -> Tier:
-    """Return how hard a reviewer looks at a question: effort follows stakes.
-
-    What blocks GPU spend and what is critical is looked at as a gate is; a sanity check of a plan with low stakes
-    quickly; everything else, methodology first of all, in between.
-    """
+    """Return the effort for a question: high (as at a gate) if critical or blocking GPU spend, low to check a plan."""
     if kind == "gpu_spend" or stakes == "critical":
         return "high"
     return "low" if stakes == "low" and has_plan else "medium"

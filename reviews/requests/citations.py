@@ -1,8 +1,7 @@
-"""Looks up whether the lines and quotes an answer points at stand in what was read.
+"""Looks up whether the files that were read hold the lines and quotes an answer points at.
 
-A reviewer may invent a place, or be a line off. A quote that stands where it is said to is taken; one that stands
-elsewhere in the same file, once, is moved there and marked; everything else does not resolve and is dropped by the
-caller. White space does not count.
+A quote on the stated lines is taken; one that occurs elsewhere in the same file exactly once is moved there and marked;
+any other does not resolve, and the caller drops it. White space does not count.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from collections.abc import Iterable
 from specs.trail.requested_review import Place, ReadFile, Reading
 
 SHORTEST_QUOTE = 4
-"""Fewer visible characters stand everywhere, unless they are all of the line."""
+"""Fewer visible characters occur everywhere, unless they are the whole line."""
 SHORTEST_MOVED = 12
-"""A shorter quote that stands elsewhere may stand there by chance."""
+"""A shorter quote may occur elsewhere by chance."""
 MAX_QUOTE_CHARACTERS = 400
 _NUMBERED = re.compile(r"^[ \t]*\d+\| ?", re.MULTILINE)
 """How lines are numbered where they are shown; a quote may carry the numbers along."""
@@ -66,13 +65,9 @@ def overlap(place: Place, others: Iterable[Place]) -> bool:
 
 
 def _starts(lines: list[str], wanted: str) -> list[tuple[int, int]]:
-    """Return the first and last line of every occurrence of a quote; no more than two are looked for."""
-    squeezed: list[str] = []
-    owner: list[int] = []
-    for number, line in enumerate(lines, 1):
-        text = _squeezed(line)
-        squeezed.append(text)
-        owner += [number] * len(text)
+    """Return the first and last line of the first two occurrences of a quote."""
+    squeezed = [_squeezed(line) for line in lines]
+    owner = [number for number, text in enumerate(squeezed, 1) for _ in text]
     whole = "".join(squeezed)
     found: list[tuple[int, int]] = []
     at = whole.find(wanted)

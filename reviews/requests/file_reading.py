@@ -1,7 +1,7 @@
 """Reads files for a requested review: text only, bounded, without secrets, with an index of what was left out.
 
-Each file is read once: its digest, its size and what the reviewer sees come from the same bytes. Links inside a folder
-are never followed. Run folders of sessions are read by :mod:`reviews.requests.run_evidence`, not here.
+Each file is read once: digest, size and the text that the reviewer sees come from the same bytes. Links inside a folder
+are never followed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
+from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -52,12 +53,12 @@ class Limits(NamedTuple):
 
 
 FOR_MODEL = Limits(128 * 1024, 256 * 1024, 400)
-"""What a model is shown is paid for, and what lies in the middle of too much is overlooked."""
+"""Input of a model is paid for, and a model overlooks the middle of a long text."""
 FOR_RULES = Limits(1024 * 1024, 8 * 1024 * 1024, 5000)
 
 
 class Reader:
-    """Collects the files of one request; ``reading`` is what came of it."""
+    """Collects the files of one request in ``reading``."""
 
     def __init__(
         self, masker: Masker, readable: Callable[[Path], bool] = lambda _: True, limits: Limits = FOR_MODEL
@@ -99,7 +100,7 @@ class Reader:
             raise UserError(f"'{given}' is neither a file nor a folder")
 
     def add_text(self, name: str, data: bytes, role: Role) -> None:
-        """Take bytes that stand in no file of their own: inline context, values of a trail."""
+        """Take bytes that are not a file: inline context, values of a trail."""
         self._show(self._free_name(name), data, role)
 
     def _take(self, path: Path, name: str, role: Role, *, named: bool) -> None:
@@ -142,18 +143,9 @@ class Reader:
         elif len(self._files) >= self.limits.files or self._shown_bytes + size > self.limits.total_bytes:
             self.leave_out(name, f"over the limit: {self.limits}", digest, size)
         else:
-            masked = self._masker.mask(text)
             self._shown_bytes += size
-            self._files.append(
-                ReadFile(
-                    name=name,
-                    role=role,
-                    digest=digest,
-                    bytes=size,
-                    masked=masked.secrets,
-                    text=masked.text,
-                )
-            )
+            text, secrets = self._masker.mask(text)
+            self._files.append(ReadFile(name=name, role=role, digest=digest, bytes=size, masked=secrets, text=text))
 
     def leave_out(self, name: str, why: str, digest: str | None = None, size: int | None = None) -> None:
         """Note a file that is not shown."""
@@ -163,12 +155,9 @@ class Reader:
             self._left_out.append(LeftOut(name=_encodable(name), why=why, digest=digest, bytes=size))
 
     def _free_name(self, name: str) -> str:
-        taken = {*self.sources, *(file.name for file in self._files)}
-        name = _encodable(name)
-        free, number = name, 2
-        while free in taken:
-            free, number = f"{number}/{name}", number + 1
-        return free
+        taken, name = {*self.sources, *(file.name for file in self._files)}, _encodable(name)
+        numbered = (f"{number}/{name}" for number in count(2))
+        return name if name not in taken else next(one for one in numbered if one not in taken)
 
     def _walk(self, folder: Path, prefix: str, root: Path) -> Iterator[tuple[Path, str]]:
         """Yield the regular files below a folder in the order of their names; what is skipped is noted."""
@@ -213,7 +202,7 @@ def _look(given: str | Path) -> tuple[Path, int]:
 
 
 def _name_of(path: Path, given: Path) -> str:
-    """Return the name a file is shown under: relative, so that no home folder tells whose work it is."""
+    """Return the name a file is shown under: relative, so that no home folder shows whose work it is."""
     here = Path.cwd()
     if path.is_relative_to(here):
         return path.relative_to(here).as_posix()
@@ -221,13 +210,13 @@ def _name_of(path: Path, given: Path) -> str:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    """Read a regular file up to just past the limit; a file that grows meanwhile ends there."""
+    """Read a file up to just past the limit: one that grows meanwhile ends there."""
     with path.open("rb") as handle:
         return handle.read(limit + 1)
 
 
 def _text_of(data: bytes) -> str | None:
-    """Return bytes as text with one kind of line end and none after the last line; None when they are no text."""
+    """Return bytes as text with one kind of line end and none after the last line; None when they are not text."""
     if b"\x00" in data:
         return None
     try:
@@ -251,5 +240,5 @@ def _leads_into(entry: os.DirEntry[str], root: Path) -> bool:
 
 
 def _encodable(name: str) -> str:
-    """Return a file name that can be stored: bytes that are no UTF-8 come as lone surrogates."""
+    """Return a file name that can be stored: bytes that are not UTF-8 come as lone surrogates."""
     return name.encode("utf-8", "replace").decode("utf-8")

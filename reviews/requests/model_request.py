@@ -1,7 +1,7 @@
 """From a request and what was read to the exact text a model is sent, and the function that reads its answer.
 
-The instructions are the same bytes every time. Whatever was written by somebody else, the request itself included,
-goes out between markers only. Every line of a file carries its number, so no line can pass for one of ours.
+Instructions are the same bytes every time. Everything else, the request included, is enclosed between markers. Every
+line of a file carries its number, so none can pass for one of ours.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from reviews.gate.reviewer import Answered
 from reviews.requests.answer_forms import form_of, read_adversarial, read_question, read_review
+from reviews.requests.request_record import Request
 from specs.digests import canonical_bytes
 from specs.session.session_spec import Effort
-from specs.trail.requested_review import AdversarialRequest, Answer, Mode, QuestionRequest, Reading, ReviewRequest
+from specs.trail.requested_review import Answer, Mode, QuestionRequest, Reading, ReviewRequest
 from specs.vendors.untrusted_text import enclose
 
-if TYPE_CHECKING:  # Imports an HTTP client: whoever needs no model needs none.
+if TYPE_CHECKING:  # Imports an HTTP client.
     from reviews.reviewers.vendors.review_model import Model
 
-Request = QuestionRequest | ReviewRequest | AdversarialRequest
 CLOSING = "Answer the request by your instructions, with the JSON object only."
 _SHOWN_LEFT_OUT = 100
 
@@ -53,7 +53,7 @@ def _reader(request: Request, reading: Reading, who: str) -> Callable[[str], Ans
 
 
 def _asked(request: Request) -> dict[str, object]:
-    """Return what a reviewer is told of a request: not how sure the asker is, nor what hangs on the answer."""
+    """Return the part of a request that the reviewer sees: neither stakes nor the asker's confidence."""
     if isinstance(request, QuestionRequest):
         return {"topic": request.topic, "question": request.question, "options": list(request.options)}
     if isinstance(request, ReviewRequest):

@@ -1,8 +1,7 @@
-"""Looks up in a registered spec what a question names: values with their places, and the ranges around them.
+"""Looks up what a question names in a registered spec: values with their places, and the ranges around them.
 
-What it does not guarantee: that a question is understood. A name has to stand in it as it does in the spec (``_``, a
-space or a hyphen between its words), and a name that is also an everyday word counts only with its key before it
-(``analysis.n``).
+A name has to appear as in the spec (``_``, a space or a hyphen between its words). A name that is also an everyday word
+counts only with its key before it (``analysis.n``).
 """
 
 from __future__ import annotations
@@ -18,54 +17,12 @@ from specs.trail.requested_review import SpecValue
 
 MAX_FOUND = 12
 MAX_VALUE_CHARACTERS = 200
-_EVERYDAY = frozenset(
-    (
-        "accepted",
-        "api",
-        "baseline",
-        "builder",
-        "constitution",
-        "data",
-        "design",
-        "digest",
-        "effort",
-        "evaluation",
-        "examples",
-        "gained",
-        "gate",
-        "heldout",
-        "high",
-        "inputs",
-        "items",
-        "kind",
-        "lost",
-        "low",
-        "max",
-        "medium",
-        "metric",
-        "min",
-        "model",
-        "n",
-        "name",
-        "path",
-        "power",
-        "probes",
-        "prompts",
-        "review",
-        "reviewer",
-        "samples",
-        "source",
-        "stages",
-        "stakes",
-        "steps",
-        "task",
-        "test",
-        "treatment",
-        "vendor",
-    )
+_EVERYDAY = re.compile(
+    "accepted|api|baseline|builder|constitution|data|design|digest|effort|evaluation|examples|gained|gate|heldout|high|"
+    "inputs|items|kind|lost|low|max|medium|metric|min|model|n|name|path|power|probes|prompts|review|reviewer|samples|"
+    "source|stages|stakes|steps|task|test|treatment|vendor"
 )
-"""Keys that are also everyday words: they count with the key before them only."""
-
+"""Keys that are also everyday words."""
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 
 
@@ -104,9 +61,9 @@ class Registered:
                 self._ranges.setdefault(name, []).append(shown)
 
     def named_in(self, text: str) -> list[Named]:
-        """Return the names of the spec that stand in a text, in the order of the spec.
+        """Return the names of the spec that a text holds, in the order of the spec.
 
-        Where the text also names a stage, only that stage's values count, if it has any.
+        If the text also names a stage, only that stage's values count, if it has any.
         """
         return [
             Named(name, self._of_stages(values, text)[:MAX_FOUND])
@@ -117,14 +74,12 @@ class Registered:
     def proposed_in(self, text: str) -> list[Proposed]:
         """Return the values that a text proposes for parameters, and whether every registered limit holds them.
 
-        A parameter without a range must not be moved at all, so only its registered values are inside.
+        A parameter without a range must not be moved, so only its registered values are inside.
         """
         found: list[Proposed] = []
         for name in sorted(self._parameters):
-            for match in re.finditer(
-                rf"{_pattern(name)}\W{{0,3}}(?:\b(?:of|to|at|is|be)\b\s*)?({_NUMBER})", text, re.I
-            ):
-                value = float(match.group(1))
+            proposal = rf"{_pattern(name)}\W{{0,3}}(?:\b(?:of|to|at|is|be)\b\s*)?({_NUMBER})"
+            for value in map(float, re.findall(proposal, text, re.I)):
                 limits = self._of_stages(self._ranges.get(name, []), text)
                 registered = self._of_stages(self._values.get(name, []), text)
                 same = bool(registered) and all(_is_number(one.value, value) for one in registered)
@@ -139,17 +94,17 @@ class Registered:
 
     def _add(self, path: tuple[str, ...], value: Any) -> None:
         key = path[-1]
-        if "ranges" in path or "criteria" in path:
+        if "ranges" in path or "criteria" in path:  # They have forms of their own.
             return
         shown = value if isinstance(value, str) else json.dumps(value)
         here = SpecValue(pointer="/" + "/".join(path), value=shown[:MAX_VALUE_CHARACTERS])
         dotted = ".".join(part for part in path[-2:] if not part.isdigit())
         for name in dict.fromkeys((key, dotted)):
-            if name not in _EVERYDAY:
+            if not _EVERYDAY.fullmatch(name):
                 self._values.setdefault(name, []).append(here)
 
     def _add_criterion(self, pointer: str, criterion: Criterion) -> None:
-        if criterion.metric not in _EVERYDAY:
+        if not _EVERYDAY.fullmatch(criterion.metric):
             self._values.setdefault(criterion.metric, []).append(SpecValue(pointer=pointer, value=str(criterion)))
 
 
@@ -170,10 +125,9 @@ def _stands_in(name: str, text: str) -> bool:
 
 
 def _pattern(name: str) -> str:
-    # A dotted name stands there with its dot; within a key the words may be parted otherwise.
-    parts = [r"[_\s-]?".join(map(re.escape, part.split("_"))) for part in name.split(".")]
-    whole = r"\.".join(parts)
-    return rf"(?<![\w.]){whole}(?![\w])"
+    # A dotted name keeps its dot; within a key the words may be separated otherwise.
+    parts = (r"[_\s-]?".join(map(re.escape, part.split("_"))) for part in name.split("."))
+    return rf"(?<![\w.]){r'[.]'.join(parts)}(?![\w])"
 
 
 def _holds(limits: str, value: float) -> bool:

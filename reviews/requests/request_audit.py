@@ -1,7 +1,7 @@
-"""What the audit asks of requested reviews: is every request and answer there, whole, in order, and what it says it is?
+"""The audit of requested reviews: every request and answer is there, whole, in order, and what it says it is.
 
-Answers of the policy are given again, evidence is looked up again in what was read, and the body that was sent has to
-hold the prompt and every file that was said to be shown. Not covered: whether a vendor really sent the response.
+The policy answers again, evidence is looked up again in what was read, and the body that was sent must hold the prompt
+and every file that was shown. Not covered: whether a vendor really sent the response.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ def _asked(entries: Sequence[Recorded], store: Store, recorded: Recorded, notes:
     request = REQUESTS[body.mode].model_validate_json(store.get(body.request))
     Reading.model_validate_json(store.get(body.read))
     if find(entries, f"answered/{body.number}") is None:
-        notes.append(
-            f"request {body.number} ({body.topic}) has no answer: somebody is being asked, or the process died"
-        )
+        why = "the reviewer is being asked, or the process died"
+        notes.append(f"request {body.number} ({body.topic}) has no answer: {why}")
     if isinstance(request, QuestionRequest) != (body.policy is not None):
         yield "the policy answers questions, and nothing else"
     elif isinstance(request, QuestionRequest) and body.policy_code == policy_digest():
@@ -67,7 +66,7 @@ def _answered(entries: Sequence[Recorded], store: Store, recorded: Recorded) -> 
     body = AnsweredEntry.model_validate(recorded.body)
     question = find(entries[: recorded.entry.seq], f"asked/{body.number}")
     if question is None or question.digest != body.asked:
-        yield f"answers no request {body.number} that stands before it"
+        yield f"answers request {body.number}, which is not before it"
         return
     asked = AskedEntry.model_validate(question.body)
     reading = Reading.model_validate_json(store.get(asked.read))
@@ -88,7 +87,7 @@ def _answered(entries: Sequence[Recorded], store: Store, recorded: Recorded) -> 
     elif body.by == "recorded":
         yield from _repeated(entries[: recorded.entry.seq], asked, body)
     elif body.usd:
-        yield f"cost {body.usd:g} USD, and nobody was paid"
+        yield f"cost {body.usd:g} USD, and no model was asked"
     settled = find(entries, f"settle/{body.reservation}") if body.reservation else None
     if settled is not None and settled.body["usd"] != body.usd:
         yield f"cost {body.usd:g} USD, settled is {settled.body['usd']:g}"
@@ -106,7 +105,7 @@ def _exchanged(
         return
     sent = list(_strings(json.loads(store.get(body.request))))
     prompt = store.get(asked.instructions).decode() if asked.instructions else ""
-    # An API without a place for the schema carries it behind the prompt, so the prompt need not stand alone.
+    # An API without a place for the schema carries it behind the prompt.
     if not any(prompt in one for one in sent):
         yield "the body that was sent does not hold the recorded instructions"
     for file in reading.files:
@@ -119,7 +118,7 @@ def _repeated(before: Sequence[Recorded], asked: AskedEntry, body: AnsweredEntry
     first = find(before, f"answered/{body.same_as}")
     question = find(before, f"asked/{body.same_as}")
     if first is None or question is None:
-        yield f"repeats request {body.same_as}, which stands not before it"
+        yield f"repeats request {body.same_as}, which is not before it"
     elif (question.body["same"], first.body["answer"], first.body["by"]) != (asked.same, body.answer, "model"):
         yield f"repeats request {body.same_as}, which was another one or has another answer"
 
@@ -127,9 +126,6 @@ def _repeated(before: Sequence[Recorded], asked: AskedEntry, body: AnsweredEntry
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
             yield from _strings(inner)

@@ -1,15 +1,13 @@
-"""How requested reviews stand in a trail: ``asked/N`` before anybody is asked, ``answered/N`` afterwards.
+"""Requested reviews in a trail: ``asked/N`` before the reviewer is asked, ``answered/N`` afterwards.
 
-A trail is that of a session, or that of a folder which holds nothing but requested reviews and is never closed. A
-process that dies between the two entries leaves a request without an answer and its reservation unsettled: the money
-counts as gone, and nobody takes it for an answer.
+The trail belongs to a session, or to a folder that holds only requested reviews and is never closed. A process that
+dies between the two entries leaves a request without an answer, and its reservation counts as spent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -31,9 +29,14 @@ from specs.trail.requested_review import (
 
 FOLDER = "reviews"
 TRAIL = "reviews.sqlite"
-"""Not the name of a session's trail, so that nothing takes the folder for a session."""
+"""Not the name of a session's trail, so that the folder is not taken for a session."""
 STORE = "store"
 _RANK: dict[Tier, int] = {"low": 0, "medium": 1, "high": 2}
+_SAME = {
+    "question": {"mode", "topic", "question", "options"},
+    "review": {"mode", "kind", "note"},
+    "adversarial": {"mode"},
+}
 
 Request = QuestionRequest | ReviewRequest | AdversarialRequest
 
@@ -65,21 +68,16 @@ def refuse_closed(trail: Trail) -> None:
         raise UserError(
             f"session '{trail.session}' is closed: nothing can be added to its trail",
             where=str(trail.path),
-            hint="without --session the review is recorded in a folder of its own, and can read the session's folder",
+            hint="without --session the review is recorded in its own folder, and can read the session's folder",
         )
 
 
 def same_digest(request: Request, reading: Reading, reviewer: Reviewer) -> str:
     """Return the digest of what makes two requests the same: the question, what was read, and who is asked.
 
-    Stakes, confidence and effort are not part of it: stating them otherwise does not make another question.
+    Other stakes, confidence or effort do not make another question.
     """
-    if isinstance(request, QuestionRequest):
-        asked: dict[str, Any] = request.model_dump(mode="json", include={"mode", "topic", "question", "options"})
-    elif isinstance(request, ReviewRequest):
-        asked = request.model_dump(mode="json", include={"mode", "kind", "note"})
-    else:
-        asked = {"mode": request.mode}
+    asked = request.model_dump(mode="json", include=_SAME[request.mode])
     who = reviewer.model_dump(mode="json", include={"vendor", "model", "base_url", "api"})
     left_out = [[one.name, one.why, one.digest] for one in reading.left_out]
     return digest_value([asked, reading.content(), left_out, who])
@@ -88,22 +86,20 @@ def same_digest(request: Request, reading: Reading, reviewer: Reviewer) -> str:
 def recorded_answer(entries: Iterable[Recorded], store: Store, same: str, tier: Tier) -> tuple[int, Answer] | None:
     """Return the number and the answer of the same request, if a model has answered it with at least this effort."""
     asked: dict[int, AskedEntry] = {}
-    found: tuple[int, str] | None = None
+    found: tuple[AskedEntry, str] | None = None
     for recorded in entries:
         if recorded.entry.kind == "asked":
             one = AskedEntry.model_validate(recorded.body)
-            asked[one.number] = one
+            if one.same == same and _RANK[one.tier] >= _RANK[tier]:
+                asked[one.number] = one
         elif recorded.entry.kind == "answered":
             answered = AnsweredEntry.model_validate(recorded.body)
-            question = asked.get(answered.number)
-            if question is None or answered.by != "model" or answered.answer is None:
-                continue
-            if question.same == same and _RANK[question.tier] >= _RANK[tier]:
-                found = answered.number, answered.answer
+            if answered.number in asked and answered.by == "model" and answered.answer is not None:
+                found = asked[answered.number], answered.answer
     if found is None:
         return None
-    number, digest = found
-    return number, ANSWERS[asked[number].mode].model_validate_json(store.get(digest))
+    question, digest = found
+    return question.number, ANSWERS[question.mode].model_validate_json(store.get(digest))
 
 
 def next_number(trail: Trail) -> int:
@@ -118,10 +114,10 @@ def record_asked(trail: Trail, body: AskedEntry) -> Recorded:
 
 
 def record_answered(trail: Trail, body: AnsweredEntry) -> Recorded:
-    """Record what came of a request.
+    """Record the answer to a request, or its error.
 
     Raises:
-        Blocked: the session was closed while somebody was asked; what came is in the store and not in the trail.
+        Blocked: the session was closed while the reviewer was asked; the answer is in the store, not in the trail.
     """
     with trail.alone():
         if trail.find("close") is not None:

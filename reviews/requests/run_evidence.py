@@ -1,7 +1,7 @@
 """Reads the run folder of a session as claims (its report) and evidence (what was registered, measured and decided).
 
-Everything but the report comes from the trail and the content store, checked against its digest. Data, raw rows
-and logs are not among it; a report may quote a few rows, held-out ones too.
+Everything but the report comes from the trail and the content store, checked against its digest. Data, raw rows and
+logs are not read; a report may quote a few rows, held-out ones too.
 """
 
 from __future__ import annotations
@@ -45,14 +45,10 @@ def is_run(path: Path) -> bool:
 
 
 def add_run(reader: Reader, run: Path, *, claims: bool, rendered: Mapping[str, bytes] | None = None) -> RunEvidence:
-    """Add a run folder to what is read.
+    """Add a run folder to what is read, with ``claims`` its report too.
 
-    Args:
-        reader: collects the files.
-        run: the run folder.
-        claims: read its report as claims too.
-        rendered: the report's files as the trail gives them, by path: evidence against the saved ones. Then the report
-            for machines is read too, which repeats the numbers of the other.
+    ``rendered`` holds the report's files by path as the trail gives them: evidence against the saved ones. Then the
+    report for machines is read too, which repeats the numbers of the other.
 
     Raises:
         EvidenceMissing: the session has no report yet, or its registration is gone.
@@ -64,7 +60,7 @@ def add_run(reader: Reader, run: Path, *, claims: bool, rendered: Mapping[str, b
     if claims:
         for name in (REPORT,) if rendered is None else (REPORT, REPORT_JSON):
             if not (run / name).is_file() or (rendered is not None and name not in rendered):
-                hint = f"`peergate status {run.name}` says how it stands; a report is written when the session closes"
+                hint = f"`peergate status {run.name}` shows its state; a report is written when the session closes"
                 raise EvidenceMissing("the session has no report yet", where=str(run), hint=hint)
             reader.add_text(f"{run.name}/{name}", (run / name).read_bytes(), "claims")
             if rendered is not None:
@@ -96,17 +92,13 @@ def _metrics(metrics: MetricSet) -> bytes:
 
 
 def _checks(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for one in entries:
-        if one.entry.kind == "checks":
-            where = {"stage": one.body["stage"], "attempt": one.body["attempt"]}
-            results = [CheckResult.model_validate(value) for value in store.get_value(one.body["checks"])]
-            found += [
-                where
-                | {"check": result.id, "status": result.status, "blocking": result.blocking, "found": result.detail}
-                for result in results
-            ]
-    return found
+    return [
+        {"stage": one.body["stage"], "attempt": one.body["attempt"], "check": result.id, "status": result.status}
+        | {"blocking": result.blocking, "found": result.detail}
+        for one in entries
+        if one.entry.kind == "checks"
+        for result in map(CheckResult.model_validate, store.get_value(one.body["checks"]))
+    ]
 
 
 def _decisions(entries: Sequence[Recorded]) -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Who reviews: the checklist, a model, a person, each behind a process of its own."""
+"""The reviewers: the checklist, models and persons."""

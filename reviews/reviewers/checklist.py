@@ -1,7 +1,7 @@
 """The embedded reviewer: findings that follow from checks and criteria, without a model.
 
-It sees what rules can see, points at it, and says what it cannot judge. Where a parameter inside its allowed range
-would mend an unmet criterion, it names the change, half of the way to the end of the range.
+It points at what rules can see, and lists what it cannot judge. If a parameter inside its allowed range would mend an
+unmet criterion, it names the change: half of the way to the end of the range.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOT_JUDGED = (
 )
 
 
-FOR_A_PERSON = RequiredChange(text="no rule names a change that would mend this; a person has to look")
+FOR_A_PERSON = RequiredChange(text="no rule names a change that would mend this; a person must look")
 """Without any change a finding would say that nothing can mend it."""
 
 
@@ -61,37 +61,24 @@ class Checklist:
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
         """Turn failed checks and unmet criteria into findings; approve when none of them blocks."""
+        checks = [one for one in enumerate(packet.checks) if one[1].status in CLOSED or one[1].status == "WARN"]
+        criteria = [one for one in enumerate(packet.criteria) if not one[1].met]
+        conditions = [one for one in enumerate(packet.conditions) if one[1].due and not one[1].met]
         findings = [
-            *(
-                _of_check(packet_digest, index, check, lifted=check.id in packet.lifted)
-                for index, check in enumerate(packet.checks)
-                if _speaks(check)
-            ),
-            *(
-                _of_criterion(packet, packet_digest, index, result)
-                for index, result in enumerate(packet.criteria)
-                if not result.met
-            ),
-            *(
-                _of_condition(packet, packet_digest, index, result)
-                for index, result in enumerate(packet.conditions)
-                if result.due and not result.met
-            ),
+            *(_of_check(packet_digest, index, one, lifted=one.id in packet.lifted) for index, one in checks),
+            *(_of_criterion(packet, packet_digest, index, one) for index, one in criteria),
+            *(_of_condition(packet, packet_digest, index, one) for index, one in conditions),
         ]
         blocking = sum(finding.severity == "blocking" for finding in findings)
         return Verdict(
             reviewer=self.name,
             findings=tuple(findings),
-            recommendation="go on" if not blocking else "do not go on before the blocking findings are settled",
+            recommendation="continue" if not blocking else "do not continue before the blocking findings are settled",
             reasoning=f"{len(packet.checks)} checks and {len(packet.criteria)} criteria were read; {blocking} block.",
             risks=tuple(check.detail for check in packet.checks if check.status == "WARN"),
             approve=not blocking,
             not_judged=NOT_JUDGED,
         )
-
-
-def _speaks(check: CheckResult) -> bool:
-    return check.status in CLOSED or check.status == "WARN"
 
 
 def _of_check(packet_digest: str, index: int, check: CheckResult, *, lifted: bool) -> Finding:
@@ -106,34 +93,31 @@ def _of_check(packet_digest: str, index: int, check: CheckResult, *, lifted: boo
 
 
 def _of_criterion(packet: Packet, packet_digest: str, index: int, result: CriterionResult) -> Finding:
-    value = "was not measured" if result.value is None else f"is {result.measured()}"
-    statement = f"registered is {result.criterion}; {result.criterion.metric} {value}"
-    severity: Severity = "note" if result.hypothesis and result.value is not None else "blocking"
+    metric, measured = result.criterion.metric, result.value is not None
+    value = f"is {result.measured()}" if measured else "was not measured"
     return Finding(
         id=f"criterion-{index}",
-        severity=severity,
-        statement=statement,
-        evidence=(Span(artifact=packet_digest, pointer=f"/criteria/{index}", quote=result.criterion.metric),),
-        required_change=(_change(packet, result.criterion.metric) if result.value is not None else None)
-        or FOR_A_PERSON,
+        severity="note" if result.hypothesis and measured else "blocking",
+        statement=f"registered is {result.criterion}; {metric} {value}",
+        evidence=(Span(artifact=packet_digest, pointer=f"/criteria/{index}", quote=metric),),
+        required_change=(_change(packet, metric) if measured else None) or FOR_A_PERSON,
     )
 
 
 def _of_condition(packet: Packet, packet_digest: str, index: int, result: ConditionResult) -> Finding:
     criterion = result.condition.criterion
-    measurable = criterion is not None and result.value is not None
+    change = _change(packet, criterion.metric) if criterion is not None and result.value is not None else None
     return Finding(
         id=f"condition-{index}",
         severity="blocking",
         statement=f"an earlier approval set the condition: {result.condition.text}",
         evidence=(Span(artifact=packet_digest, pointer=f"/conditions/{index}", quote=result.id),),
-        required_change=(_change(packet, criterion.metric) if criterion is not None and measurable else None)
-        or FOR_A_PERSON,
+        required_change=change or FOR_A_PERSON,
     )
 
 
 def _change(packet: Packet, metric: str) -> RequiredChange | None:
-    """Return a move half of the way to the end of the allowed range, or None when there is no way left."""
+    """Return a move half of the way to the end of the allowed range, or None at that end."""
     remedy = REMEDIES.get(metric)
     if remedy is None or remedy.parameter not in packet.allowed_ranges:
         return None

@@ -1,7 +1,7 @@
 """A person as the reviewer of a gate: asked at the terminal, or answering by a command while the session waits.
 
-The answer has the form a model's answer has and goes the same way: findings with places in the packet, and `decide()`.
-The entry that records it is signed with the person's key, by the command that the person runs.
+The answer has the form of a model's answer and is decided in the same way. The command that the person runs signs its
+entry with the person's key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LINE_CHARACTERS = 300
 
 
 class Person:
-    """A :class:`reviews.gate.reviewer.Reviewer` who may take their time."""
+    """A reviewer who may take their time."""
 
     name = PERSON
 
@@ -47,7 +47,7 @@ def give(trail: Trail, store: Store, text: str) -> Recorded:
     """Record a person's verdict on the gate that waits for it, signed with their key.
 
     Raises:
-        UserError: no gate waits for a person, or the text is no whole answer.
+        UserError: no gate waits for a person, or the text is not a whole answer.
     """
     with trail.alone():
         entries = list(trail.iterate())
@@ -66,7 +66,7 @@ def waiting(entries: Sequence[Recorded]) -> tuple[str, str]:
     """Return the gate without a verdict, as ``STAGE.ATTEMPT``, and the digest of its packet.
 
     Raises:
-        UserError: there is none.
+        UserError: no gate waits.
     """
     judged = {one.entry.key.partition("/")[2] for one in entries if one.entry.kind == "verdict"}
     for one in reversed(entries):
@@ -77,11 +77,7 @@ def waiting(entries: Sequence[Recorded]) -> tuple[str, str]:
 
 
 def _place(entries: Sequence[Recorded], store: Store, at: str) -> str:
-    """Return the key a person's verdict is recorded under.
-
-    Raises:
-        UserError: it is nobody's turn who is a person.
-    """
+    """Return the key a person's verdict is recorded under; raises UserError if the gate waits for somebody else."""
     spec = registered_spec(entries, store)[0].spec
     key = f"verdict/{at}"
     if spec.panel is None:
@@ -98,13 +94,13 @@ def _place(entries: Sequence[Recorded], store: Store, at: str) -> str:
             turn = last if len(said) == len(members) and disagree(merge(said, spec.panel.quorum)) else None
     if turn is None or turn.vendor != PERSON:
         who = turn.vendor if turn else "nobody"
-        hint = "`peergate resume` goes on; a person is asked when it is their turn"
+        hint = "`peergate resume` continues; a person is asked when it is their turn"
         raise UserError(f"the gate of {at} waits for {who}, not for a person", hint=hint)
     return key
 
 
 def summary(packet: Packet) -> list[str]:
-    """Return what a person should look at first, as lines whose texts can begin none."""
+    """Return what a person should look at first, one line each: no text in a packet can begin a line."""
     lines = [f"gate {packet.stage} ({packet.kind})", f"objective: {packet.registered.get('objective', '')}"]
     lines += [f"metric {name} = {one['value']:.6g} (n = {one['n']})" for name, one in packet.metrics.items()]
     for result in packet.criteria:
@@ -144,7 +140,7 @@ def ask_at_the_terminal(packet: Packet, read: Callable[[str], str] | None = None
 
 
 def template(packet: Packet) -> dict[str, Any]:
-    """Return an answer to fill in: it approves nothing as it stands."""
+    """Return an answer to fill in, which approves nothing."""
     places = [f"/checks/{index}" for index, check in enumerate(packet.checks) if check.status in CLOSED]
     return _answer([_finding(place) for place in places or ["/sample_rows/0"]])
 

@@ -1,9 +1,4 @@
-"""The judge of a stage kind: what measures it, shows its rows, traces its metrics and checks it.
-
-A kind names a module, and each part is found there by its name: ``measure(evidence)``, ``trace(evidence, metric)``,
-``shown(evidence)``, ``outcomes(evidence, path, outcome)``, ``change(evidence, before)``, ``CHECKS``. All are optional:
-a kind whose metrics are declared over rows needs none of them.
-"""
+"""The judge of a stage kind: a module in which each part is found by its name (:class:`Judge`); all are optional."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from typing import Any, NamedTuple
 from reviews.checks.definition import Check
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured
-from reviews.evidence.row_lines import Part
+from reviews.evidence.row_lines import Subjects
 from specs import plugins
 from specs.errors import PluginFault
 from specs.session.evaluation_plan import Outcome
@@ -37,10 +32,11 @@ class Change(NamedTuple):
 class Judge(NamedTuple):
     """The parts of a kind's judge; None or empty where it has none."""
 
+    read: Callable[[Evidence, str], Subjects | None] | None
+    """Return what the metrics over an output are computed from, checked and computed again; None where this attempt
+    has no such metrics. Without it the rows are taken as they are written."""
     measure: Callable[[Evidence], dict[str, Measured]] | None
-    """Return every metric that is not declared over rows; errors as those of reading rows."""
-    trace: Callable[[Evidence, str], tuple[Part, ...]] | None
-    """Return the lines that such a metric was computed from."""
+    """Return the metrics whose declared value is ``judged``; errors as those of reading rows."""
     shown: Callable[[Evidence], Rows] | None
     """Return the rows in the short form a packet shows."""
     outcomes: Callable[[Evidence, Path | None, Outcome], list[float]] | None

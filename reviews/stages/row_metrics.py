@@ -2,51 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from fractions import Fraction
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured, share
-from reviews.evidence.row_lines import Part, part
+from reviews.evidence.row_lines import Part, Subjects, as_written
 from reviews.evidence.row_reader import read_rows
-from specs.digests import Contract
+from reviews.stages.judge import judge_of
+from reviews.stages.sampled_rows import SAMPLED, sampled
 from specs.errors import EvidenceMissing
 from specs.stages.kind import StageKind
-from specs.stages.row_metric import RowMetric
+from specs.stages.row_metric import Over, RowMetric
 
 
 def measure_rows(kind: StageKind, evidence: Evidence) -> dict[str, Measured]:
-    """Return every metric that the kind declares over rows.
+    """Return every metric that the kind declares over rows and that its judge does not compute.
 
     Raises:
-        EvidenceMissing: rows are absent or unreadable, or a metric's population is empty.
+        EvidenceMissing: rows are absent or unreadable, or a metric's population is empty and may not be.
     """
-    declared = [one for one in kind.metrics if isinstance(one, RowMetric)]
-    rows = {output: _rows(kind, evidence, output) for output in {one.output for one in declared}}
-    return {one.id: _measured(one, rows[one.output]) for one in declared}
+    declared = [one for one in kind.metrics if isinstance(one, RowMetric) and one.value.of is not None]
+    subjects = {output: _subjects(kind, evidence, output) for output in dict.fromkeys(one.output for one in declared)}
+    return {one.id: _measured(one, found) for one in declared if (found := subjects[one.output]) is not None}
 
 
 def lines_of_rows(kind: StageKind, evidence: Evidence, metric: RowMetric) -> tuple[Part, ...]:
-    """Return the lines of a metric's population; of a share first those that it counts.
+    """Return the lines that a metric counts; then those of its population, where that is not every line.
 
     Raises:
         EvidenceMissing: the rows are absent or unreadable.
     """
-    rows = _rows(kind, evidence, metric.output)
-    over, counted = metric.over, metric.value.counted
-    population = part(over.told, rows, over.fits, metric.output)
-    if counted is None:
-        return (population,)
-    return (part(counted.told, rows, lambda row: over.fits(row) and counted.fits(row), metric.output), population)
+    population = _part(kind, evidence, metric.over, metric.output, None)
+    parts = (_part(kind, evidence, one, one.output or metric.output, metric.over) for one in metric.value.parts)
+    counted = [one for one in parts if one is not None]
+    if population is not None and (not counted or len(population.lines) < population.of):
+        counted.append(population)
+    return tuple(counted)
 
 
-def _rows(kind: StageKind, evidence: Evidence, output: str) -> tuple[Contract, ...]:
-    return read_rows(evidence.outputs.get(output), kind.rows[output], f"{kind.name} {output}", may_be_empty=True)
+def _part(kind: StageKind, evidence: Evidence, over: Over, output: str, within: Over | None) -> Part | None:
+    subjects = _subjects(kind, evidence, output)
+    if subjects is None:
+        return None
+    of = within if within is not None and (within.output or "rows") == output else None
+    pairs = zip(subjects.lines, subjects.rows, strict=True)
+    lines = {line for line, row in pairs if line and over.holds(row) and (of is None or of.holds(row))}
+    return Part(over.told, subjects.file, tuple(sorted(lines)), subjects.of)
 
 
-def _measured(metric: RowMetric, rows: Sequence[Contract]) -> Measured:
-    population = [row for row in rows if metric.over.fits(row)]
-    if not population:
+def _subjects(kind: StageKind, evidence: Evidence, output: str) -> Subjects | None:
+    """Return what the metrics over an output are computed from; None where this attempt has no such metrics."""
+    if output == SAMPLED:
+        return sampled(evidence).subjects()
+    if read := judge_of(kind).read:
+        return read(evidence, output)
+    path, form = evidence.outputs.get(output), kind.rows[output]
+    return as_written(read_rows(path, form, f"{kind.name} {output}", may_be_empty=True), output)
+
+
+def _measured(metric: RowMetric, subjects: Subjects) -> Measured:
+    population = [row for row in subjects.rows if metric.over.holds(row)]
+    n, value = len(population), metric.value
+    if not n and metric.over.may_be_empty:
+        return Measured(Fraction(0) if metric.unit == "fraction" else 0, 0)
+    if not n or value.of is None:
         raise EvidenceMissing(f"'{metric.id}' is over {metric.over.told}, and there are none", where="raw rows")
-    if metric.value.counted is not None:
-        return share(sum(map(metric.value.counted.fits, population)), len(population))
-    return Measured(metric.value.of(population), len(population))
+    if value.interval:
+        return share(sum(map(value.parts[0].holds, population)), n)
+    return Measured(value.of(population), n)

@@ -1,8 +1,7 @@
-"""The few statistics the gate reports: intervals, the exact McNemar test with its power, adjustment for many tests.
+"""The statistics that gates report: intervals, the exact McNemar test with its power, adjustment for many tests.
 
-What it does not guarantee: that items are independent of each other, or that a test was registered before its data
-were seen; every figure here assumes both. Scipy and statsmodels are imported where they are used, because they
-take longer to import than most commands take to run.
+Items are taken to be independent. Scipy and statsmodels take longer to import than most commands take to run, so they
+are imported where they are used.
 """
 
 from __future__ import annotations
@@ -109,24 +108,31 @@ def grouped_difference_interval(gains: Sequence[int], sizes: Sequence[int]) -> t
     """
     if len(gains) != len(sizes) or any(size < 1 or abs(gain) > size for gain, size in zip(gains, sizes, strict=True)):
         raise ValueError(f"gains {list(gains)[:5]}... in groups of {list(sizes)[:5]}... are impossible")
-    if len(gains) < 2:
+    return resampled_ratio(gains, sizes, resamples=RESAMPLES, seed=_SEED)
+
+
+def resampled_ratio(
+    above: Sequence[float], below: Sequence[float], *, resamples: int, seed: int
+) -> tuple[float, float] | None:
+    """Return the 95 % percentile interval of ``sum(above) / sum(below)`` from drawing pairs; None with one pair."""
+    if len(above) < 2:
         return None
     import numpy as np
     from scipy.stats import bootstrap
 
-    def gain(drawn: Any, of: Any, axis: int) -> Any:
-        return drawn.sum(axis=axis) / of.sum(axis=axis)
+    def ratio(one: Any, other: Any, axis: int) -> Any:
+        return one.sum(axis=axis) / other.sum(axis=axis)
 
     found = bootstrap(
-        (np.asarray(gains), np.asarray(sizes)),
-        gain,
+        (np.asarray(above, float), np.asarray(below, float)),
+        ratio,
         paired=True,
         vectorized=True,
-        n_resamples=RESAMPLES,
-        # Keeps a batch of resamples at some megabytes, however many groups there are.
-        batch=max(1, 1_000_000 // len(gains)),
+        n_resamples=resamples,
+        # Keeps a batch of resamples at some megabytes, however many pairs there are.
+        batch=max(1, 1_000_000 // len(above)),
         method="percentile",
-        rng=np.random.default_rng(_SEED),
+        rng=np.random.default_rng(seed),
     )
     low, high = found.confidence_interval
     return float(low), float(high)
@@ -183,7 +189,7 @@ def mcnemar_power(n: int, gained: float, lost: float, alpha: float) -> float:
     if n < 0:
         raise ValueError(f"n is {n}; it cannot be negative")
     discordant = min(1.0, gained + lost)
-    # At most this is the probability of any discordant item at all; smaller rates overflow in scipy.
+    # At most this is the probability of any discordant item; smaller rates overflow in scipy.
     if n * discordant < 1e-12:
         return 0.0
     import numpy as np
@@ -218,7 +224,7 @@ def required_n(gained: float, lost: float, alpha: float, power: float, limit: in
         gained: probability that only the treatment has an item right.
         lost: probability that only the baseline has an item right.
         alpha: significance level.
-        power: probability of rejection asked for.
+        power: wanted probability of rejection.
         limit: the largest size to consider.
 
     Returns:
@@ -249,7 +255,7 @@ def minimum_detectable_effect(n: int, lost: float, alpha: float, power: float) -
         n: items that both arms answer.
         lost: probability that only the baseline has an item right.
         alpha: significance level.
-        power: probability of rejection asked for.
+        power: wanted probability of rejection.
 
     Returns:
         The gain, or None when even the largest possible one is not found with this power.

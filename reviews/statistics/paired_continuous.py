@@ -1,7 +1,6 @@
 """Paired continuous and ordinal outcomes: t, Wilcoxon, sign and Bowker tests, effect sizes and power.
 
-Every difference is ``candidate - reference``. What it does not guarantee: that the items are independent, or that a
-difference of ordinal scores means anything beyond its sign; the sign and Bowker tests do not need it to.
+Every difference is ``candidate - reference``. Items are taken to be independent.
 """
 
 from __future__ import annotations

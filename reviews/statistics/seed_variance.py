@@ -1,7 +1,6 @@
 """Several seeds: items and seeds are both samples, so an interval over items alone is too narrow.
 
-What it does not guarantee: with fewer than about five seeds the spread between seeds is hardly known, whichever way
-it is computed. Both intervals are given for that reason.
+With fewer than about five seeds the spread between seeds is hardly known, which is why two intervals are given.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Places where signed heads are kept out of reach: a folder elsewhere, a branch of a git remote, or a command of yours.
+"""Places where signed heads are kept out of reach: a folder elsewhere, a branch of a git remote, or a command.
 
-A place holds one note a head: ``<log>/<entries>.note``. Before a new one is put there, every note that is there is
-compared with the trail: an anchor is worth something only because the older ones are looked at.
-
-Not guaranteed: that the place is out of reach of whoever can write the trail. A branch that one may rewrite is not.
+A place holds one note a head: ``<log>/<entries>.note``. Before a new one is added, all older ones are compared with the
+trail. Not guaranteed: that nobody who can write the trail can write the place, as with a branch that can be rewritten.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from reviews.trail.anchors import read_anchor
 from reviews.trail.integrity import Walk
@@ -24,15 +23,15 @@ _SECONDS = 120
 
 
 def note_name(origin: str, size: int) -> Path:
-    """Return where the head of a log lies in a place."""
+    """Return the path of a log's head in a place."""
     return Path(re.sub(r"[^A-Za-z0-9_.-]+", "-", origin)) / f"{size:08}.note"
 
 
 def keep_in_folder(folder: Path, walk: Walk, note: bytes) -> tuple[Path, int]:
-    """Put a head into a folder, after the heads that are there; returns its path and how many were there before.
+    """Add a head to a folder; returns its path and the number of older heads.
 
     Raises:
-        AuditDamage: a head that is there is not of this history: the trail was cut back or written anew.
+        AuditDamage: an older head is not of this history: the trail was cut back or rewritten.
         OSError: the folder cannot be written.
     """
     policy = walk.policy
@@ -46,7 +45,7 @@ def keep_in_folder(folder: Path, walk: Walk, note: bytes) -> tuple[Path, int]:
             raise AuditDamage(
                 f"a head that was kept is not of this trail: it {problems[0]}",
                 where=str(one),
-                hint="`peergate audit verify --anchor` with this note tells the whole; nothing was kept",
+                hint="`peergate audit verify --anchor` with this note lists the damage; nothing was kept",
             )
     if not path.exists():
         write_durably(path, note)
@@ -54,11 +53,11 @@ def keep_in_folder(folder: Path, walk: Walk, note: bytes) -> tuple[Path, int]:
 
 
 def keep_in_git(remote: str, walk: Walk, note: bytes) -> tuple[str, int]:
-    """Put a head on a branch of a git remote and push it; returns the commit and how many heads were there before.
+    """Push a head to a branch of a git remote; returns the commit and the number of older heads.
 
     Raises:
         AuditDamage: as :func:`keep_in_folder`.
-        PeergateError: git failed; the message holds what it said.
+        PeergateError: git failed; the message holds its output.
     """
     with tempfile.TemporaryDirectory(prefix="peergate-heads-") as name:
         clone = Path(name)
@@ -81,15 +80,18 @@ def _git(folder: Path, *arguments: str) -> str:
     # No prompt: a command that waits for a password would hang a session that runs unattended.
     environment = told | os.environ | {"GIT_TERMINAL_PROMPT": "0"}
     command = ["git", "-c", "commit.gpgsign=false", *arguments]
+    return _run(command, f"git {arguments[0]}", cwd=folder, env=environment)
+
+
+def _run(command: list[str] | str, what: str, **options: Any) -> str:
     try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS
-        )
+        done = subprocess.run(command, capture_output=True, check=False, timeout=_SECONDS, **options)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PeergateError(f"git {arguments[0]} did not run: {error}") from error
+        raise PeergateError(f"{what} did not run to its end: {error}") from error
     if done.returncode:
-        raise PeergateError(f"git {arguments[0]} ended with {done.returncode}: {done.stderr.strip()[:500]}")
-    return done.stdout
+        told = done.stderr.decode("utf-8", "replace").strip()[:500]
+        raise PeergateError(f"{what} ended with {done.returncode}: {told}")
+    return done.stdout.decode("utf-8", "replace")
 
 
 def keep_by_command(command: str, walk: Walk, note: bytes) -> None:
@@ -100,12 +102,4 @@ def keep_by_command(command: str, walk: Walk, note: bytes) -> None:
     """
     origin = walk.policy.origin if walk.policy else ""
     environment = os.environ | {"PEERGATE_NOTE": note_name(origin, walk.tree.size).as_posix()}
-    try:
-        done = subprocess.run(
-            command, shell=True, input=note, env=environment, capture_output=True, check=False, timeout=_SECONDS
-        )
-    except subprocess.TimeoutExpired as error:
-        raise PeergateError(f"the command did not end within {_SECONDS} s", where=command) from error
-    if done.returncode:
-        told = done.stderr.decode("utf-8", "replace").strip()[:500]
-        raise PeergateError(f"the command ended with {done.returncode}: {told}", where=command)
+    _run(command, f"the command '{command}'", shell=True, input=note, env=environment)

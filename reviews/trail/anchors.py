@@ -1,17 +1,16 @@
-"""What was kept elsewhere against what lies here: signed heads, cosignatures on them, and a policy of keys."""
+"""Compares a trail with what was kept elsewhere: signed heads, cosignatures on them, and a policy of keys."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from pydantic import ValidationError
 
 from reviews.trail.integrity import Walk
-from reviews.trail.signed_head import Checkpoint, NoteKey, parse_key, parse_note, who_signed
+from reviews.trail.signed_head import Checkpoint, parse_key, parse_note, who_signed
 from specs.errors import UserError
 from specs.regular_files import read_regular
 from specs.trail.key_policy import Policy
@@ -25,21 +24,23 @@ class Anchor:
     head: Checkpoint
 
 
-class Findings(Protocol):
-    """Where the findings go."""
+@dataclass
+class Findings:
+    """What an audit found; ``damage`` is empty exactly when everything agreed."""
 
-    damage: list[str]
-    notes: list[str]
-    anchors: list[str]
-    not_proven: list[str]
-    anchored: int | None
+    damage: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
+    anchors: list[str] = field(default_factory=list[str])
+    not_proven: list[str] = field(default_factory=list[str])
+    anchored: int | None = None
+    """How many entries the newest anchor covers; None when none was given."""
 
 
 def read_anchor(path: Path) -> Anchor:
     """Read a checkpoint note.
 
     Raises:
-        UserError: it is not there, or no checkpoint note.
+        UserError: it is missing, or not a checkpoint note.
     """
     try:
         data = read_regular(path)
@@ -52,7 +53,7 @@ def read_policy(path: Path) -> Policy:
     """Read a policy that was kept elsewhere.
 
     Raises:
-        UserError: it is not there, or no policy.
+        UserError: it is missing, or not a policy.
     """
     try:
         return Policy.model_validate_json(read_regular(path))
@@ -73,9 +74,8 @@ def check_policy(walk: Walk, given: Policy | None, findings: Findings) -> None:
             findings.not_proven.append("who wrote: entries of this trail carry no signatures")
         return
     if given is None:
-        findings.not_proven.append(
-            "whose keys these are: the policy came with the trail (compare its digest, or give --policy)"
-        )
+        what = "whose keys these are: the policy came with the trail (compare its digest, or give --policy)"
+        findings.not_proven.append(what)
     else:
         given = given.model_copy(update={"witnesses": walk.policy.witnesses})
         if given not in walk.policies:
@@ -90,7 +90,7 @@ def check_policy(walk: Walk, given: Policy | None, findings: Findings) -> None:
                 "far as an anchor from before the theft covers it"
             )
     findings.not_proven.append(
-        "that roles were apart: only the reviewer's own process opens the reviewer's key, but all keys lie in one "
+        "that roles were apart: only the reviewer's own process opens the reviewer's key, but all keys are in one "
         "folder of one user of the machine, who can open them"
     )
 
@@ -108,28 +108,25 @@ def check_anchors(walk: Walk, anchors: Sequence[Anchor], given: Policy | None, f
         findings.damage.extend(f"anchor {anchor.where}: {problem}" for problem in problems)
         if not problems:
             sizes.append(anchor.head.size)
-            cosigned = [told(one) for one in _cosigned(anchor.head, witnesses)]
+            signed = [(one.key.name, one.seconds) for one in who_signed(anchor.head, witnesses)]
+            cosigned = [told((name, seconds)) for name, seconds in signed if seconds is not None]
             others = len(anchor.head.signatures) - 1 - len(cosigned)
             by = f", cosigned by {', '.join(cosigned)}" if cosigned else ""
             by += f", {others} further signatures of unknown keys" if others > 0 else ""
             findings.anchors.append(f"{anchor.where}: {anchor.head.size} entries{by}")
     if not anchors:
         findings.not_proven.append(
-            "that nothing was cut off or written anew: no anchor kept elsewhere was given (--anchor), and whoever has "
+            "that nothing was cut off or written anew: no anchor kept elsewhere was given (--anchor), and anybody with "
             "the keys could have done either"
         )
         return
     findings.anchored = max(sizes, default=0)
     if findings.anchored < walk.tree.size:
         findings.not_proven.append(
-            f"entries {findings.anchored} to {walk.tree.size - 1}: no anchor covers them, whoever has the keys could "
+            f"entries {findings.anchored} to {walk.tree.size - 1}: no anchor covers them, anybody with the keys could "
             "have cut off or written anew what was there"
         )
-    findings.not_proven.append("that the anchors were out of reach of whoever could write the trail")
-
-
-def _cosigned(head: Checkpoint, witnesses: Sequence[NoteKey]) -> list[tuple[str, int]]:
-    return [(one.key.name, one.seconds) for one in who_signed(head, witnesses) if one.seconds is not None]
+    findings.not_proven.append("that the anchors were out of reach of everybody who could write the trail")
 
 
 def told(cosigned: tuple[str, int]) -> str:

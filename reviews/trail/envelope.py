@@ -23,15 +23,16 @@ from specs.trail.entry import Entry
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 MAX_ENTRY_BYTES = 65_535
-"""Entry bundles give the length in two bytes. Evidence goes into the content store; an entry holds digests."""
+"""Entry bundles give the length in two bytes."""
 MAX_DEPTH = 64
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+_SAME_NAMES = ("schema_version", "seq", "kind", "session", "key", "time_ns", "body")
 _TIME = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
 class Recorded(NamedTuple):
-    """An entry as it stands in the trail, with its digest."""
+    """An entry of the trail, with its digest."""
 
     entry: Entry
     digest: str
@@ -62,11 +63,7 @@ def predicate_type(entry: Entry) -> str:
 
 
 def payload_of(entry: Entry, body: bytes | None = None) -> bytes:
-    """Return the canonical statement of an entry: the bytes that are signed.
-
-    Args:
-        entry: the entry.
-        body: the canonical bytes of its body, when they are at hand.
+    """Return the canonical statement of an entry, the bytes that are signed; ``body`` are those of its body, if known.
 
     Raises:
         ValueError: the entry holds what canonical JSON refuses, or is nested deeper than 64 levels.
@@ -136,8 +133,8 @@ _NUMBER = re.compile(rb"[:,\[](-?[0-9][-+.0-9Ee]*)")
 def _plain(written: bytes) -> bool:
     """Say whether json writes this as RFC 8785 does, which is many times slower.
 
-    It does as long as there are no unusual floats, no large integers and no keys whose order differs between UTF-16
-    and code points. What looks like a number inside a text counts too: that costs time and nothing else.
+    It does without unusual floats, large integers and keys whose order differs between UTF-16 and code points. Numbers
+    inside texts count too, which only costs time.
     """
     return written.isascii() and all(map(_is_plain_number, _NUMBER.findall(written)))
 
@@ -154,16 +151,16 @@ def _is_plain_number(written: bytes) -> bool:
 
 
 def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """Return the canonical bytes of a body and what they say: what is read from them would be written the same.
+    """Return the canonical bytes of a body, and the value that is read from them.
 
     Raises:
-        ValueError: it holds what canonical JSON refuses, or what would come back as something else.
+        ValueError: it holds what canonical JSON refuses, or would read back as something else.
     """
     written, said = b"", cast(Any, None)
     with suppress(TypeError, ValueError, RecursionError):
         written = _dumps(body)
         said = json.loads(written)
-    # What json makes text of and RFC 8785 refuses (a number as a key, say) does not read back as it was.
+    # What json turns into text and RFC 8785 refuses (a number as a key, say) does not read back as it was.
     if said == body and _plain(written):
         return written, said
     written = canonical_bytes(body)
@@ -175,7 +172,7 @@ def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
 
 
 def read_statement(payload: bytes) -> Entry:
-    """Read the entry out of a statement, for whoever wrote it a moment ago: its form is not compared.
+    """Read the entry out of a statement without comparing its form.
 
     Raises:
         ValueError: it holds no entry.
@@ -184,15 +181,9 @@ def read_statement(payload: bytes) -> Entry:
         statement = json.loads(payload)
         predicate = statement["predicate"]
         entry = Entry(
-            schema_version=predicate["schema_version"],
-            seq=predicate["seq"],
-            kind=predicate["kind"],
+            **{name: predicate[name] for name in _SAME_NAMES},
             version=int(statement["predicateType"].rpartition(":v")[2]),
-            session=predicate["session"],
-            key=predicate["key"],
-            time_ns=predicate["time_ns"],
             previous=predicate["prev_root"],
-            body=predicate["body"],
             policy=predicate.get("policy"),
         )
         if not _VERSION.fullmatch(str(entry.version)) or not _TIME.fullmatch(entry.time_ns):
@@ -222,7 +213,7 @@ def entry_of(payload: bytes) -> Entry:
 
 
 def as_json(text: str) -> str:
-    """Return how a text stands inside a string of an entry."""
+    """Return a text as it is written inside a string of an entry."""
     return _text(text).decode()[1:-1]
 
 
@@ -232,7 +223,7 @@ def pae(payload: bytes) -> bytes:
 
 
 def signatures_text(*signatures: EnvelopeSignature) -> bytes:
-    """Return the signatures as they stand in the envelope."""
+    """Return the signatures as the envelope holds them."""
     each = (b'{"keyid":%s,"sig":"%s"}' % (_text(one.key_id), base64.b64encode(one.data)) for one in signatures)
     return b"[%s]" % b",".join(each)
 
@@ -250,7 +241,7 @@ def open_envelope(data: bytes) -> Opened:
     """Take an envelope apart.
 
     Raises:
-        ValueError: it is no DSSE envelope of a statement in its one canonical form.
+        ValueError: it is not a DSSE envelope in its one canonical form.
     """
     if len(data) > MAX_ENTRY_BYTES:
         raise ValueError(f"{len(data)} bytes, the limit is {MAX_ENTRY_BYTES}")

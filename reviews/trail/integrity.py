@@ -1,7 +1,7 @@
-"""Go through a trail entry by entry and say what does not hold: signatures, roles, numbers, times, the tree.
+"""Checks a trail entry by entry: signatures, roles, numbers, times, the tree.
 
-What it proves: nothing was edited, left out, put in or moved by anyone without the keys. What it does not: that the
-newest entries were not cut off or the whole written anew by somebody with all keys; that takes an anchor elsewhere.
+It proves that nobody without the keys edited, removed, added or moved anything, and not that nobody with the keys cut
+off the newest entries or rewrote all; that takes an anchor elsewhere.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from reviews.trail import tree as merkle
 from reviews.trail.envelope import Opened, Recorded, entry_of, open_envelope, pae
 from reviews.trail.keys import is_signed, key_id
 from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_key, parse_note, who_signed
-from reviews.trail.tables.table import Stored
-from reviews.trail.tables.trail_file import TrailFile
+from reviews.trail.tables.trail_file import Stored, TrailFile
 from specs.digests import canonical_bytes, digest_bytes
 from specs.errors import UserError
 from specs.text import plain
@@ -28,18 +27,18 @@ from specs.trail.key_policy import Policy
 
 @dataclass
 class Walk:
-    """What was found on the way through a trail, and where it stands: it can go on with the entries that follow."""
+    """The result of checking a trail so far; it continues with the entries that follow."""
 
     damage: list[str] = field(default_factory=list[str])
     misfits: list[str] = field(default_factory=list[str])
-    """Those of ``damage`` that say a body does not have the form of its kind, which ``verify/`` does not know."""
+    """Damage that ``verify/`` does not find: bodies without the form of their kind."""
     notes: list[str] = field(default_factory=list[str])
     entries: list[Recorded] = field(default_factory=list[Recorded])
     digests: list[str] = field(default_factory=list[str])
     """The digest of every entry, whether it can be read or not."""
     leaves: list[bytes] = field(default_factory=list[bytes])
     policies: list[Policy] = field(default_factory=list[Policy])
-    """The policy the trail began with, and every one that followed it."""
+    """The policy the trail began with, and all later ones."""
     signed: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """How many entries each ``(role, key id)`` signed."""
     verdicts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
@@ -99,7 +98,7 @@ class Walk:
         self.check_body(number, entry)
 
     def check_body(self, number: int, entry: Entry) -> None:
-        """Compare what an entry says with the form of its kind; of a newer kind or version nothing can be said."""
+        """Compare a body with the form of its kind; a newer kind or version cannot be checked."""
         problem = misfit(entry.kind, entry.version, json.dumps(entry.body).encode())
         if problem is None:
             self.notes.append(
@@ -111,16 +110,12 @@ class Walk:
             self.damage.append(self.misfits[-1])
 
     def _check_policy_and_signatures(self, number: int, entry: Entry, opened: Opened) -> None:
-        if number == 0:
-            policy = _policy(entry.policy)
-            if policy is None:
-                self.damage.append("entry 0: holds no policy: nobody says whose keys may sign")
-                return
-            self.policies.append(policy)
-            self._check_signatures(number, entry, opened)
-            return
+        if number == 0 and (first := _policy(entry.policy)) is not None:
+            self.policies.append(first)
+        elif number == 0:
+            self.damage.append("entry 0: holds no policy: nothing says whose keys may sign")
         self._check_signatures(number, entry, opened)
-        if entry.policy is not None or entry.kind == "keys":
+        if number and (entry.policy is not None or entry.kind == "keys"):
             changed = _policy(entry.policy)
             why = "it cannot be read" if changed is None else unlawful_change(self.policy, changed, number)
             if entry.kind != "keys":
@@ -160,7 +155,7 @@ class Walk:
             self.other_tree = []
 
     def check_head(self, note: bytes, what: str) -> None:
-        """Compare a note this trail keeps of itself with the tree: it must be signed and of the whole."""
+        """Compare the trail's own note with the tree: it must be signed and of all entries."""
         try:
             head = parse_note(note)
         except UserError as error:
@@ -171,7 +166,7 @@ class Walk:
             self.damage.append(f"{what}: is of {head.size} entries, the trail has {self.tree.size}")
 
     def against(self, head: Checkpoint) -> list[str]:
-        """Return what a signed head, kept here or elsewhere, has against this trail."""
+        """Return the contradictions between a signed head, kept here or elsewhere, and this trail."""
         policy = self.policy
         if policy is None:
             return []
@@ -215,10 +210,10 @@ def log_keys(policies: list[Policy], size: int | None = None) -> list[NoteKey]:
 def unlawful_change(before: Policy | None, after: Policy, seq: int) -> str:
     """Say why a policy may not follow another by entry ``seq``; empty when it may.
 
-    What a key was allowed in the past stays: a key can only end, and a new one only begin, after the entry.
+    The past of a key stays: a key can only end, and a new one only begin, after the entry.
     """
     if before is None:
-        return "there is none before it"
+        return "it follows no other"
     if (after.origin, after.roles, after.witnesses) != (before.origin, before.roles, before.witnesses):
         return "only keys can change"
     if len(after.keys) < len(before.keys):
@@ -235,7 +230,7 @@ def unlawful_change(before: Policy | None, after: Policy, seq: int) -> str:
 
 
 def _policy(value: Any) -> Policy | None:
-    """Return a policy if it has exactly the form it is written in, and keys and witnesses that are what they say."""
+    """Return a policy if it is in canonical form and its keys and witnesses have their stated ids."""
     try:
         policy = Policy.model_validate_json(json.dumps(value), strict=True)
         exact = policy.canonical() == canonical_bytes(value)

@@ -1,7 +1,7 @@
 """Give a role of a workspace a new key, and record that in every trail that is still open.
 
-The human key signs the change in each trail. A key that ends early because it may be stolen is marked as revoked: of
-what it signed, only what an anchor from before covers can be believed.
+The human key signs the change in each trail. After a revocation, for a key that may be stolen, only those of its
+signatures count that an earlier anchor covers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,9 @@ from specs.trail.key_policy import Policy, PolicyKey, Role
 
 
 def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: str, reason: str, revoke: bool) -> str:
-    """Replace the key of a role; returns the id of the new one. Repeating it after a crash goes on where it was.
+    """Replace the key of a role; returns the id of the new one. After a crash, repeating it continues.
 
-    Args:
-        keys: the keys of the workspace.
-        trails: path and session of every trail in it that is still open.
-        role: whose key is replaced.
-        by: who decides this.
-        reason: why; recorded.
-        revoke: the old key may be stolen.
+    ``trails`` are path and session of every open trail of the workspace; ``revoke`` if the old key may be stolen.
 
     Raises:
         UserError: the workspace has no key of this role.
@@ -45,7 +39,7 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
                     trail.change_policy(f"keys/{new[:16]}", body, _changed(policy, old, listed, size, revoke))
         finally:
             trail.close()
-    # The old key is kept under another name; at no moment is there none.
+    # The old key gets another name first, so that there is always a key.
     kept = keys.path(f"{role}.old-{old[:16]}")
     if not kept.exists():
         kept.hardlink_to(keys.path(role))

@@ -1,9 +1,8 @@
 """The private keys of a workspace: one ed25519 key a role, in files that only their owner can read.
 
-They lie in ``.peergate/keys`` of the folder that holds the run folders, never in a run folder: a copied or published
-run carries no private key. The reviewer's is opened only by the reviewer's own process
-(``reviews/reviewers/process``), which signs what a reviewer said and nothing else; here it is a path and a public half.
-What this does not give: whoever may read the folder as the same user of the machine can sign as any role.
+They are in ``.peergate/keys`` beside the run folders: a copied or published run carries no private key. Only the
+reviewer's own process (``reviews/reviewers/process``) opens the reviewer's key; here it is a path and a public half.
+Not guaranteed: another program of the same user of the machine can sign as any role.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(".peergate") / "keys"
 APART: tuple[Role, ...] = ("reviewer",)
-"""Roles whose key is made and opened in a process of their own."""
+"""Roles whose key is made and opened in a separate process."""
 EARLIER = "{}.old-*.pem"
 """The names of the keys that a role had before."""
 _APART_S = 60
@@ -66,7 +65,7 @@ def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
 
 
 class Signer(Protocol):
-    """Whoever signs for a role: a key that is at hand, or a process that holds it."""
+    """Signs for a role: a key, or a process that holds one."""
 
     @property
     def public(self) -> bytes:
@@ -108,11 +107,11 @@ class KeyFolder:
 
     @classmethod
     def of_trail(cls, trail: Path) -> KeyFolder:
-        """Return the keys beside the run folder a trail lies in."""
+        """Return the keys beside the run folder of a trail."""
         return cls(trail.resolve().parent.parent / FOLDER)
 
     def path(self, role: str) -> Path:
-        """Return where the key of a role lies."""
+        """Return the path of the key of a role."""
         return self.folder / f"{role}.pem"
 
     def create(self) -> None:
@@ -122,7 +121,7 @@ class KeyFolder:
                 self.make(role)
 
     def make(self, role: Role, name: str = "") -> bytes:
-        """Make the key of a role, or one of another name for it, and return its public half; one that is there stays.
+        """Make the key of a role, under another name if given, and return its public half; an existing key stays.
 
         Raises:
             UserError: it can neither be made nor read.
@@ -143,7 +142,7 @@ class KeyFolder:
 
         Raises:
             UserError: it is missing, unreadable, or others than its owner can read it.
-            PeergateError: it is opened in a process of its own only.
+            PeergateError: only a separate process opens it.
         """
         if role in APART:
             raise PeergateError(f"the key of '{role}' is opened by its own process only", where=str(self.path(role)))
@@ -153,20 +152,14 @@ class KeyFolder:
 
 
 def key_apart(path: Path, *, make: bool = False) -> bytes:
-    """Have a process of its own open a key, and return its public half; ``make`` it when it is not there.
+    """Open a key in a separate process, and return its public half; ``make`` it if it is missing.
 
     Raises:
         UserError: the key cannot be made or read.
         PeergateError: the process did not work.
     """
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "reviews.reviewers.process.key_process",
-        str(path),
-        *(["--make"] if make else []),
-    ]
+    program = [sys.executable, "-P", "-m", "reviews.reviewers.process.key_process"]
+    command = [*program, str(path), *(["--make"] if make else [])]
     try:
         done = subprocess.run(command, capture_output=True, check=False, timeout=_APART_S, cwd="/")
         told = json.loads(done.stdout)
@@ -179,7 +172,7 @@ def key_apart(path: Path, *, make: bool = False) -> bytes:
 
 
 def create_key(path: Path) -> None:
-    """Write a new private key that only its owner can read; a key that is there already stays.
+    """Write a new private key that only its owner can read; an existing key stays.
 
     Raises:
         OSError: the folder is not writable.
@@ -209,7 +202,7 @@ def load_key(path: Path) -> SigningKey:
     """Read a private key.
 
     Raises:
-        UserError: it is missing, no ed25519 key in PEM, or others than its owner can read it.
+        UserError: it is missing, not an ed25519 key in PEM, or others than its owner can read it.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -227,7 +220,7 @@ def load_key(path: Path) -> SigningKey:
     try:
         private = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise UserError(f"the signing key '{path.stem}' is no private key in PEM", where=str(path)) from error
+        raise UserError(f"the signing key '{path.stem}' is not a private key in PEM", where=str(path)) from error
     if not isinstance(private, Ed25519PrivateKey):
         raise UserError(f"the signing key '{path.stem}' is not an ed25519 key", where=str(path))
     return SigningKey(private, private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))

@@ -1,4 +1,4 @@
-"""What a trail says of the code that ran: by the session itself when it opened or went on, and by each job."""
+"""The code that ran, as recorded by the session when it opened or resumed, and by each job."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def code_lines(entries: Sequence[Recorded], store: Store) -> list[str]:
     """Return the distinct states, each with how many processes ran it, in the order they appeared."""
     states: dict[str, list[str]] = {}
     for who, state in _states(entries, store):
-        states.setdefault("the state of the code was not recorded" if state is None else str(state), []).append(who)
+        states.setdefault(str(state or "the state of the code was not recorded"), []).append(who)
     return [f"{state} ({_counted(who)})" for state, who in states.items()]
 
 
 def unknown_code(entries: Sequence[Recorded], store: Store) -> str:
-    """Say in a sentence what is not known of the code that ran; empty when all of it was that of a commit."""
+    """Say in a sentence what is unknown about the code that ran; empty if all of it was that of a commit."""
     states = [state for _, state in _states(entries, store)]
     counts = {
         "ran code with changes that no commit holds": sum(one is not None and one.state == "changed" for one in states),

@@ -1,4 +1,4 @@
-"""Which judgements stand. A retraction voids the judgement it names and every one made between the two."""
+"""Judgements in force: a retraction voids the judgement it names and every one between the two."""
 
 from __future__ import annotations
 
@@ -12,18 +12,10 @@ JUDGEMENTS: tuple[EntryKind, ...] = ("decision", "human")
 
 
 def retracted(entries: Sequence[Recorded]) -> frozenset[int]:
-    """Return the numbers of the judgements that were taken back, directly or because they came after one that was."""
-    void: set[int] = set()
-    for taken in entries:
-        if taken.entry.kind != "retraction":
-            continue
-        first = taken.body["since"]
-        void |= {
-            one.entry.seq
-            for one in entries
-            if one.entry.kind in JUDGEMENTS and first <= one.entry.seq < taken.entry.seq
-        }
-    return frozenset(void)
+    """Return the numbers of the judgements that were taken back, directly or because they followed one that was."""
+    taken = [(one.body["since"], one.entry.seq) for one in entries if one.entry.kind == "retraction"]
+    judged = [one.entry.seq for one in entries if one.entry.kind in JUDGEMENTS]
+    return frozenset(seq for seq in judged if any(first <= seq < last for first, last in taken))
 
 
 def standing(entries: Sequence[Recorded]) -> list[Recorded]:
@@ -38,10 +30,6 @@ def newest_judgement(entries: Sequence[Recorded]) -> Recorded | None:
 
 
 def next_attempt(entries: Sequence[Recorded], stage: str) -> int:
-    """Return the number of the next attempt of a stage: numbers only ever grow, whatever was taken back."""
-    used = [0]
-    for one in entries:
-        opens = one.body.get("opens")
-        if one.entry.kind in JUDGEMENTS and opens and opens["stage"] == stage:
-            used.append(opens["attempt"])
-    return max(used) + 1
+    """Return the number of the next attempt of a stage: numbers only grow, whatever was taken back."""
+    opened = [one.body.get("opens") for one in entries if one.entry.kind in JUDGEMENTS]
+    return max((one["attempt"] for one in opened if one and one["stage"] == stage), default=0) + 1

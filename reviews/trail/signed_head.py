@@ -35,7 +35,7 @@ class NoteKey(NamedTuple):
 
     @property
     def id(self) -> bytes:
-        """The four bytes that tell keys of one name apart."""
+        """The four bytes that distinguish keys of one name."""
         return hashlib.sha256(self.name.encode() + b"\n" + bytes([self.kind]) + self.public).digest()[:4]
 
     def __str__(self) -> str:
@@ -50,13 +50,13 @@ class Signature(NamedTuple):
     data: bytes
 
     def line(self) -> str:
-        """Return the line as it stands in a note."""
+        """Return the line of the note."""
         return f"\u2014 {self.name} {base64.b64encode(self.key_id + self.data).decode()}\n"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A head of a log: its name, how many entries it has and its root, with whoever signed that."""
+    """A head of a log: its name, its number of entries and its root, with the signatures."""
 
     origin: str
     size: int
@@ -95,7 +95,7 @@ def parse_key(text: str) -> NoteKey:
     """Read ``name+id+key``.
 
     Raises:
-        UserError: it is not the public key of a note, or its id is not that of the key.
+        UserError: it is not the public key of a note, or its id does not fit the key.
     """
     name, _, rest = text.strip().partition("+")
     told, _, encoded = rest.partition("+")
@@ -109,7 +109,7 @@ def parse_key(text: str) -> NoteKey:
 
 
 def parse_note(data: bytes, where: str = "") -> Checkpoint:
-    """Read a checkpoint note. Nothing is believed yet: :func:`who_signed` says who signed it.
+    """Read a checkpoint note; :func:`who_signed` checks its signatures.
 
     Raises:
         UserError: it is not a checkpoint note in the one form that is allowed.

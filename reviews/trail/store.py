@@ -1,7 +1,4 @@
-"""The content store: bytes by their sha256, written once, checked on every read.
-
-Does not guarantee: that nobody deletes or edits a file. It guarantees that an edited file is never returned.
-"""
+"""The content store: bytes by their sha256, written once, checked on every read, so no edited file is returned."""
 
 from __future__ import annotations
 
@@ -20,11 +17,8 @@ from specs.regular_files import read_regular
 def write_durably(path: Path, data: bytes, partial_in: Path | None = None) -> None:
     """Write a file so that after a crash it is either whole or absent (tmp + fsync + rename + folder fsync).
 
-    Args:
-        path: the file.
-        data: all of it.
-        partial_in: the folder where it lies until it is whole, on the same disk; that of the file by default. A process
-            that is killed meanwhile leaves it there, under a name that begins with a dot.
+    Until it is whole it is in ``partial_in`` (on the same disk; the file's folder by default), where a process that is
+    killed leaves it under a name that begins with a dot.
 
     Raises:
         OSError: the disk is full or not writable; nothing half-written is left.
@@ -61,24 +55,24 @@ class Store:
         self.root = root
 
     def path(self, digest: str) -> Path:
-        """Return where the bytes of a digest lie (whether or not they do)."""
+        """Return the path of a digest's bytes, whether they exist or not."""
         name = digest.removeprefix("sha256:")
         return self.root / name[:2] / name[2:]
 
     def put(self, data: bytes) -> str:
         """Keep bytes as they are and return their digest; keeping the same bytes again changes nothing.
 
-        For evidence and for what was masked before. What a person, a model or a job says is a text or a value.
+        For evidence and masked bytes only; words of a person, a model or a job go to the other two methods.
         """
         digest = digest_bytes(data)
         path = self.path(digest)
         if not path.exists():
-            # Not among the files that are held to their names.
+            # Partial files lie beside the files whose names are digests.
             write_durably(path, data, self.root)
         return digest
 
     def put_text(self, text: str | bytes) -> str:
-        """Keep a text that somebody wrote, without its secrets, and return its digest."""
+        """Keep a text without its secrets, and return its digest."""
         return self.put(current().data(text if isinstance(text, bytes) else text.encode("utf-8", "replace")))
 
     def put_value(self, value: Contract | list[Any] | dict[str, Any]) -> str:

@@ -110,7 +110,7 @@ def parse_proof(data: bytes, where: str = "") -> Proof:
     """Read a C2SP tlog-proof without extra data.
 
     Raises:
-        UserError: it is none, or not spelled as the standard has it.
+        UserError: it is not a proof in the standard's one spelling.
     """
     start, gap, note = data.partition(b"\n\n")
     lines = start.decode("ascii", "replace").split("\n")

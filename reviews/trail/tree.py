@@ -1,7 +1,7 @@
 """The Merkle tree of RFC 6962, section 2.1: roots, proofs that an entry is in, proofs that a tree only grew.
 
-Everything works on leaf hashes; whoever has the entries hashes them with :func:`leaf_hash` first. A verifying
-function answers False and raises nothing, whatever it is given.
+Everything works on leaf hashes (:func:`leaf_hash`). A verifying function returns False and raises nothing, whatever it
+is given.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ class Frontier:
             )
         self.size = size
         self.hashes = list(hashes)
+
+    @classmethod
+    def of_bytes(cls, size: int, hashes: bytes) -> Frontier:
+        """Return the frontier that is stored as its hashes in a row."""
+        return cls(size, [hashes[start : start + 32] for start in range(0, len(hashes), 32)])
 
     def append(self, leaf: bytes) -> None:
         """Add a leaf hash."""

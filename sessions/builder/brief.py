@@ -1,7 +1,6 @@
-"""The brief: everything a model has to know to go on with an attempt, read from the trail and from nothing else.
+"""The brief: everything a model has to know to continue an attempt, read from the trail alone.
 
-It is what a conversation is compacted to at every stage: whoever has read it can go on without having seen the rest.
-What models and jobs wrote stands between markers, without what the wall withholds.
+Texts of models and jobs are redacted and enclosed by markers.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from sessions.builder.stage_view import opener_of
 from sessions.builder.tools.tool_context import Work
 from sessions.money import ledger
 from sessions.session import Session
+from specs.resources import attempt_usd
 from specs.session.session_spec import Budget
 from specs.stages.metric import MetricSet
 from specs.stages.registry import Stage
@@ -32,7 +32,7 @@ NEWEST_NOTES = 6
 _DO: dict[Phase, str] = {
     "plan": (
         "Decide how the open stage is run. Read what you need, put your plan on record with propose_plan, and end this "
-        "phase with launch_stage, or with ask_person if you cannot go on inside the allowed ranges."
+        "phase with launch_stage, or with ask_person if you cannot continue inside the allowed ranges."
     ),
     "watch": (
         "The job runs. job_status waits for its end; job_logs shows its log. This phase ends when the job has ended."
@@ -70,12 +70,12 @@ def write_brief(work: Work, view: StageView) -> str:
 
 
 def _left(entries: list[Recorded], budget: Budget, stage: Stage) -> str:
-    """Tell what may still be taken. What is held back for others is nobody's to plan with, so it is not told."""
+    """Return what may still be spent, without what is held back for others."""
     accounts = ledger.Accounts(entries, budget)
     own = min(one.usd for one in accounts.limits("builder", stage))
     job = min(one.usd for one in accounts.limits("job", stage))
     hours = budget.max_hours - ledger.active_hours(entries)
-    cap = ledger.price_cap(budget, stage)
+    cap = attempt_usd(budget, stage)
     return (
         f"Left: {max(own, 0):.4f} USD for your own turns, {max(job, 0):.4f} USD for jobs of this stage (an attempt may "
         f"take {cap:.4f}), {hours:.2f} hours"
@@ -89,13 +89,15 @@ def _obligations(session: Session, wall: Wall, entries: list[Recorded], stage: S
         for one in open_for(entries, session.resolved, stage.name, moment)
     ]
     if told:
-        yield "Conditions of earlier approvals that keep this stage from starting.\n" + _data("conditions", told)
+        yield "Conditions of earlier approvals that keep this stage from starting.\n" + enclose(
+            "conditions", "\n".join(told)
+        )
 
 
 def _before(
     session: Session, wall: Wall, entries: list[Recorded], stage: Stage, attempt: int, view: StageView
 ) -> Iterator[str]:
-    """Tell what the gate said of the attempt before, as data."""
+    """Yield what the gate said about the attempt before, as data."""
     opener = opener_of(session, stage.name, attempt)
     if view.opened_by == "retry":
         yield f"A person asked for another attempt: {wall.clean(str(opener.body.get('reason', '')), STATEMENT)}"
@@ -113,12 +115,12 @@ def _before(
     required = ", ".join(f"{name} = {value:g}" for name, value in sorted(view.required.items())) or "none by number"
     yield (
         f"The gate sent attempt {attempt - 1} back ({decided.body['outcome']}). Required changes: {required}.\n"
-        + _data("decision", told)
+        + enclose("decision", "\n".join(told))
     )
 
 
 def _so_far(session: Session, entries: list[Recorded]) -> Iterator[str]:
-    """Tell every attempt so far with its outcome and the metrics its gate looked at."""
+    """Yield every attempt so far with its outcome and the metrics of its gate."""
     void = retracted(entries)
     told: list[str] = []
     for one in entries:
@@ -143,7 +145,7 @@ def _figures(session: Session, entries: list[Recorded], stage: Stage | None, att
 
 
 def _notes(session: Session, wall: Wall, entries: list[Recorded]) -> Iterator[str]:
-    """Tell the builder's own newest notes; all of them can be read by name."""
+    """Yield the builder's newest notes; all can be read by name."""
     notes = [one for one in entries if one.entry.kind == "note"]
     if not notes:
         return
@@ -153,7 +155,3 @@ def _notes(session: Session, wall: Wall, entries: list[Recorded]) -> Iterator[st
         at = f"{one.body['stage']}.{one.body['attempt']}"
         told.append(f"note.{number} ({one.body['what']}, {at}):\n{wall.clean(text, NOTE)}")
     yield f"Your notes ({len(notes)} in all; the newest):\n" + enclose("notes", "\n\n".join(told))
-
-
-def _data(what: str, lines: list[str]) -> str:
-    return enclose(what, "\n".join(lines))

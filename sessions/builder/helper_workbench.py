@@ -1,7 +1,6 @@
-"""The workbench of a helper: one bounded task with a fresh context, that only reads and hands in one note.
+"""The workbench of a helper: one bounded task that only reads and hands in one note.
 
-It is the builder's workbench with less: fewer tools, its own brief, and bounds of money, answers and time. Its turns
-and calls are recorded under the call that it was delegated with.
+Its turns and calls are recorded under the call that delegated the task.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from specs.trail.builder_tools import HELPER_TOOLS, HelperTask, Tool
 from specs.vendors.untrusted_text import enclose
 
 SHOWN = 6_000
-"""Characters of each artifact that stand in the brief; the rest is read in pages."""
+"""Characters of each artifact in the brief; the rest is read in pages."""
 
 
 class HelperWorkbench(SessionWorkbench):
@@ -25,13 +24,12 @@ class HelperWorkbench(SessionWorkbench):
     def __init__(self, parent: Work, number: int, task: HelperTask) -> None:
         self._task = task
         self._until = time.monotonic() + task.timeout_minutes * 60
-        self._written = 0
         self._name = f"{parent.call.rpartition('.')[2]}-{number}"
         super().__init__(parent.session, parent.stage, parent.attempt, parent.phase, helper=self._name)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What a helper has."""
+        """The tools of a helper."""
         return HELPER_TOOLS
 
     @property
@@ -47,7 +45,7 @@ class HelperWorkbench(SessionWorkbench):
             if found is None:
                 parts.append(f"There is no artifact '{name}' that may be read.")
                 continue
-            # Cleaned as a whole before it is cut: a cut could leave half of what is withheld.
+            # Cleaned before it is cut: half of a withheld text is not recognized.
             text = self.work.wall.readable(found.digest, MOST_READABLE)
             more = f" (the first {SHOWN} characters; read_artifact has the rest)" if len(text) > SHOWN else ""
             parts.append(f"{name}: {found.what}{more}\n" + enclose("artifact", text[:SHOWN]))
@@ -55,32 +53,25 @@ class HelperWorkbench(SessionWorkbench):
 
     @property
     def done(self) -> bool:
-        """Whether the task is handed in, or one of its bounds is reached."""
+        """Whether the task is handed in, or a bound is reached."""
         return bool(self.work.handed_in) or bool(self.ended_by)
 
     @property
     def ended_by(self) -> str:
-        """Which bound ended the task; empty while none has."""
+        """The bound that ended the task; empty before."""
         if self.gave_up:
             return self.gave_up
         if time.monotonic() > self._until:
             return f"its {self._task.timeout_minutes:g} minutes are over"
-        if self._written >= self._task.max_output_tokens:
-            return f"its answers have {self._written} tokens, {self._task.max_output_tokens} are allowed"
+        if self.written >= self._task.max_output_tokens:
+            return f"its answers have {self.written} tokens, {self._task.max_output_tokens} are allowed"
         return ""
 
     def reserve(self, cap_usd: float) -> str:
-        """Set aside what a turn may cost at most, out of the task's own money and what is left for the builder.
-
-        Raises:
-            BudgetExceeded: it does not fit.
-        """
+        """Reserve the most a turn may cost, out of the task's money and what is left for the builder."""
         self._session.checkpoint()
         work, budget = self.work, self._session.resolved.spec.budget
         at = work.stage, work.attempt
         return ledger.reserve_turn(
             self._session.trail, budget, *at, cap_usd, "helper", task=self._name, task_usd=self._task.max_usd
         )
-
-    def _count_tokens(self, tokens: int) -> None:
-        self._written += tokens

@@ -1,8 +1,9 @@
-"""Loop care: when a builder goes round in circles, from what is on record of its phase and nothing else."""
+"""Detects a builder that repeats itself, from the record of its phase."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from reviews.trail.envelope import Recorded
 
@@ -11,15 +12,15 @@ MOST_CALLS = 120
 MOST_ERRORS = 8
 """Failed calls in a row."""
 SAME_RESULTS = 2
-"""After a call has had the same result this often it is not carried out again."""
+"""A call that has had the same result this often is not carried out again."""
 MOST_IDLE_TURNS = 10
 """Turns in a row that brought nothing new."""
 MOST_IDLE_CALLS = 24
-"""Calls in a row that brought nothing new, of builders whose turns are not seen too."""
+"""Calls in a row that brought nothing new, also of builders whose turns are unknown."""
 MOST_REVISIONS = 3
 """Times in a row that a gate sends a stage back before a person is asked, whatever its ``max_rounds``."""
 MAY_REPEAT = ("job_status", "job_logs")
-"""What they tell changes by itself."""
+"""Tools whose results change by themselves."""
 ACTING = (
     "delegate",
     "write_recipe",
@@ -30,11 +31,11 @@ ACTING = (
     "request_review",
     "adversarial_review",
 )
-"""Tools that leave something, so that what others tell may be different after them."""
+"""Tools with an effect, after which the results of others may differ."""
 
 
 def revisions_in_a_row(judgements: Iterable[Recorded], stage: str) -> int:
-    """Count how often in a row a stage's gate has sent it back, since a person last said how it goes on.
+    """Count how often in a row a stage's gate has sent it back since a person last answered.
 
     ``judgements`` are decisions, answers of people and retractions, in order.
     """
@@ -48,29 +49,26 @@ def revisions_in_a_row(judgements: Iterable[Recorded], stage: str) -> int:
 
 
 class PhaseRecord:
-    """The calls of one phase and what came of them, in order."""
+    """The calls and results of one phase, in order."""
 
     def __init__(self, calls: Sequence[Recorded], results: Sequence[Recorded], turns: int, not_theirs: str) -> None:
-        """Take the records; ``not_theirs`` is the digest of the result of calls that the session itself broke off."""
+        """Take the records; ``not_theirs`` is the digest of the result of calls that the session broke off."""
         self._calls = {one.entry.key: one for one in calls}
         self._results = results
         self._turns = turns
         self._not_theirs = not_theirs
-        self._fresh = self._bring_news()
-
-    def _bring_news(self) -> list[Recorded]:
-        """Return the results that tell what no result of this phase had told before."""
+        self._fresh: list[Recorded] = []
+        """Results with a text that no earlier result had."""
         seen: set[str] = set()
-        fresh: list[Recorded] = []
-        for one in self._results:
+        for one in results:
             if not one.body["is_error"] and one.body["text"] not in seen:
-                fresh.append(one)
+                self._fresh.append(one)
             seen.add(one.body["text"])
-        return fresh
 
     def why_stop(self) -> str:
-        """Say why a person has to be asked; empty as long as the builder may go on."""
-        if (failed := self._failed_in_a_row()) >= MOST_ERRORS:
+        """Return why a person has to be asked; empty while the builder may continue."""
+        refused = takewhile(lambda one: one.body["is_error"], reversed(self._results))
+        if (failed := sum(one.body["text"] != self._not_theirs for one in refused)) >= MOST_ERRORS:
             return f"{failed} calls in a row were refused"
         if len(self._calls) >= MOST_CALLS:
             return f"{len(self._calls)} calls were made without an end"
@@ -83,16 +81,8 @@ class PhaseRecord:
             return f"{idle} calls in a row brought nothing new"
         return ""
 
-    def _failed_in_a_row(self) -> int:
-        count = 0
-        for one in reversed(self._results):
-            if not one.body["is_error"]:
-                break
-            count += one.body["text"] != self._not_theirs
-        return count
-
     def repeats(self, call: Recorded, refusal: str) -> bool:
-        """Say whether this very call has had the same result too often, and nothing has happened since.
+        """Say whether the same call has had the same result too often, without an effect of another call since.
 
         ``refusal`` is the digest of the text that says so.
         """

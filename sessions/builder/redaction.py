@@ -1,9 +1,7 @@
-"""What no builder may read, wherever a text picked it up, and how it is taken out.
+"""Redacts what no builder may read: secrets, held-out prompts and answers, reviewers' prompts, and who reviews.
 
-Taken out are secrets (values of variables named like secrets, issued keys, private keys), held-out prompts, what was
-answered to them, the reviewers' prompts, and who reviews. Of held-out prompts and answers a part is enough: a line of a
-log with half a prompt loses that half. What stands in the training data as well is no secret and stays. The limits are
-those of :mod:`sessions.builder.phrase_match` and :mod:`specs.masking`.
+Parts of held-out texts are redacted too, unless they occur in the training data. The limits are those of
+:mod:`sessions.builder.phrase_match` and :mod:`specs.masking`.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
-from typing import NamedTuple
+from pathlib import Path
 
 from reviews.evidence.gather import load_items
 from reviews.trail.store import Store
@@ -29,9 +27,9 @@ from training.rules.tasks.conversation import said_in
 
 HELDOUT, PRIVATE, REVIEWER = "[held-out]", "[withheld]", "[a reviewer]"
 PROMPT_RUN = 5
-"""Words in a row of a held-out prompt that are taken out: half of a prompt of ten words."""
+"""Words in a row of a held-out prompt that are redacted: half of a prompt of ten words."""
 ANSWER_RUN = 12
-"""Of an answer to one: shorter runs stand in what the model writes about anything."""
+"""Words in a row of a held-out answer: shorter runs occur in any text of the model."""
 INSTRUCTIONS_RUN = 10
 _INSTRUCTIONS = (
     "reviewers/vendors/reviewer.md",
@@ -40,16 +38,11 @@ _INSTRUCTIONS = (
 _ONLY_PRINTABLE = re.compile(r"[\x20-\x7e\n\t]*")
 MOST_KEPT = 1024
 MOST_READ = 4
-"""Texts and artifacts that are remembered: a conversation is sent again with every turn, an artifact read in pages."""
-
-
-class _Rule(NamedTuple):
-    protected: Protected
-    mark: str
+"""Remembered artifacts, and (above) texts: every turn sends the conversation again, artifacts are read in pages."""
 
 
 class Wall:
-    """Takes out what a text must not carry to a builder, a transcript or the trail."""
+    """Redacts texts for a builder, a transcript or the trail."""
 
     def __init__(self, session: Session, environ: Mapping[str, str]) -> None:
         self._masker = masker_of(environ)
@@ -57,41 +50,38 @@ class Wall:
         known = tuple(digest for name, digest in sorted(digests.items()) if name != "heldout")
         answers = tuple(rows_on_heldout(session))
         self._rules = (
-            _Rule(_prompts(_Kept(store), digests["heldout"], known, session.resolved.spec.objective), HELDOUT),
-            _Rule(_answers(_Kept(store), answers), HELDOUT),
-            _Rule(_instructions(), PRIVATE),
+            (_prompts(store.root, digests["heldout"], known, session.resolved.spec.objective), HELDOUT),
+            (_answers(store.root, answers), HELDOUT),
+            (_instructions(), PRIVATE),
         )
         self._reviewers = _names(session)
-        self._store = store
         self._scrub = lru_cache(maxsize=MOST_KEPT)(self._scrubbed)
         self._read = lru_cache(maxsize=MOST_READ)(self._cleaned)
+        self._store = store
 
     def clean(self, text: str, limit: int | None = None) -> str:
-        """Return a text as it may be shown: printable, without what is withheld, and only then cut.
+        """Return a text as it may be shown: made printable, then redacted, then cut.
 
-        What hides in a text, an escape sequence or an invisible character in the middle of a word, is taken out before
-        anything is looked for; a text that was cut before could hold half of a secret.
+        Escape sequences and invisible characters could hide a secret, and a cut could leave half of one.
         """
         scrubbed = self.scrub(_printable(text))
         return _printable(scrubbed) if limit is None or len(scrubbed) <= limit else plain(scrubbed, limit)
 
     def readable(self, digest: str, most: int) -> str:
-        """Return the text that is kept under a digest, cleaned as a whole: pages of it are cut from what is clean."""
+        """Return a stored text, cleaned as a whole, so that pages are cut from clean text."""
         return self._read(digest, most)
 
     def _cleaned(self, digest: str, most: int) -> str:
-        text = self._store.get(digest)[: most * 4].decode("utf-8", "replace")
-        return self.clean(text[:most])
+        return self.clean(self._store.get(digest)[: most * 4].decode("utf-8", "replace")[:most])
 
     def scrub(self, text: str) -> str:
-        """Return the text with marks in the place of what is withheld; half a character pair is replaced too."""
+        """Return the text with marks in place of what is withheld; lone surrogates are replaced too."""
         return self._scrub(text)
 
     def scrub_json(self, text: str) -> str:
-        """Return JSON with every string in it scrubbed, the same text where there is nothing to take out.
+        """Return JSON with every string scrubbed; other texts, and objects with a name twice, as plain text.
 
-        What is no JSON, or has a name twice, is scrubbed as the text it is. Anything else that ``json`` reads is
-        scrubbed string by string, with ``NaN`` in it too: in the text, escapes would hide what is withheld.
+        Strings are scrubbed one by one because escapes would hide what is withheld.
         """
         return map_json(self._masker.json(text), self.scrub)
 
@@ -104,44 +94,32 @@ class Wall:
         text = self._masker.text(text)
         if self._reviewers is not None:
             text = self._reviewers.sub(REVIEWER, text)
-        for rule in self._rules:
-            for start, end in reversed(rule.protected.spans(text)):
-                text = f"{text[:start]}{rule.mark}{text[end:]}"
+        for protected, mark in self._rules:
+            for start, end in reversed(protected.spans(text)):
+                text = f"{text[:start]}{mark}{text[end:]}"
         return text
 
 
-class _Kept:
-    """A store by its place, so that what was read from it is read once a process."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Kept) and self.store.root == other.store.root
-
-    def __hash__(self) -> int:
-        return hash(self.store.root)
-
-
 @lru_cache(maxsize=8)
-def _prompts(kept: _Kept, heldout: str, known: tuple[str, ...], objective: str) -> Protected:
-    readable = (item.prompt for digest in known for item in load_items(kept.store, digest))
-    prompts = (text for item in load_items(kept.store, heldout) for text in said_in(item))
+def _prompts(root: Path, heldout: str, known: tuple[str, ...], objective: str) -> Protected:
+    store = Store(root)
+    readable = (item.prompt for digest in known for item in load_items(store, digest))
+    prompts = (text for item in load_items(store, heldout) for text in said_in(item))
     return Protected(prompts, PROMPT_RUN, (objective, *readable))
 
 
 @lru_cache(maxsize=8)
-def _answers(kept: _Kept, rows: tuple[str, ...]) -> Protected:
+def _answers(root: Path, rows: tuple[str, ...]) -> Protected:
     def texts() -> Iterator[str]:
         for digest in rows:
-            for line in kept.store.get(digest).decode("utf-8", "replace").splitlines():
+            for line in Store(root).get(digest).decode("utf-8", "replace").splitlines():
                 yield from _long_texts(line)
 
     return Protected(texts(), ANSWER_RUN)
 
 
 def _long_texts(line: str) -> Iterator[str]:
-    """Yield the texts of a row that are long enough to tell something; a row may be anything."""
+    """Yield the texts of a row with enough words; a row may be anything."""
     found: list[str] = []
     try:
         map_strings(json.loads(line), lambda text: found.append(text) or text)
@@ -158,7 +136,7 @@ def _instructions() -> Protected:
 
 
 def _names(session: Session) -> re.Pattern[str] | None:
-    """Return what finds models and addresses of reviewers: who judges is no business of whoever is judged."""
+    """Return the pattern of models and addresses of reviewers: a builder must not know who judges it."""
     found: set[str] = set()
     for one in session.resolved.spec.reviewers():
         if one.asks_a_model and one.model:
@@ -168,7 +146,7 @@ def _names(session: Session) -> re.Pattern[str] | None:
 
 
 def _printable(text: str) -> str:
-    """Return a text as it is printed; most texts are that already, which is quicker seen than made."""
+    """Return a printable text; most texts already are, which is quicker to see than to make."""
     return text if _ONLY_PRINTABLE.fullmatch(text) else plain(text, len(text))
 
 

@@ -1,4 +1,4 @@
-"""What the session shows a builder of the stage that is open, read from the trail."""
+"""The open stage as a builder sees it, read from the trail."""
 
 from __future__ import annotations
 
@@ -9,23 +9,16 @@ from reviews.gate import grants
 from reviews.trail.envelope import Recorded
 from sessions.session import Session
 from specs.errors import PeergateError
-from specs.session.lint.pilot_rules import SIZES
+from specs.session.lint.stage_rules import SIZES
 from specs.stages.registry import Stage
 from specs.trail.grant_and_claim import StageView
 
-_OPENED_BY: dict[str, Literal["approval", "revision", "retry"]] = {
-    "approve": "approval",
-    "revise": "revision",
-    "retry": "retry",
-}
+_OpenedBy = Literal["approval", "revision", "retry"]
+_OPENED_BY: dict[str, _OpenedBy] = {"approve": "approval", "revise": "revision", "retry": "retry"}
 
 
 def opener_of(session: Session, stage: str, attempt: int) -> Recorded:
-    """Return the judgement that opened an attempt.
-
-    Raises:
-        PeergateError: nothing opened it.
-    """
+    """Return the judgement that opened an attempt; raises PeergateError if nothing opened it."""
     opens = {"stage": stage, "attempt": attempt}
     found = [one for one in session.trail.iterate("decision", "human") if one.body.get("opens") == opens]
     if not found:
@@ -34,11 +27,7 @@ def opener_of(session: Session, stage: str, attempt: int) -> Recorded:
 
 
 def open_stage(session: Session) -> grants.Opening:
-    """Return what the newest judgement opens.
-
-    Raises:
-        PeergateError: nothing is open.
-    """
+    """Return what the newest judgement opens; raises PeergateError if nothing is open."""
     opening = grants.latest_opening(session.trail)
     if opening is None:
         raise PeergateError("no decision opens a stage", where=session.name)
@@ -46,7 +35,7 @@ def open_stage(session: Session) -> grants.Opening:
 
 
 def _piloted(session: Session, stage: Stage) -> dict[str, Any]:
-    """Return what was moved in the pilot that was accepted, as far as it is no size."""
+    """Return the changes of the accepted pilot, without sizes."""
     if stage.pilot is None:
         return {}
     attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), stage.pilot)
@@ -56,11 +45,11 @@ def _piloted(session: Session, stage: Stage) -> dict[str, Any]:
 
 
 def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
-    """Return the view of an attempt: what it starts from, what may be moved, what the gate asked for."""
+    """Return the view of an attempt: its start, what may be changed, what the gate required."""
     opener = opener_of(session, stage.name, attempt)
     told = opener.body.get("outcome") or opener.body["answer"]
     before = session.trail.find(f"plan/{stage.name}.{attempt - 1}")
-    # A stage that is entered anew, the first time or after a retraction, begins with the spec, or as its pilot ended.
+    # The first time, or after a retraction, a stage begins with the spec or as its pilot ended.
     changes = dict(before.body["changes"]) if before and told != "approve" else _piloted(session, stage)
     return StageView(
         stage=stage.name,

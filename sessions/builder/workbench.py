@@ -1,10 +1,7 @@
 """The builder's workbench: every tool call is recorded, checked, carried out, and its result recorded.
 
-Walls: tools find things by name in the trail, never by path; what they return and what is recorded has secrets,
-held-out texts and the reviewers' side taken out (:mod:`sessions.builder.redaction`) and is cut; what goes wrong with a
-call is its result. A builder that repeats itself is stopped and a person is asked
-(:mod:`sessions.builder.loop_detection`). A call during which the process died is not carried out twice, and an answer
-that was paid for is not lost.
+Tools find things by name in the trail, never by path. Results and records are redacted and cut. A call during which the
+process died is not carried out twice, and an answer that was paid for is not lost.
 """
 
 from __future__ import annotations
@@ -36,15 +33,15 @@ from specs.trail.requested_review import ANSWERS, AnsweredEntry, AskedEntry, Mod
 
 INTERRUPTED = "the session was stopped while this was carried out; call it again if it still matters"
 ENDING = ("launch_stage", "submit_stage", "ask_person", "hand_in")
-"""Tools that end a phase; repeating one leaves what it left."""
+"""Tools that end a phase and can be repeated without another effect."""
 _NOTES = ("propose_plan", "propose_amendment", "write_note")
 _REVIEWS: dict[str, Mode] = {"ask_review": "question", "request_review": "review", "adversarial_review": "adversarial"}
 MOST_RESULT = 24_000
-"""Characters of one result. What is longer is read in pages."""
+"""Characters of one result; longer texts are read in pages."""
 IN_PIECES = b"[withheld: the stream spelled out, in pieces, what is masked in the turn]"
 _REPEATED = (
-    f"this call has had the same result {SAME_RESULTS} times; do something else: change the arguments, go on to the "
-    "next step, or ask a person"
+    f"this call has had the same result {SAME_RESULTS} times; do something else: change the arguments, take the next "
+    "step, or ask a person"
 )
 _ENDED = "this phase has ended; nothing is carried out any more"
 
@@ -69,8 +66,10 @@ class SessionWorkbench:
             self._prefix += f"/helper-{helper}"
         self._wall = Wall(session, os.environ)
         self.work = Work(session, stage, attempt, phase, self._wall, open_helper)
+        self.written = 0
+        """Tokens of the answers so far."""
         self.gave_up = ""
-        """Why a person is asked although the builder did not ask for one."""
+        """Why a person is asked although the builder did not ask."""
         mine = self._mine()
         self._turns = sum(one.entry.kind == "turn" for one in mine)
         self._results: list[Recorded] = [one for one in mine if one.entry.kind == "result"]
@@ -91,7 +90,7 @@ class SessionWorkbench:
 
     @property
     def brief(self) -> str:
-        """What a model has to know to go on."""
+        """Everything a model has to know to continue."""
         return self._wall.scrub(write_brief(self.work, self.view))
 
     @property
@@ -105,14 +104,12 @@ class SessionWorkbench:
         return self.work.done or bool(self.gave_up)
 
     def call(self, call: ToolCall) -> ToolResult:
-        """Record the call, carry it out, record the result.
-
-        What goes wrong with it is its result. A call after the phase has ended is neither recorded nor carried out.
+        """Record the call, carry it out, record the result. A call after the phase has ended is not recorded.
 
         Raises:
-            Paused: somebody stops the session; the call is answered when it goes on.
-            Cancelled: it is ended for good.
-            AuditDamage: the trail or what it names does not hold together.
+            Paused: somebody stops the session; the call is answered when the session continues.
+            Cancelled: the session is ended for good.
+            AuditDamage: the trail or its evidence is damaged.
         """
         if self.done:
             return ToolResult(call=call.id, text=_ENDED, is_error=True)
@@ -122,7 +119,7 @@ class SessionWorkbench:
         return self._record_result(intent, call.id, *self._tried(intent, call, arguments))
 
     def _tried(self, intent: Recorded, call: ToolCall, arguments: str) -> tuple[str, bool]:
-        """Carry a call out and return what came of it, and whether that is an error."""
+        """Carry a call out and return its result, and whether that is an error."""
         self.work.call = intent.entry.key
         try:
             if self._phase_record().repeats(intent, digest_bytes(_REPEATED.encode())):
@@ -135,12 +132,12 @@ class SessionWorkbench:
         except PeergateError as error:
             return f"{error.message}{f' ({error.hint})' if error.hint else ''}", True
         except Exception as error:
-            # A fault of the tool is no reason for a call without a result; what it was about is not the builder's.
+            # Every call gets a result, without details of a fault: they may quote what is withheld.
             self._session.display.say(f"{intent.body['tool']}: {type(error).__name__}: {error}")
             return f"this tool failed ({type(error).__name__}) and did nothing that counts", True
 
     def _record_call(self, call: ToolCall) -> tuple[Recorded, str]:
-        """Record what is asked for; return it with the arguments to carry out, which are without what is withheld."""
+        """Record a call; return it with its redacted arguments, which are carried out."""
         text, number = call.arguments, len(self._calls) + 1
         whole = len(text) <= MOST_ARGUMENTS
         arguments = self._wall.scrub_json(text) if whole else self._wall.scrub(text[:MOST_ARGUMENTS])
@@ -158,7 +155,7 @@ class SessionWorkbench:
 
     @property
     def sent_back(self) -> int:
-        """How many submissions were sent back for what they claim."""
+        """How many submissions were sent back for their claims."""
         submitted = {one.entry.key for one in self._calls if one.body["tool"] == "submit_stage"}
         refused = [one for one in self._results if one.body["is_error"] and one.body["call"] in submitted]
         return sum(self._session.store.get(one.body["text"]).startswith(SENT_BACK.encode()) for one in refused)
@@ -169,12 +166,10 @@ class SessionWorkbench:
         by_turn: dict[int, list[ToolResult]] = {}
         answered = {one.body["call"]: one for one in self._results}
         for call in self._calls:
-            result = answered.get(call.entry.key)
-            if result is not None:
-                text = store.get(result.body["text"]).decode("utf-8", "replace")
-                by_turn.setdefault(call.body["turn"], []).append(
-                    ToolResult(call=call.body["call_id"], text=text, is_error=result.body["is_error"])
-                )
+            if (one := answered.get(call.entry.key)) is not None:
+                text, is_error = self._text(one.body["text"]), one.body["is_error"]
+                result = ToolResult(call=call.body["call_id"], text=text, is_error=is_error)
+                by_turn.setdefault(call.body["turn"], []).append(result)
         return tuple(
             PastTurn(Turn.model_validate(store.get_value(one.body["said"])), tuple(by_turn.get(one.body["number"], ())))
             for one in self._mine()
@@ -182,17 +177,13 @@ class SessionWorkbench:
         )
 
     def reserve(self, cap_usd: float) -> str:
-        """Set aside what a turn may cost at most.
-
-        Raises:
-            BudgetExceeded: it does not fit in what is left for the builder.
-        """
+        """Reserve the most a turn may cost; raises BudgetExceeded if it does not fit."""
         self._session.checkpoint()
         budget = self._session.resolved.spec.budget
         return ledger.reserve_turn(self._session.trail, budget, self.work.stage, self.work.attempt, cap_usd)
 
     def wait(self, seconds: float, why: str) -> None:
-        """Wait, until somebody stops the session, and say why."""
+        """Wait and show why; somebody may stop the session meanwhile."""
         told = f"waits {seconds:.0f} s: {self._wall.clean(why, 200)}"
         self._session.display.say(f"  {self._session.builder.name}: {told}")
         until = time.monotonic() + seconds
@@ -203,7 +194,7 @@ class SessionWorkbench:
 
     def release(self, reservation: str, usd: float) -> None:
         """Settle a reservation whose turn never came."""
-        ledger.settle_turn(self._session.trail, reservation, usd)
+        ledger.settle(self._session.trail, reservation, usd)
 
     def record(self, turn: Turn, reservation: str, request: bytes, response: bytes) -> None:
         """Record a turn before its calls are carried out, and settle what it cost, both or nothing."""
@@ -223,7 +214,7 @@ class SessionWorkbench:
                 ),
             }
         )
-        # In a stream a text comes in pieces, and no piece of it can be known for what it is.
+        # A stream spells texts in pieces, and no piece can be recognized as withheld.
         in_pieces = b"data:" in response and (said.text, said.calls) != (turn.text, turn.calls)
         body = {
             **self._at,
@@ -241,22 +232,18 @@ class SessionWorkbench:
 
         def record() -> None:
             recorded = self._session.trail.append("turn", f"turn/{self._prefix}.{self._turns + 1}", body)
-            ledger.settle_turn(self._session.trail, recorded.body["reservation"], recorded.body["usd"])
+            ledger.settle(self._session.trail, recorded.body["reservation"], recorded.body["usd"])
 
         self._session.trail.together(record)
         self._turns += 1
-        self._count_tokens(turn.usage.output_tokens if turn.usage else 0)
-        self._session.display.turn(said, *self._builder_money())
-        self._look_after()
-
-    def _count_tokens(self, tokens: int) -> None:
-        """Take down how much was answered; only a helper is bound by it."""
-
-    def _builder_money(self) -> tuple[float, float]:
-        """Return what builder and helpers have taken, and the most they may take."""
+        self.written += turn.usage.output_tokens if turn.usage else 0
         budget = self._session.resolved.spec.budget
         accounts = ledger.Accounts(self._session.trail.iterate("spend"), budget)
-        return accounts.taken("builder", "helper"), budget.builder_usd
+        self._session.display.turn(said, accounts.taken("builder", "helper"), budget.builder_usd)
+        self._look_after()
+
+    def _text(self, digest: str) -> str:
+        return self._session.store.get(digest).decode("utf-8", "replace")
 
     def _carry_out(self, call: ToolCall, arguments: str) -> str:
         tool = next((one for one in self.tools if one.name == call.name), None)
@@ -270,7 +257,7 @@ class SessionWorkbench:
         return CARRY_OUT[tool.name](self.work, read_arguments(tool, arguments))
 
     def _record_result(self, intent: Recorded, id: str, told: str, is_error: bool) -> ToolResult:
-        """Keep what a call came to; an effect on the phase has happened or is carried by this very entry."""
+        """Record the result of a call; its effect on the phase has happened or follows from this entry."""
         text = self._wall.clean(told, MOST_RESULT)
         body: dict[str, Any] = {
             "stage": intent.body["stage"],
@@ -282,8 +269,7 @@ class SessionWorkbench:
         }
         recorded = self._session.trail.append("result", f"result/{intent.entry.key.partition('/')[2]}", body)
         self._results.append(recorded)
-        arguments = self._session.store.get(intent.body["arguments"]).decode("utf-8", "replace")
-        self._session.display.call(intent.body["tool"], arguments, text, is_error)
+        self._session.display.call(intent.body["tool"], self._text(intent.body["arguments"]), text, is_error)
         self._look_after()
         return ToolResult(call=id, text=text, is_error=is_error)
 
@@ -291,17 +277,16 @@ class SessionWorkbench:
         return PhaseRecord(self._calls, self._results, self._turns, digest_bytes(INTERRUPTED.encode()))
 
     def _look_after(self) -> None:
-        """Give up for a builder that repeats itself."""
+        """Stop a builder that repeats itself."""
         if not self.done:
             self.gave_up = self._phase_record().why_stop()
             if self.gave_up:
                 self._session.display.say(f"  {self._session.builder.name} is stopped: {self.gave_up}")
 
     def _answer_interrupted(self) -> None:
-        """Answer calls during which the process died, with what they have done if they have.
+        """Answer calls during which the process died, with their effect if they had one.
 
-        Those that end a phase do so by their result alone, so they are carried out now: else what follows them in the
-        same turn would be carried out before them.
+        Calls that end a phase are carried out now, before calls that follow them in the same turn.
         """
         answered = {one.body["call"] for one in self._results}
         for intent in self._calls:
@@ -309,17 +294,17 @@ class SessionWorkbench:
                 continue
             id, tool = intent.body["call_id"], intent.body["tool"]
             if tool in ENDING:
-                given = self._session.store.get(intent.body["arguments"]).decode("utf-8", "replace")
+                given = self._text(intent.body["arguments"])
                 told, is_error = self._tried(intent, ToolCall(id=id, name=tool, arguments=given), given)
-                self._record_result(intent, id, told, is_error)
             else:
                 effect = what_came_of(self._session, self._wall, intent)
-                self._record_result(intent, id, effect or INTERRUPTED, effect is None)
+                told, is_error = effect or INTERRUPTED, effect is None
+            self._record_result(intent, id, told, is_error)
 
     def _end_again(self) -> None:
-        """End the phase if a recorded call ended it: the process died before the session acted on that.
+        """End the phase if a recorded call ended it before the process died.
 
-        What could be done then may be refused now, by an amendment; then the phase goes on.
+        The phase continues if an amendment has forbidden that call since.
         """
         calls = {one.entry.key: one for one in self._calls}
         for last in [one for one in self._results if one.body["ends_phase"]]:
@@ -327,10 +312,9 @@ class SessionWorkbench:
             tool = next((one for one in self.tools if one.name == call.body["tool"]), None)
             if tool is None or self.work.done:
                 continue
-            given = self._session.store.get(call.body["arguments"]).decode("utf-8", "replace")
             self.work.call = call.entry.key
             with suppress(Refused):
-                CARRY_OUT[tool.name](self.work, read_arguments(tool, given))
+                CARRY_OUT[tool.name](self.work, read_arguments(tool, self._text(call.body["arguments"])))
 
     def _mine(self) -> list[Recorded]:
         return [
@@ -341,7 +325,7 @@ class SessionWorkbench:
 
 
 def what_came_of(session: Session, wall: Wall, call: Recorded) -> str | None:
-    """Return the result of a call as far as its effects tell it; None where it had none."""
+    """Return the result of a call by its recorded effect; None if it had none."""
     tool = call.body["tool"]
     if tool in _NOTES and session.trail.find(note_key(call.entry.key)) is not None:
         return kept_as(session, note_key(call.entry.key))
@@ -351,8 +335,10 @@ def what_came_of(session: Session, wall: Wall, call: Recorded) -> str | None:
 
 
 def _review(session: Session, wall: Wall, call: Recorded, mode: Mode) -> str | None:
-    """Tell the answer to the request that a call sent, if it is on record."""
-    sent = [AskedEntry.model_validate(one.body) for one in session.trail.iterate("asked") if _is_of(one, call)]
+    """Return the recorded answer to the request that a call sent, if there is one."""
+    # One call is carried out at a time, so requests after its entry are its own.
+    later = (one for one in session.trail.iterate("asked") if one.entry.seq > call.entry.seq)
+    sent = [AskedEntry.model_validate(one.body) for one in later]
     asked = next((one for one in sent if one.mode == mode and one.by == session.builder.name), None)
     found = session.trail.find(f"answered/{asked.number}") if asked else None
     if found is None:
@@ -360,8 +346,3 @@ def _review(session: Session, wall: Wall, call: Recorded, mode: Mode) -> str | N
     answered = AnsweredEntry.model_validate(found.body)
     answer = ANSWERS[mode].model_validate_json(session.store.get(answered.answer)) if answered.answer else None
     return tell(wall, answered, answer) if answer else None
-
-
-def _is_of(asked: Recorded, call: Recorded) -> bool:
-    """Say whether a request was sent after a call began; one call is carried out at a time."""
-    return asked.entry.seq > call.entry.seq

@@ -1,4 +1,4 @@
-"""`peergate check list | explain | run`: the checks of every stage, and running them again. Reading only."""
+"""`peergate check list | explain | run`: the checks of every stage, and running them again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from reviews.evidence.gather import gather, registered_spec
-from reviews.gate.check_catalog import Listed, find_check, listing
+from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet import DESIGN
@@ -36,14 +36,9 @@ class Rerun(NamedTuple):
     checks: tuple[CheckResult, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what was found."""
-        return {
-            "stage": self.stage,
-            "attempt": self.attempt,
-            "metrics": self.metrics.model_dump(mode="json")["metrics"] if self.metrics else None,
-            "why_not_measured": self.why_not_measured,
-            "checks": [check.model_dump(mode="json") for check in self.checks],
-        }
+        """Return the form of `check run --json`."""
+        metrics = self.metrics.model_dump(mode="json")["metrics"] if self.metrics else None
+        return self._asdict() | {"metrics": metrics, "checks": [one.model_dump(mode="json") for one in self.checks]}
 
 
 app = typer.Typer(help="List and explain the checks of every stage, and run them again.", no_args_is_help=True)
@@ -57,10 +52,11 @@ def list_checks(as_json: Json = False) -> None:
         print_json({"checks": [one.as_json() for one in found]})
         return
     rows = [
-        (one.id, ", ".join(one.stage_kinds), _weight(one), _line(one.threshold or "-"), _line(one.title))
+        (one.id, one.distribution, ", ".join(one.stage_kinds), one.weight, one.threshold or "-", one.title)
         for one in found
     ]
-    print_table(("check", "stage kinds", "weight", "threshold", "question"), rows)
+    rows = [tuple(map(_line, row)) for row in rows]
+    print_table(("check", "from", "stage kinds", "weight", "threshold", "question"), rows)
     print_line()
     print_line("`peergate check explain CHECK` shows what a check does and where it comes from")
 
@@ -77,7 +73,7 @@ def explain_check(
     print_line(f"{_line(found.id)}: {_line(found.title)}")
     print_line(f"  {masked_line(found.what(), 4000)}")
     print_line(f"  stage kinds: {', '.join(found.stage_kinds)}{' (treatment only)' if found.only_treatment else ''}")
-    print_line(f"  weight: {_weight(found)}")
+    print_line(f"  weight: {found.weight}")
     print_line(f"  threshold: {_line(found.threshold or 'none')}")
     for limit in found.limits:
         default = "no default" if limit.default() is None else f"default {limit.default():g}"
@@ -108,12 +104,13 @@ def run_again(
     else:
         for one in done:
             _print(one)
-        print_line(f"{run}: {_conclusion(code)}; nothing was written", err=True)
+        told = {ExitCode.REJECTED: "a blocking check fails", ExitCode.BLOCKED: "a blocking check has no answer"}
+        print_line(f"{run}: {told.get(code, 'no check closes a gate')}; nothing was written", err=True)
     raise SystemExit(int(code))
 
 
 def chosen(entries: Sequence[Recorded], stage: str | None, attempt: int | None) -> list[tuple[str, int]]:
-    """Return the attempts that ended, in the order of the trail: all that were asked for, or the newest of each stage.
+    """Return the ended attempts that were asked for, or the newest of each stage, in the order of the trail.
 
     Raises:
         UserError: there is no such attempt, or it has not ended.
@@ -135,7 +132,7 @@ def chosen(entries: Sequence[Recorded], stage: str | None, attempt: int | None) 
 
 
 def exit_code(checks: Sequence[CheckResult]) -> ExitCode:
-    """Return what blocking checks say about the gate: a FAIL counts before what could not be answered."""
+    """Return what blocking checks say about the gate: a FAIL counts before a missing answer."""
     closing = {check.status for check in checks if check.blocking}
     if "FAIL" in closing:
         return ExitCode.REJECTED
@@ -168,15 +165,6 @@ def _print(one: Rerun) -> None:
         for row in check.shown:
             print_line("      " + _line(", ".join(f"{name}: {value}" for name, value in row.items())))
     print_line()
-
-
-def _conclusion(code: ExitCode) -> str:
-    told = {ExitCode.REJECTED: "a blocking check fails", ExitCode.BLOCKED: "a blocking check has no answer"}
-    return told.get(code, "no check closes a gate")
-
-
-def _weight(check: Listed) -> str:
-    return "blocking" if check.blocking else "advice"
 
 
 def _line(text: str) -> str:

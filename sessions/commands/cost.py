@@ -1,4 +1,4 @@
-"""`peergate cost`: what is spent, reserved and left, by party and stage. Reading only, also while the session runs."""
+"""`peergate cost`: what is spent, reserved and left, by party and stage."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from reviews.evidence.gather import find, registered_spec
 from reviews.gate.human_answers import waits_for_budget
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import newest_judgement
-from reviews.trail.store import Store
-from reviews.trail.tables.open_table import read_entries
+from sessions.commands.audit.trail_place import session_at
 from sessions.commands.options import Json, RunPath
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.money.accounts import PARTIES, Accounts
-from sessions.money.ledger import active_hours, price_cap
-from sessions.run.run_layout import STORE, TRAIL, is_run, run_folder
+from sessions.money.ledger import active_hours
 from sessions.terminal import masked_line
-from specs.errors import UserError
-from specs.resources import held_hours
+from specs.resources import attempt_usd, held_hours
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
 
@@ -32,12 +29,10 @@ def cost(run: RunPath, as_json: Json = False) -> None:
 
     Amounts are listed by party and by stage. Can be called while the session runs.
     """
-    run = run_folder(run)
-    if not is_run(run):
-        raise UserError(f"there is no session in '{run}'", hint="name a run folder, or a session under ./runs")
-    entries = read_entries(run / TRAIL)
-    resolved, _ = registered_spec(entries, Store(run / STORE))
-    told = told_of(run.resolve().name, entries, resolved)
+    place = session_at(run)
+    entries = place.entries()
+    resolved, _ = registered_spec(entries, place.store)
+    told = told_of(place.folder.resolve().name, entries, resolved)
     if as_json:
         print_json(told)
     else:
@@ -45,7 +40,7 @@ def cost(run: RunPath, as_json: Json = False) -> None:
 
 
 def told_of(name: str, entries: list[Recorded], resolved: ResolvedSpec) -> dict[str, Any]:
-    """Return everything the command says, in the form of its JSON."""
+    """Return everything the command prints, in the form of its JSON."""
     spec, budget = resolved.spec, resolved.spec.budget
     now = Accounts(entries, budget)
     hours = active_hours(entries)
@@ -95,18 +90,15 @@ def _stage(now: Accounts, name: str, stage: Stage | None) -> dict[str, Any]:
 
 def _held_back(now: Accounts) -> list[dict[str, Any]]:
     budget, review, teardown = now.budget, now.review_left_usd, now.teardown_left_usd
-    # Evaluation's share is whole as long as the money is there.
+    # Evaluation's share is whole while there is money for it.
     evaluation = min(budget.evaluation_usd, _positive(now.left_usd - review - teardown))
-    shares = (
-        ("evaluation", budget.evaluation_usd, evaluation),
-        ("review", budget.review_usd, review),
-        ("teardown", budget.teardown_usd, teardown),
-    )
-    return [{"share": name, "usd": round(usd, 6), "left_usd": round(left, 6)} for name, usd, left in shares]
+    left = {"evaluation": evaluation, "review": review, "teardown": teardown}
+    usd = {name: getattr(budget, f"{name}_usd") for name in left}
+    return [{"share": name, "usd": round(usd[name], 6), "left_usd": round(left[name], 6)} for name in left]
 
 
 def _next(entries: list[Recorded], resolved: ResolvedSpec, now: Accounts, left_hours: float) -> dict[str, Any] | None:
-    """Return the attempt that is open and not launched, and what it may take, if there is one."""
+    """Return the open attempt that is not launched, and what it may take, if there is one."""
     judged = newest_judgement(entries)
     opens = judged.body.get("opens") if judged else None
     session = entries[0].entry.session
@@ -114,7 +106,7 @@ def _next(entries: list[Recorded], resolved: ResolvedSpec, now: Accounts, left_h
         return None
     stage, budget = resolved.spec.stage(opens["stage"]), resolved.spec.budget
     least = min(now.limits("job", stage)).usd
-    cap = price_cap(budget, stage)
+    cap = attempt_usd(budget, stage)
     return opens | {
         "attempt_may_cost_usd": cap,
         "may_take_usd": _positive(least),
@@ -130,22 +122,16 @@ def _print(told: dict[str, Any]) -> None:
         f"{told['hours']:.2f} h of {told['max_hours']:g} h"
     )
     print_line()
-    rows = [
-        (one["party"], *_money(one["spent_usd"], one["reserved_usd"], one["may_take_usd"])) for one in told["parties"]
-    ]
-    print_table(("party", "spent", "reserved", "may still take"), rows)
-    print_line()
-    rows = [
-        (one["stage"], *_money(one["spent_usd"], one["reserved_usd"], one["reviews_usd"], one["max_cost_usd"]))
-        + (_money(one["left_usd"])[0],)
-        for one in told["stages"]
-    ]
-    print_table(("stage", "spent", "reserved", "of it reviews", "its limit", "left of it"), rows)
-    print_line()
-    print_table(
-        ("held back for", "share", "left of it"),
-        [(one["share"], *_money(one["usd"], one["left_usd"])) for one in told["held_back"]],
-    )
+    tables = {
+        "parties": ("party", "spent", "reserved", "may still take"),
+        "stages": ("stage", "spent", "reserved", "of it reviews", "its limit", "left of it"),
+        "held_back": ("held back for", "share", "left of it"),
+    }
+    for number, (name, heads) in enumerate(tables.items()):
+        if number:
+            print_line()
+        rows = [tuple(one.values()) for one in told[name]]
+        print_table(heads, [(row[0], *("-" if usd is None else f"{usd:.4f}" for usd in row[1:])) for row in rows])
     if told["storage_usd_per_gb"] is None:
         print_line()
         print_line("keeping outputs: the spec states no rate, so it is not counted")
@@ -160,10 +146,6 @@ def _print(told: dict[str, Any]) -> None:
     for reason in told["waits"]:
         print_line()
         print_line(f"waits for a larger budget: {masked_line(reason, 500)}")
-
-
-def _money(*amounts: float | None) -> tuple[str, ...]:
-    return tuple("-" if amount is None else f"{amount:.4f}" for amount in amounts)
 
 
 def _positive(usd: float) -> float:

@@ -1,4 +1,4 @@
-"""`peergate override | retract | amend`: what only people can do."""
+"""`peergate override | retract | amend`: commands for people alone."""
 
 from __future__ import annotations
 
@@ -48,15 +48,11 @@ def override(
     elif check is not None:
         if stage is None:
             raise UserError("a check is lifted for one stage", hint=f"add --stage to --check {check}")
-        _said(
-            human_actions.lift_check(runs / name, check, stage, who, reason, expires),
-            f"check {check} is lifted for {stage}",
-        )
+        lifted = human_actions.lift_check(runs / name, check, stage, who, reason, expires)
+        _said(lifted, f"check {check} is lifted for {stage}")
     elif condition is not None:
-        _said(
-            human_actions.waive_condition(runs / name, condition, who, reason, expires),
-            f"condition {condition} is waived",
-        )
+        waived = human_actions.waive_condition(runs / name, condition, who, reason, expires)
+        _said(waived, f"condition {condition} is waived")
 
 
 @app.command()
@@ -70,9 +66,8 @@ def retract(
     """Take a decision back, with everything that was granted after it."""
     taken = human_actions.retract(runs / name, entry, by or getpass.getuser(), reason, Terminal())
     _said(taken, f"taken back: {', '.join(taken.body['judgements'])}")
-    print_line(
-        f"`peergate resume {name} --answer retry|stop --reason ...` settles what follows, if the session is open"
-    )
+    settle = f"`peergate resume {name} --answer retry|stop --reason ...`"
+    print_line(f"{settle} settles what follows, if the session is open")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Groups of commands that import the module of a command only when it is called, so that `--help` is quick."""
+"""Groups of commands that import a command's module only when the command is called, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, ClassVar
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
+
+Listed = Mapping[str, Mapping[str, tuple[str, str]]]
+"""By panel of `--help`, then by name: the module, and the first line of the command's help."""
 
 
 class LazyGroup(TyperGroup):
     """A group of commands, each in the ``app`` of a module of this folder; a name that the app lacks is the app."""
 
-    listed: ClassVar[Mapping[str, Mapping[str, tuple[str, str]]]]
-    """By panel of `--help`, then by name: the module, and the first line of the command's help."""
+    listed: ClassVar[Listed]
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -35,8 +38,14 @@ class LazyGroup(TyperGroup):
         return group.commands.get(name, group)
 
 
+def lazy_app(listed: Listed, **settings: Any) -> typer.Typer:
+    """Return the app of a group of commands."""
+    group = type("Listed", (LazyGroup,), {"listed": listed})
+    return typer.Typer(cls=group, callback=lambda: None, no_args_is_help=True, **settings)
+
+
 def commands_of(group: Any) -> dict[str, Any]:
-    """Return the commands of a group by name, imported; none for a single command."""
+    """Return the commands of a group by name, imported; nothing for a single command."""
     if isinstance(group, LazyGroup):
         return {name: group.load(name) for name in group.modules}
     return getattr(group, "commands", {})

@@ -1,4 +1,4 @@
-"""`peergate mcp`: an MCP client is the builder of a session. stdout belongs to the protocol; talk goes to stderr."""
+"""`peergate mcp`: an MCP client builds a session. stdout carries only the protocol."""
 
 from __future__ import annotations
 

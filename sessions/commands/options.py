@@ -1,9 +1,13 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and how a dataclass declares them."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -26,16 +30,48 @@ TrailPath = Annotated[
 ]
 
 
-def need_reason(answer: Answer | None, reason: str) -> None:
-    """Refuse an answer without a reason.
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with an argument or option for each field of its dataclass parameters, in their place."""
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in signature.parameters.items() if is_dataclass(one.annotation)
+    }
+    shown: list[inspect.Parameter] = []
+    for name, one in signature.parameters.items():
+        hints = get_type_hints(groups[name], include_extras=True) if name in groups else {}
+        for each in fields(groups[name]) if hints else ():
+            default = inspect.Parameter.empty if each.default is MISSING else each.default
+            shown.append(one.replace(name=each.name, annotation=hints[each.name], default=default))
+        shown += [] if hints else [one]
 
-    Raises:
-        UserError: there is an answer and no reason.
-    """
+    spread_out = signature.replace(parameters=shown)
+
+    @wraps(command)
+    def called(*given: Any, **named: Any) -> None:
+        bound = spread_out.bind(*given, **named)
+        bound.apply_defaults()
+        values = bound.arguments
+        for name, kind in groups.items():
+            values[name] = kind(**{one.name: values.pop(one.name) for one in fields(kind)})
+        command(**values)
+
+    vars(called)["__signature__"] = spread_out
+    called.__annotations__ = {one.name: one.annotation for one in shown}
+    return called
+
+
+def need_reason(answer: Answer | None, reason: str) -> None:
+    """Raise UserError for an answer without a reason."""
     if answer and not reason:
         raise UserError("an answer needs a reason", hint='for example --reason "the first job ran out of memory"')
 
 
 def below(runs: Path) -> str:
     """Return the option that names the folder of runs; nothing for the default."""
-    return "" if runs == DEFAULT_RUNS else f" --runs {runs}"
+    return "" if runs.resolve() == DEFAULT_RUNS.resolve() else f" --runs {shown_path(runs.resolve())}"
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as people type it from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,7 +1,4 @@
-"""How commands print: data on stdout, talk on stderr; JSON always with a schema_version.
-
-Nothing here lets a text that somebody else wrote begin a line of its own: commands print by these functions only.
-"""
+"""How commands print: data on stdout, talk on stderr. No untrusted text begins a line."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _ERROR_CHARACTERS = 20_000
 
 
 def print_json(data: dict[str, Any]) -> None:
-    """Print one JSON object with the schema version first: exact, and without a character that a terminal obeys."""
+    """Print one exact JSON object, the schema version first, without a character that a terminal obeys."""
     sys.stdout.write(json_text({"schema_version": SCHEMA_VERSION} | data) + "\n")
 
 
@@ -43,11 +40,9 @@ def print_table(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 
 
 def print_error(error: PeergateError) -> None:
-    """Print an error on stderr: a line for what happened, or for every problem of a file, and one for what helps."""
-    whole = [str(one) for one in error.problems] if isinstance(error, SpecError) else [error.message]
-    if not isinstance(error, SpecError) and error.where:
-        whole = [f"{error.where}: {error.message}"]
-    first, *more = whole or [""]
+    """Print an error on stderr: a line for what happened, or for every problem of a file, and a hint."""
+    whole = [f"{error.where}: {error.message}" if error.where else error.message]
+    first, *more = [str(one) for one in error.problems] or [""] if isinstance(error, SpecError) else whole
     print_line(f"peergate: {masked_line(first, _ERROR_CHARACTERS)}", err=True)
     for line in more:
         print_line(masked_line(line, _ERROR_CHARACTERS), err=True)

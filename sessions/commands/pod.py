@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -18,12 +20,14 @@ from sessions.commands.options import (
     SessionName,
     SpecName,
     need_reason,
+    spread,
 )
 from sessions.commands.output import print_json, print_line
 from sessions.pods import host_key, pod_plan
 from sessions.pods.attach import Attached, Ended
 from sessions.pods.connection import Connection, require_ssh
 from sessions.pods.host_key import HostKey
+from sessions.pods.install import Bundle, bundle_of
 from sessions.pods.lifecycle import down as end_pod
 from sessions.pods.lifecycle import prepare, secrets_of
 from sessions.pods.lifecycle import start as start_there
@@ -31,7 +35,6 @@ from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import PodFile, read_address, read_pod_file
 from sessions.pods.pod_plan import gpus_of
 from sessions.pods.pod_record import Place, PodRecord, place_of
-from sessions.pods.ship import Bundle, bundle_of
 from sessions.run.run_layout import TRAIL
 from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
@@ -40,34 +43,43 @@ from specs.session.session_spec import ResolvedSpec
 
 app = typer.Typer(help="Run a whole session on a machine you reach over SSH.", no_args_is_help=True)
 
-Host = Annotated[
-    str | None, typer.Option("--host", metavar="USER@HOST[:PORT]", help="The machine, or a Host of ~/.ssh/config.")
-]
-PodOption = Annotated[
-    Path | None, typer.Option("--pod", metavar="FILE", help="Pod file: machine, root, price, what ends it.")
-]
 Pods = Annotated[Path, typer.Option("--pods", help="Folder that holds what is kept of pods here.", show_default=True)]
 DEFAULT_PODS = Path("pods")
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A spec and the machine to run it on."""
+
+    spec: SpecName
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="USER@HOST[:PORT]", help="The machine, or a Host of ~/.ssh/config."),
+    ] = None
+    pod: Annotated[
+        Path | None, typer.Option("--pod", metavar="FILE", help="Pod file: machine, root, price, what ends it.")
+    ] = None
+    name: SessionName = None
+    profile: Profile = None
+
+
 def say(text: str) -> None:
-    """Tell a person something; what the pod wrote in it has been made printable."""
+    """Print a line on stderr; texts of the pod have been made printable."""
     print_line(text, err=True)
 
 
-def _read(
-    spec: str, host: str | None, pod: Path | None, profile: str | None
-) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
+def _read(wanted: Wanted) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
     """Read spec and pod file.
 
     Raises:
         SpecError: one of them is wrong.
         UserError: no machine is named, or two; the session cannot run without a person beside it.
     """
+    host, pod = wanted.host, wanted.pod
     if (host is None) == (pod is None):
         raise UserError("say which machine", hint="either --host user@host or --pod FILE.yaml")
-    path = find_spec(spec)
-    resolved = load_spec(path, profile)
+    path = find_spec(wanted.spec)
+    resolved = load_spec(path, wanted.profile)
     if resolved.spec.builder.vendor == "external":
         hint = "a builder of another vendor, or `peergate mcp` on the machine itself"
         raise UserError("an external builder is a client beside the session, and nobody is on the pod", hint=hint)
@@ -85,17 +97,11 @@ def _read(
 
 
 @app.command("plan")
-def plan(
-    spec: SpecName,
-    host: Host = None,
-    pod: PodOption = None,
-    name: SessionName = None,
-    profile: Profile = None,
-    as_json: Json = False,
-) -> None:
+@spread
+def plan(wanted: Wanted, as_json: Json = False) -> None:
     """Say what would happen, what ends the pod, and what it costs at most. Connects to nothing."""
-    path, resolved, bundle, file = _read(spec, host, pod, profile)
-    told = pod_plan.plan(path, resolved, bundle, file, name or resolved.spec.name)
+    path, resolved, bundle, file = _read(wanted)
+    told = pod_plan.plan(path, resolved, bundle, file, wanted.name or resolved.spec.name)
     if as_json:
         print_json(told)
         return
@@ -104,12 +110,9 @@ def plan(
 
 
 @app.command("up")
+@spread
 def up(
-    spec: SpecName,
-    host: Host = None,
-    pod: PodOption = None,
-    name: SessionName = None,
-    profile: Profile = None,
+    wanted: Wanted,
     pin: Annotated[
         str | None, typer.Option("--host-key", metavar="SHA256:...", help="The host key it has to have.")
     ] = None,
@@ -121,8 +124,8 @@ def up(
     Exit codes: 0 ready, 2 the spec or the pod file is wrong, 4 a check failed or the host key is not confirmed.
     """
     require_ssh()
-    _, resolved, bundle, file = _read(spec, host, pod, profile)
-    place = place_of(pods, name or resolved.spec.name)
+    _, resolved, bundle, file = _read(wanted)
+    place = place_of(pods, wanted.name or resolved.spec.name)
     place.folder.mkdir(parents=True, exist_ok=True)
     connection = place.connection(file)
     found: list[Check] = []
@@ -139,7 +142,7 @@ def up(
         key = host_key.confirm(connection, pins, _ask_person if sys.stdin.isatty() else None)
         report(Check("host_key", "PASS", f"{key.kind} {key.fingerprint}"))
         record = prepare(connection, place, file, resolved, bundle, report)
-        place.write(record.model_copy(update={"profile": profile}), resolved)
+        place.write(record.model_copy(update={"profile": wanted.profile}), resolved)
     finally:
         connection.close()
         if as_json:
@@ -166,11 +169,9 @@ def start(
     """Start the session there, detached, or continue one that was paused, killed or waits."""
     need_reason(answer, reason)
     place, record, connection = _known(name, pods)
-    try:
+    with closing(connection):
         resolved = read_resolved(place.resolved_path.read_bytes())
         told = start_there(connection, record, secrets_of(resolved.spec), answer, reason)
-    finally:
-        connection.close()
     verb = "continues" if told["begun"] else "started"
     say(f"{name} {verb} on {record.pod.host}, orchestrator {told['pid']}; `peergate pod attach {name}{_option(pods)}`")
 
@@ -183,19 +184,18 @@ def attach(name: Name, pods: Pods = DEFAULT_PODS) -> NoReturn:
     orchestrator is gone or waits for a person, 5 what came from the pod does not hold, 130 detached or paused.
     """
     place, record, connection = _known(name, pods)
-    try:
-        ended = Attached(connection, place, record, say).watch()
-    except KeyboardInterrupt:
-        say(f"detached; the session continues there, `peergate pod attach {name}{_option(pods)}` shows it again")
-        raise SystemExit(int(ExitCode.INTERRUPTED)) from None
-    finally:
-        connection.close()
+    with closing(connection):
+        try:
+            ended = Attached(connection, place, record, say).watch()
+        except KeyboardInterrupt:
+            say(f"detached; the session continues there, `peergate pod attach {name}{_option(pods)}` shows it again")
+            raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     raise SystemExit(int(_told(ended, place, pods)))
 
 
 def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
-    """Say how it ended and return the exit code for it."""
-    # Only at the end: it takes a second to import.
+    """Print how the session ended and return its exit code."""
+    # Slow: takes a second to import.
     from sessions.report.overview import EXIT_CODES, is_waiting, overview
 
     again = f"`peergate pod start {place.name}{_option(pods)}`"
@@ -211,18 +211,14 @@ def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
         say(f"nothing was started there; {again} does")
         return ExitCode.BLOCKED
     if ended.why == "gone":
-        how = (
-            f"was killed by signal {status.code - 128}"
-            if status.code is not None
-            else "is gone without an exit code: it was killed, or the machine was restarted"
-        )
+        how = "is gone without an exit code: it was killed, or the machine was restarted"
+        how = how if status.code is None else f"was killed by signal {status.code - 128}"
         say(f"the orchestrator (process {status.pid}) {how}; nothing is lost, {again} continues")
         return ExitCode.BLOCKED
-    waits = ended.pulled is not None and is_waiting(read_entries(place.run / TRAIL))
     if status.ending is not None:
         say(f"the pod was ended ({masked_line(status.ending, 300)}); the session is paused and everything was pulled")
         return ExitCode.INTERRUPTED
-    if waits:
+    if ended.pulled is not None and is_waiting(read_entries(place.run / TRAIL)):
         for reason in overview(place.run).reasons:
             say(f"  - {masked_line(reason, 2000)}")
         say(f"it waits for a person: {again} --answer retry|approve|stop --reason WHY")
@@ -243,16 +239,11 @@ def down(
     Nothing is ended before everything is verified. Exit codes: 0 ended, 4 the session runs, 5 the copy does not hold.
     """
     place, record, connection = _known(name, pods)
-    try:
+    with closing(connection):
         pulled = end_pod(connection, place, record, say, pause=pause)
-    finally:
-        connection.close()
     kept = f"{pulled.entries} entries are kept in {place.run}" if pulled else "there was no session"
-    machine = (
-        "the shutdown command was run"
-        if record.pod.shutdown
-        else "its processes are ended, the machine is yours to end"
-    )
+    ended = "its processes are ended, the machine is yours to end"
+    machine = "the shutdown command was run" if record.pod.shutdown else ended
     print_line(f"{name}: the pod is ended, {machine}; {kept}")
 
 

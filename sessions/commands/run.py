@@ -56,7 +56,7 @@ def start(
     ] = None,
 ) -> None:
     """Register a spec and run the session, gate by gate."""
-    # Imported here and below: the session graph takes a second, and nobody waits that long for help.
+    # Slow, here and below: the session graph takes a second to import.
     from sessions import runtime
 
     if database is not None:
@@ -71,10 +71,10 @@ def start(
 
 
 def use_database(runs: Path, address: str) -> None:
-    """Connect to a database, and write it down for the sessions that are begun in this workspace from now on.
+    """Connect to a database, and keep it for the sessions that begin in this workspace from now on.
 
     Raises:
-        UserError: this is no address, or the database refuses; nothing was written down.
+        UserError: this is no address, or the database refuses; nothing was kept.
         DatabaseUnreachable: it cannot be reached.
     """
     from reviews.trail.tables.postgres_connection import connected

@@ -1,4 +1,4 @@
-"""`peergate seeds`: one design over several seeds, from the raw rows of finished sessions. Reading only."""
+"""`peergate seeds`: one design over several seeds, from the raw rows of finished sessions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from reviews.comparison.seed_comparison import SeedsFound, seeded, together
-from reviews.trail.store import Store
-from reviews.trail.tables.open_table import read_entries
+from sessions.commands.audit.trail_place import session_at
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table
-from sessions.run.run_layout import STORE, TRAIL, is_run, run_folder
-from specs.errors import UserError
 
 app = typer.Typer()
 
@@ -24,17 +21,13 @@ def seeds(
     as_json: Json = False,
 ) -> None:
     """Compare sessions of one design: the gain with seeds and items both as samples."""
-    read = []
-    for given in runs:
-        run = run_folder(given)
-        if not is_run(run):
-            raise UserError(f"there is no session in '{run}'", hint="name run folders, or sessions under ./runs")
-        read.append(seeded(run, read_entries(run / TRAIL), Store(run / STORE)))
+    read = [seeded(place.folder, place.entries(), place.store) for place in map(session_at, runs)]
     found = together(read)
     if as_json:
         print_json(as_data(found))
         return
-    rows = [(one.session, str(one.seed), f"{one.gain:+.4f}", f"{one.p:.3g}", _yes(one.reaches)) for one in read]
+    reached = {True: "reached", False: "not reached"}
+    rows = [(one.session, str(one.seed), f"{one.gain:+.4f}", f"{one.p:.3g}", reached[one.reaches]) for one in read]
     print_table(("session", "seed", "gain", "exact McNemar p", "as registered"), rows)
     over, items = found.together, len(read[0].pairs)
     low, high = over.interval
@@ -43,15 +36,13 @@ def seeds(
     if over.seed_interval is not None:
         low, high = over.seed_interval
         print_line(f"  95 % interval, Student's t over seeds: {low:+.4f} to {high:+.4f}")
-    print_line(
-        f"  variance of one gain: {over.variance_items:.4f} between items, {over.variance_seeds:.4f} between seeds, "
-        f"{over.variance_rest:.4f} the rest"
-    )
+    parts = f"{over.variance_items:.4f} between items, {over.variance_seeds:.4f} between seeds"
+    print_line(f"  variance of one gain: {parts}, {over.variance_rest:.4f} the rest")
     print_line("not shown: that no other seed of this design was run; `peergate audit verify` checks each", err=True)
 
 
 def as_data(found: SeedsFound) -> dict[str, Any]:
-    """Return everything the command says, in the form of its JSON."""
+    """Return everything the command prints, in the form of its JSON."""
     over = found.together
     return {
         "sessions": [
@@ -64,7 +55,3 @@ def as_data(found: SeedsFound) -> dict[str, Any]:
         "seed_interval": list(over.seed_interval) if over.seed_interval else None,
         "variance": {"items": over.variance_items, "seeds": over.variance_seeds, "rest": over.variance_rest},
     }
-
-
-def _yes(reached: bool) -> str:
-    return "reached" if reached else "not reached"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,10 @@ import typer
 from sessions.commands.options import Json, Profile, SpecName
 from sessions.commands.output import print_json, print_line
 from sessions.money.estimate import estimate
+from sessions.plugin_imports import require_importable
 from sessions.wiring import require_machine
 from specs.errors import Blocked, Problem, SpecError
-from specs.session.lint.model_kind_rules import notes
+from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import find_spec, list_profiles, load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import STAGE_KINDS, known_names
@@ -41,34 +43,32 @@ def check(
             checked[one] = load_spec(path, one)
         except SpecError as error:
             found += [problem for problem in error.problems if problem not in found]
+    require_importable(*checked.values())
     if as_json:
-        problems = [vars(problem) for problem in found]
-        registered = {name or "": resolved.registration() for name, resolved in checked.items()}
-        told = {"spec": str(path), "ok": not found, "problems": problems}
+        told = {"spec": str(path), "ok": not found, "problems": [vars(problem) for problem in found]}
         if not found:
+
+            def by_profile(of: Callable[[ResolvedSpec], Any]) -> dict[str, Any]:
+                return {name or "": of(resolved) for name, resolved in checked.items()}
+
+            registered = by_profile(ResolvedSpec.registration)
             told |= {"registrations": registered} if None not in checked else {"registration": registered[""]}
-            told |= {"lacking_here": {name or "": _lacking(resolved) for name, resolved in checked.items()}}
-            told |= {"notes": {name or "": list(notes(resolved.spec)) for name, resolved in checked.items()}}
-            told |= {"planned": {name or "": _planned(resolved) for name, resolved in checked.items()}}
+            told |= {"lacking_here": by_profile(_lacking), "notes": by_profile(lambda one: list(notes(one.spec)))}
+            # Cost, hours and memory, as far as they are known.
+            memory = by_profile(lambda one: [plan._asdict() for plan in plans(one.spec, Path(one.origin))])
+            costs = by_profile(lambda one: estimate(one).as_json())
+            told |= {"planned": {name: {"cost": costs[name], "memory": memory[name]} for name in costs}}
         print_json(told)
         if found:
             raise SystemExit(int(SpecError.exit_code))
-        if profile is not None:
-            require_machine(checked[profile].spec)
-        return
-    if found:
+    elif found:
         raise SpecError(found)
-    for name, resolved in checked.items():
-        of = "" if name is None else f", profile {name}"
-        stages = ", ".join(stage.name for stage in resolved.spec.stages)
-        print_line(f"{path}{of}: ok")
-        print_line(f"  stages: {stages}")
-        print_line(f"  registration: {resolved.registration()}")
-        for line in notes(resolved.spec):
-            print_line(f"  note: {line}")
-        _print_planned(resolved)
-        if profile is None and (lacking := _lacking(resolved)):
-            print_line(f"  not on this machine: {lacking}")
+    else:
+        for name, resolved in checked.items():
+            print_line(f"{path}{'' if name is None else f', profile {name}'}: ok")
+            _print_spec(resolved)
+            if profile is None and (lacking := _lacking(resolved)):
+                print_line(f"  not on this machine: {lacking}")
     if profile is not None:
         require_machine(checked[profile].spec)
 
@@ -96,26 +96,22 @@ def kinds(as_json: Json = False) -> None:
             print_line(f"  metrics: {', '.join(metric.id for metric in one.metrics)}")
 
 
+def _print_spec(resolved: ResolvedSpec) -> None:
+    print_line(f"  stages: {', '.join(stage.name for stage in resolved.spec.stages)}")
+    print_line(f"  registration: {resolved.registration()}")
+    told = [f"note: {line}" for line in notes(resolved.spec)]
+    planned = [f"{plan.stage}: {plan.told}" for plan in plans(resolved.spec, Path(resolved.origin))]
+    for line in (*told, *estimate(resolved).lines(), *planned):
+        print_line(f"  {line}")
+
+
 def _lacking(resolved: ResolvedSpec) -> str:
-    """Return what this machine lacks for the spec; empty when it would be started here."""
+    """Return what this machine lacks for the spec; empty if it can start here."""
     try:
         require_machine(resolved.spec)
     except Blocked as error:
         return f"{error.where}: {error.message}"
     return ""
-
-
-def _planned(resolved: ResolvedSpec) -> dict[str, Any]:
-    """Return the cost, hours and memory of a spec, as far as they are known."""
-    memory = [one._asdict() for one in plans(resolved.spec, Path(resolved.origin))]
-    return {"cost": estimate(resolved).as_json(), "memory": memory}
-
-
-def _print_planned(resolved: ResolvedSpec) -> None:
-    for line in estimate(resolved).lines():
-        print_line(f"  {line}")
-    for plan in plans(resolved.spec, Path(resolved.origin)):
-        print_line(f"  {plan.stage}: {plan.told}")
 
 
 @app.command("show")

@@ -1,33 +1,39 @@
-"""`peergate status | list | report | graph`: reading only."""
+"""`peergate status | list | report | transcript | graph`."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import waits_for_budget
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.commands.options import DEFAULT_RUNS, Json, Name, Runs
+from sessions.commands.audit.trail_place import session_at
+from sessions.commands.options import DEFAULT_RUNS, Json, Name, RunPath, Runs, below, shown_path
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.money import ledger
-from sessions.report.builder_status import Doing, doing
+from sessions.money.accounts import Accounts
 from sessions.report.overview import overview, waits_for_verdict
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
+from sessions.report.result import question, result_of
 from sessions.report.session_list import everywhere, listed
-from sessions.report.waiting_report import question, result_of
+from sessions.report.transcript import Transcript, lines_of
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.terminal import masked_line
 from specs import markdown
-from specs.errors import EvidenceMissing
+from specs.errors import EvidenceMissing, UserError
+from specs.session.session_spec import Budget
 
 app = typer.Typer()
 
@@ -62,47 +68,63 @@ def status(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None
     warn_of_readers([run])
     state = overview(run)
     entries = read_entries(run / TRAIL)
-    spent = ledger.balance_of(entries, _budget(run))
-    money = {
-        "spent_usd": round(spent.spent_usd, 6),
-        "reserved_usd": round(spent.reserved_usd, 6),
-        "left_usd": round(spent.left_usd, 6),
-        "hours": round(spent.hours, 4),
-        "left_hours": round(spent.left_hours, 4),
-    }
+    resolved, _ = registered_spec(entries, Store(run / STORE))
+    budget = resolved.spec.budget
+    spent = ledger.balance_of(entries, budget)
     decisions = [
         {"stage": one.body.get("stage"), "attempt": one.body.get("attempt"), "outcome": one.body["outcome"]}
         for one in entries
         if one.entry.kind == "decision"
     ]
-    at_work = doing(entries, _budget(run))
+    builder = builder_status(entries, budget)
+    conditions = obligations(entries, time.time_ns())
     if as_json:
-        conditions = [
+        places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
+        shown = [
             {"id": one.id, "stage": one.condition.stage, "text": one.condition.text, "state": one.state}
-            for one in obligations(entries, time.time_ns())
+            for one in conditions
         ]
-        builder = at_work._asdict() if at_work else None
-        whole = {"budget": money, "decisions": decisions, "conditions": conditions, "builder": builder}
+        whole = {"budget": {name: round(getattr(spent, name), digits) for name, digits in places.items()}}
+        whole |= {"decisions": decisions, "conditions": shown, "builder": builder}
         print_json(state.as_json() | whole)
         return
     print_line(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
     if state.stage:
         print_line(f"stage {state.stage}, attempt {state.attempt}")
-    if at_work is not None:
-        print_line(_builder(at_work))
+    if builder is not None:
+        print_line(_in_words(builder))
     for one in decisions:
         print_line(f"  gate {one['stage'] or 'design'}.{one['attempt']}: {one['outcome']}")
     for reason in state.reasons:
         print_line(f"    - {masked_line(reason, 2000)}")
     print_line(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")
-    for one in obligations(entries, time.time_ns()):
-        print_line(
-            f"  condition {one.id} before {one.condition.stage}: {one.state}: {masked_line(one.condition.text, 500)}"
-        )
+    for one in conditions:
+        text = masked_line(one.condition.text, 500)
+        print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")
     if state.state == "waiting":
         print_line(f"it waits for a person: {_how_to_answer(entries, name, runs)}")
     elif state.state == "paused":
         print_line(f"to continue: peergate resume {name}")
+
+
+def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any] | None:
+    """Return the newest phase of the builder, its last call and its spending; None before its first call or turn."""
+    newest = next((one for one in reversed(entries) if one.entry.kind in ("call", "turn")), None)
+    if newest is None:
+        return None
+    at = {name: newest.body[name] for name in ("stage", "attempt", "phase")}
+    mine = [one for one in entries if one.entry.kind in ("call", "turn") and at.items() <= one.body.items()]
+    calls = [one for one in mine if one.entry.kind == "call"]
+    results = {one.body["call"]: one.body["is_error"] for one in entries if one.entry.kind == "result"}
+    last = calls[-1] if calls else None
+    return at | {
+        "turns": len(mine) - len(calls),
+        "calls": len(calls),
+        "last_call": last.body["tool"] if last else "",
+        "outcome": {None: "under way", True: "refused", False: "done"}[results.get(last.entry.key)] if last else "",
+        "taken_usd": Accounts(entries, budget).taken("builder", "helper"),
+        "most_usd": budget.builder_usd,
+    }
 
 
 @app.command()
@@ -113,33 +135,57 @@ def report(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None
     """
     run = require_run(runs / name)
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
-    if not path.is_file() and (asked := question(read_entries(run / TRAIL))) is not None:
+    entries, data, taken_back = read_entries(run / TRAIL), dict[str, Any](), list[str]()
+    if path.is_file():
+        text = path.read_text(encoding="utf-8")
+        # A report is not written again: later retractions are shown above it.
+        if overview(run).decision == "retracted":
+            taken_back = [line for one in entries if one.entry.kind == "retraction" for line in one.body["reasons"]]
+    elif (asked := question(entries)) is not None:
         print_line(result_of(asked), err=True)
         data, text = told_so_far(run, TRAIL, STORE)
-        if as_json:
-            data.pop("schema_version", None)
-            print_json(data | {"retracted": []})
-        else:
-            sys.stdout.write(text)
-        return
-    if not path.is_file():
-        raise EvidenceMissing(
-            f"session '{name}' has no report yet", where=str(run), hint=f"`peergate status {name}` shows its state"
-        )
-    # A report is not written again: what was taken back later is told above it.
-    after = [one for one in read_entries(run / TRAIL) if one.entry.kind == "retraction"]
-    taken_back = (
-        [line for one in after for line in one.body["reasons"]] if overview(run).decision == "retracted" else []
-    )
+    else:
+        hint = f"`peergate status {name}` shows its state"
+        raise EvidenceMissing(f"session '{name}' has no report yet", where=str(run), hint=hint)
     if as_json:
-        data: dict[str, Any] = json.loads(path.read_bytes())
+        data = data or json.loads(text)
         data.pop("schema_version", None)
         print_json(data | {"retracted": taken_back})
-    else:
-        for line in taken_back:
-            print_line(f"> **Taken back.** {markdown.line(line, 2000)}")
-            print_line()
-        sys.stdout.write(path.read_text(encoding="utf-8"))
+        return
+    for line in taken_back:
+        print_line(f"> **Taken back.** {markdown.line(line, 2000)}")
+        print_line()
+    sys.stdout.write(text)
+
+
+@app.command()
+def transcript(
+    run: RunPath,
+    attempt: Annotated[
+        str | None, typer.Argument(metavar="[STAGE[.ATTEMPT]]", help="Only this stage, or this attempt of it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what the builder said and did, and what the gate answered.
+
+    Turns, calls, their results and costs, attempt by attempt.
+    """
+    place = session_at(run)
+    told = list(Transcript(place.store).attempts(place.entries()))
+    if attempt is not None:
+        stage, number = _place(attempt)
+        chosen = [one for one in told if one.stage == stage and number in (None, one.attempt)]
+        if not chosen:
+            there = ", ".join(f"{one.stage}.{one.attempt}" for one in told) or "nothing yet"
+            raise UserError(f"nothing is on record of '{attempt}'", where=str(place.folder), hint=f"there is: {there}")
+        told = chosen
+    if as_json:
+        print_json({"session": place.folder.resolve().name, "attempts": [one.as_json() for one in told]})
+        return
+    for one in told:
+        for line in lines_of(one):
+            print_line(line)
+        print_line()
 
 
 @app.command()
@@ -153,59 +199,49 @@ def graph() -> None:
 def print_summary(run: Path) -> None:
     """Print the state of a session after `start` or `resume`: the result, why, and how to check it."""
     state = overview(run)
-    where = _shown(run)
+    where = shown_path(run)
+    print_line()
     if state.state == "closed":
         data = json.loads((run / REPORT_JSON).read_bytes())
-        print_line()
         print_line(f"{state.name}: {masked_line(data['result'], 2000)}")
         for line in data["why"]:
             print_line(f"  {masked_line(line, 2000)}")
         print_line(f"report: {where}/{REPORT_MARKDOWN}")
         print_line(f"verify: peergate audit verify {where}")
         return
-    print_line()
     print_line(f"{state.name}: {state.state}")
     for reason in state.reasons:
         print_line(f"  - {masked_line(reason, 2000)}")
-    if waits_for_budget(read_entries(run / TRAIL)) is not None:
+    entries = read_entries(run / TRAIL)
+    if waits_for_budget(entries) is not None:
         print_line(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
-        if question(read_entries(run / TRAIL)) is not None:
-            print_line(f"report so far: peergate report {state.name}{_below(run.parent)}")
-        print_line(f"answer: {_how_to_answer(read_entries(run / TRAIL), state.name, run.parent)}")
+        if question(entries) is not None:
+            print_line(f"report so far: peergate report {state.name}{below(run.parent)}")
+        print_line(f"answer: {_how_to_answer(entries, state.name, run.parent)}")
 
 
 def _how_to_answer(entries: list[Recorded], name: str, runs: Path) -> str:
-    run = _shown(runs.resolve() / name)
+    run = shown_path(runs.resolve() / name)
     if waits_for_verdict(entries) is not None:
         return f"peergate review show {run}, then peergate review give {run} --file VERDICT.json"
-    where = _below(runs)
+    where = below(runs)
     if waits_for_budget(entries) is not None:
         amend = f"peergate amend {name} SPEC{where} --reason ..., then peergate resume {name}{where}"
         return f"{amend}; or peergate resume {name}{where} --answer stop --reason ..."
     return f"peergate resume {name}{where} --answer retry|approve|stop --reason ..."
 
 
-def _below(runs: Path) -> str:
-    """Return the option that names the folder of runs; nothing for the one that is meant without it."""
-    return "" if runs.resolve() == Path("runs").resolve() else f" --runs {_shown(runs.resolve())}"
-
-
-def _builder(one: Doing) -> str:
-    called = f", last call {masked_line(one.last_call, 64)}: {one.outcome}" if one.last_call else ""
-    counts = f"{one.turns} turns, {one.calls} calls{called}"
-    return f"builder, phase {one.phase} of {one.stage}.{one.attempt}: {counts}; " + (
-        f"{one.taken_usd:.4f} of {one.most_usd:g} USD"
+def _in_words(builder: dict[str, Any]) -> str:
+    called = (
+        f", last call {masked_line(builder['last_call'], 64)}: {builder['outcome']}" if builder["last_call"] else ""
     )
+    phase = "builder, phase {phase} of {stage}.{attempt}: {turns} turns, {calls} calls".format(**builder)
+    return f"{phase}{called}; {builder['taken_usd']:.4f} of {builder['most_usd']:g} USD"
 
 
-def _shown(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-
-
-def _budget(run: Path) -> Any:
-    from reviews.evidence.gather import registered_spec
-
-    resolved, _ = registered_spec(read_entries(run / TRAIL), Store(run / STORE))
-    return resolved.spec.budget
+def _place(named: str) -> tuple[str, int | None]:
+    found = re.fullmatch(r"([a-z][a-z0-9_]*)(?:\.([0-9]{1,4}))?", named)
+    if found is None:
+        raise UserError(f"'{named}' is no attempt", hint="STAGE or STAGE.ATTEMPT, for example sample.2")
+    return found[1], int(found[2]) if found[2] else None

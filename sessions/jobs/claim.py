@@ -1,7 +1,7 @@
-"""Who claimed a job, in terms that neither a reused process id nor a changed clock can confuse.
+"""Identifies the process that claimed a job, whatever happens to process ids and clocks.
 
-A process is known by its id and when it was started, counted in ticks since the machine was started: the same moment
-as a time of day moves when the clock is set, and then a wrapper that lives would look like a lost one.
+A process is known by its id and its start in ticks since the machine started. Its start as a time of day moves when
+the clock is set, and then a living wrapper would look lost.
 """
 
 from __future__ import annotations
@@ -25,13 +25,7 @@ def this_process(key: str) -> dict[str, Any]:
 
 
 def is_alive(owner: dict[str, Any]) -> bool:
-    """Say whether the process of a claim still runs on this machine. Claims of older wrappers have no ticks.
-
-    Raises:
-        KeyError: the claim does not name a process.
-        TypeError: what it names is none.
-        ValueError: the same.
-    """
+    """Say whether the process of a claim runs here; raise KeyError, TypeError or ValueError if it names none."""
     pid, started = owner["pid"], owner["started"]
     if isinstance(pid, bool) or not isinstance(pid, int) or not isinstance(started, int | float):
         raise TypeError(f"pid {pid!r}, started {started!r}")
@@ -46,17 +40,12 @@ def is_alive(owner: dict[str, Any]) -> bool:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Return when a process was started, in clock ticks since the machine was; None where the system does not say."""
-    try:
-        # The name before it may hold anything, parentheses too.
-        return int(
-            (Path("/proc") / str(pid) / "stat")
-            .read_text(encoding="utf-8", errors="replace")
-            .rpartition(")")[2]
-            .split()[19]
-        )
-    except (OSError, ValueError, IndexError):
-        return None
+    """Return a process's start in clock ticks since the machine started; None if the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        # The process name before the last parenthesis may hold anything, parentheses too.
+        return int(told.rpartition(")")[2].split()[19])
+    return None
 
 
 def _boot() -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 BEAT = "lease.beat"
@@ -16,26 +17,33 @@ BEAT_EVERY_S = 5.0
 
 
 @contextmanager
-def present(run: Path) -> Generator[None]:
-    """Show from a thread of its own that the orchestrator is there: a call to a model may take an hour."""
-    gone = threading.Event()
+def repeating(step: Callable[[], bool | None], every_s: float, name: str) -> Generator[None]:
+    """Call a step again and again from a thread until the block ends or the step returns False."""
+    ended = threading.Event()
 
-    def go_on() -> None:
-        while not gone.is_set():
-            beat(run)
-            gone.wait(BEAT_EVERY_S)
+    def repeat() -> None:
+        while not ended.wait(every_s) and step() is not False:
+            pass
 
-    thread = threading.Thread(target=go_on, name="presence", daemon=True)
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        gone.set()
+        ended.set()
         thread.join()
 
 
+@contextmanager
+def present(run: Path) -> Generator[None]:
+    """Show from a thread that the orchestrator is there: a call to a model may take an hour."""
+    beat(run)
+    with repeating(partial(beat, run), BEAT_EVERY_S, "presence"):
+        yield
+
+
 def beat(run: Path) -> None:
-    """Change the time of the file; a disk that is full takes that too."""
+    """Change the time of the file, which works on a full disk too."""
     path = run / BEAT
     with suppress(OSError):
         try:
@@ -45,32 +53,29 @@ def beat(run: Path) -> None:
 
 
 class Absence:
-    """How long no orchestrator has been there, as a job sees it."""
+    """For how long a file has not changed, by a clock that nobody sets."""
 
-    def __init__(self, run: Path, limit_s: float | None) -> None:
-        self._path = run / BEAT
-        self._limit_s = limit_s
-        self._seen = self._mark()
-        self._since = time.monotonic()
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen, self._since = self._mark(), time.monotonic()
 
-    def is_too_long(self) -> bool:
-        """Look again, and say whether the limit is reached."""
+    def seconds(self) -> float:
+        """Look again, and return the seconds since the last look that found a change."""
         mark, now = self._mark(), time.monotonic()
         if mark != self._seen:
             self._seen, self._since = mark, now
-        return self._limit_s is not None and now - self._since > self._limit_s
+        return now - self._since
 
     def _mark(self) -> int | None:
-        try:
+        with suppress(OSError):
             return self._path.stat().st_mtime_ns
-        except OSError:
-            return None
+        return None
 
 
 class Silence:
     """For how long something about a job has not changed, for any number of jobs.
 
-    Time is counted by a clock that nobody sets, from the first look. A watcher that replaces a killed one counts anew,
+    Time is counted by a clock that nobody sets, from the first look. A watcher that replaces a killed one starts anew,
     so it reaches a limit later, never earlier.
     """
 
@@ -85,7 +90,7 @@ class Silence:
         return self.since(folder, "life", (beat, (folder / "claim").exists()))
 
     def since(self, folder: Path, kind: str, state: object) -> float:
-        """Return for how many seconds a job has been in this state of a kind of states; another one begins at 0."""
+        """Return for how many seconds a job has had this state of a kind; a new state begins at 0."""
         now = time.monotonic()
         before = self._seen.get((folder, kind))
         if before is None or before[0] != state:

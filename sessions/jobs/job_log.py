@@ -1,8 +1,7 @@
-"""The log of a job: what its processes print, kept whole up to a size, then the first and the last part of it.
+"""The log of a job: the output of its processes, kept whole up to a size, then its first and last part.
 
-A job that prints without end must not fill the disk, and one that prints to a full disk must not fail for it. What is
-left out is counted, said in the log where it is missing and in the exit record. The file is one at any time, so whoever
-looks while the job runs finds the end of it too.
+A job that prints without end must not fill the disk, and a job that prints to a full disk must not fail. Missing bytes
+are counted in the log and in the exit record.
 """
 
 from __future__ import annotations
@@ -15,25 +14,18 @@ from contextlib import suppress
 from pathlib import Path
 
 HEAD_BYTES = 1 << 20
-"""What is always kept of the beginning."""
+"""Always kept of the beginning."""
 TAIL_BYTES = 4 << 20
-"""What is kept of the end at least, once something is left out; the file holds twice as much of it at most."""
+"""Kept of the end at least, once something is left out; the file holds at most twice as much of it."""
 PIECE_BYTES = 1 << 16
 DRAIN_BYTES = 2 << 20
-"""The most that is read once the job has ended: a pipe holds less, and what escaped the job may print for ever."""
+"""Read at most after the job has ended: a pipe holds less, and a process that escaped the job may print for ever."""
 LOOK_S = 0.2
 MARKER = "\n[peergate: {} bytes of the log were left out here]\n"
 
 
 class JobLog(threading.Thread):
-    """Copies a pipe into a file.
-
-    Args:
-        path: the file; something in its place is replaced, never followed.
-        source: the reading end of a pipe, closed at the end.
-        head: bytes of the beginning that are kept.
-        tail: bytes of the end that are kept at least.
-    """
+    """Copies a pipe into a new file, with ``head`` bytes of the beginning and at least ``tail`` of the end."""
 
     def __init__(self, path: Path, source: int, head: int = HEAD_BYTES, tail: int = TAIL_BYTES) -> None:
         super().__init__(name="log", daemon=True)
@@ -42,14 +34,13 @@ class JobLog(threading.Thread):
         self._path, self._source = path, source
         self._head, self._tail = head, tail
         self._ended = threading.Event()
-        self._file = _fresh(path)
-        self._size = 0
+        self._file, self._size = _fresh(path), 0
         self._first = 0
-        """Where what follows the beginning starts: after the marker, if there is one."""
+        """The offset after the beginning and the marker, if there is one."""
         os.set_blocking(source, False)
 
     def run(self) -> None:
-        """Copy until nobody can write any more, or until the job has ended and the pipe is empty."""
+        """Copy until the pipe is closed, or until the job has ended and the pipe is empty."""
         drained = 0
         while drained < DRAIN_BYTES:
             ended = self._ended.is_set()
@@ -69,19 +60,15 @@ class JobLog(threading.Thread):
         os.close(self._source)
 
     def finish(self) -> str:
-        """Read what is left in the pipe, make the file durable and return its digest. The job has ended.
-
-        Raises:
-            OSError: the disk does not take it.
-        """
+        """Empty the pipe of an ended job, make the file durable and return its digest; OSError if the disk is full."""
         self._ended.set()
         if self.ident is not None:
             self.join()
         os.fsync(self._file)
-        digest, place = hashlib.sha256(), 0
-        while piece := os.pread(self._file, 1 << 20, place):
+        digest, offset = hashlib.sha256(), 0
+        while piece := os.pread(self._file, 1 << 20, offset):
             digest.update(piece)
-            place += len(piece)
+            offset += len(piece)
         return f"sha256:{digest.hexdigest()}"
 
     def _take(self, piece: bytes) -> None:
@@ -106,7 +93,7 @@ class JobLog(threading.Thread):
         """Write the file anew, without its middle."""
         begin = os.pread(self._file, self._head, 0)
         tail = os.pread(self._file, self._tail, self._size - self._tail)
-        # From the start of a line, if there is one soon.
+        # From the next start of a line, if it is near.
         newline = tail.find(b"\n", 0, PIECE_BYTES)
         tail = tail[newline + 1 :]
         left_out = self.left_out + self._size - max(self._first, self._head) - len(tail)
@@ -130,6 +117,6 @@ class JobLog(threading.Thread):
 
 
 def _fresh(path: Path) -> int:
-    """Open a file that was not there before, whatever the job has put in its place."""
+    """Open a new file in place of anything that the job has put there."""
     path.unlink(missing_ok=True)
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

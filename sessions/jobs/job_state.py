@@ -1,4 +1,4 @@
-"""What a job folder says by itself, whoever started the job: its order, claim, progress and exit record."""
+"""What a job folder says by itself, for any launcher: its order, claim, progress and exit record."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import json
 import os
 import secrets
 import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,56 +17,61 @@ from pydantic import ValidationError
 
 from reviews.trail.store import sync_folder, write_durably
 from sessions.jobs.untrusted_files import read_end
-from specs.errors import EvidenceMissing
+from specs.digests import digest_bytes
+from specs.errors import Blocked, EvidenceMissing
 from specs.job_records import ExitRecord, JobOrder, Progress
 from specs.strict_json import read_json
 from specs.text import plain
 
 POLL_S = 0.5
 LINE_BYTES = 65_536
-"""A longer progress line is none."""
+"""A longer progress line does not count."""
 EXIT_BYTES = 65_536
 WHY = 400
-"""Characters of a reason that are told."""
+"""Characters of a reason that are shown."""
+
+
+class EngineUnavailable(Blocked):
+    """An engine or a place did not answer in time, or refused. The session pauses; running jobs continue."""
 
 
 def read_order(folder: Path) -> JobOrder:
-    """Return the order of a job.
-
-    Raises:
-        EvidenceMissing: there is none, or it is unreadable.
-    """
+    """Return the order of a job, or raise EvidenceMissing if it is missing or unreadable."""
     try:
         return JobOrder.model_validate_json((folder / "order.json").read_bytes())
     except (OSError, ValidationError) as error:
         raise EvidenceMissing(f"no readable order.json: {str(error).splitlines()[0]}", where=str(folder)) from error
 
 
+def shared_key(order: JobOrder) -> str:
+    """Return the name of a job where other sessions are too: two sessions may have the same name."""
+    return f"{order.key}.{digest_bytes(order.canonical()).removeprefix('sha256:')[:12]}"
+
+
+def key_of(folder: Path) -> str:
+    """Return :func:`shared_key` of a folder's job, or raise EvidenceMissing if it has no order."""
+    return shared_key(read_order(folder))
+
+
 def read_exit(folder: Path) -> ExitRecord | None:
-    """Return how a job ended; None as long as it left no record of it that counts."""
-    try:
+    """Return how a job ended; None if it has left no valid exit record."""
+    with suppress(OSError, ValueError):
         return parse_exit(_exit_bytes(folder))
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def exit_fault(folder: Path) -> str:
-    """Say why the exit record that a job left does not count; nothing where it left none, or one that does."""
+    """Say why the exit record of a job is not valid; empty if it is valid or missing."""
     try:
-        parse_exit(_exit_bytes(folder))
-    except OSError:
-        return ""
+        with suppress(OSError):
+            parse_exit(_exit_bytes(folder))
     except ValueError as error:
         return f"its exit record does not count: {plain(str(error), WHY)}"
     return ""
 
 
 def parse_exit(data: bytes) -> ExitRecord:
-    """Return an exit record from its bytes, which are the ones a wrapper writes: the audit compares their digest.
-
-    Raises:
-        ValueError: they are no exit record, or not its canonical form.
-    """
+    """Return an exit record from its canonical bytes, whose digest the audit compares, or raise ValueError."""
     read_json(data, EXIT_BYTES)
     try:
         record = ExitRecord.model_validate_json(data)
@@ -80,30 +89,26 @@ def _exit_bytes(folder: Path) -> bytes:
 
 
 def read_owner(folder: Path) -> dict[str, Any] | None:
-    """Return what the claim of a job says of who made it; None where nobody has, or where it does not say.
-
-    Raises:
-        ValueError: a claim is there and cannot be read.
-    """
+    """Return the content of a job's claim, None without a claim; raise ValueError if it is unreadable."""
+    owner = None
     try:
         owner = json.loads((folder / "claim" / "claim.json").read_bytes())
-    except OSError as error:
+    except OSError:
         if not (folder / "claim").exists():
             return None
-        raise ValueError("the claim does not say whose it is") from error
     if not isinstance(owner, dict):
-        raise ValueError("the claim does not say whose it is")
+        raise ValueError("the claim does not name its owner")
     return owner
 
 
 def take_claim(folder: Path, said: dict[str, Any]) -> bool:
     """Take the claim of a job for good: of any number of takers one gets True.
 
-    A folder that already says who claims is given the name ``claim``, which is atomic and fails where there is one. Who
-    is killed meanwhile has claimed nothing, or has claimed and said who it was.
+    A folder that already names the taker is renamed to ``claim``, which is atomic and fails if there is one. A taker
+    that is killed meanwhile has claimed nothing, or has claimed and named itself.
 
     Raises:
-        OSError: it cannot be written, for another reason than that there is one.
+        OSError: the claim cannot be written, and nobody has it.
     """
     ready = folder / f".claim.{os.getpid()}.{secrets.token_hex(4)}"
     try:
@@ -120,23 +125,38 @@ def take_claim(folder: Path, said: dict[str, Any]) -> bool:
 
 
 def withdraw(folder: Path, key: str, why: str) -> bool:
-    """Take the claim of a job that nobody has claimed, so that no wrapper ever will; say whether that went well."""
+    """Take the claim of an unclaimed job, so that no wrapper ever will; False if it has been claimed."""
     return take_claim(folder, {"key": key, "withdrawn": why})
 
 
 def withdrawn_because(folder: Path) -> str | None:
-    """Return why whoever watched a job took its claim, so that it never began; None where nobody did."""
-    try:
+    """Return why a watcher withdrew a job before it began; None if nobody did."""
+    with suppress(ValueError):
         owner = read_owner(folder)
-    except ValueError:
-        return None
-    return plain(str(owner["withdrawn"]), WHY) if owner is not None and "withdrawn" in owner else None
+        return plain(str(owner["withdrawn"]), WHY) if owner is not None and "withdrawn" in owner else None
+    return None
 
 
 def newest_progress(folder: Path) -> Progress | None:
-    """Return the newest whole line of a job's progress file; None when there is none or it is unreadable."""
+    """Return the newest whole line of a job's progress file; None if it is missing or unreadable."""
     try:
         lines = read_end(folder / "progress.jsonl", LINE_BYTES)[0].rpartition(b"\n")[0].splitlines()
         return Progress.model_validate(read_json(lines[-1])) if lines else None
     except (OSError, ValueError):
         return None
+
+
+def patiently(step: Callable[[], object], fault: type[Exception], patience_s: float, pause_s: float) -> None:
+    """Repeat a step until it does not raise a fault, and report each one on stderr; raise it after the patience."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            step()
+            return
+        except fault as error:
+            if time.monotonic() > deadline:
+                raise
+            # stderr is mostly on the same disk.
+            with suppress(OSError):
+                print(f"trying again: {error}", file=sys.stderr)
+            time.sleep(pause_s)

@@ -1,14 +1,14 @@
-"""The contract all launchers share, and the one door every job goes through.
+"""The contract all launchers share, and :func:`submit`, the only way to start a job.
 
-A launcher is told an order; it refuses without a grant, records the intent in the trail before the job exists,
-and starts the wrapper. Its own idea of a job's state is a hint: the wrapper's exit record is the evidence.
+It refuses without a grant, records the intent in the trail before the job exists, and starts the wrapper. What a
+launcher says of a job's state is a hint: the wrapper's exit record is the evidence.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from reviews.gate import grants
 from reviews.trail.envelope import Recorded
@@ -30,62 +30,52 @@ class JobState:
     state: State
     exit: ExitRecord | None = None
     told: str = field(default="", compare=False)
-    """For people: what a job that has not begun waits for, and why a lost one was given up."""
+    """For people: why a job has not begun, or why a lost one was given up."""
     is_here: bool = field(default=False, compare=False)
     """Whether its process was seen alive on this machine."""
 
 
 class Launcher(Protocol):
-    """Starts and watches jobs by their folders, which survive what starts and watches them.
+    """Starts and watches jobs by their folders, which outlive the processes that start and watch them.
 
-    All methods may be called again after a crash, by another process. Launchers on an engine of others are a
+    All methods may be called again after a crash, by another process. Launchers on another system's engine are a
     :class:`sessions.jobs.engine_launcher.EngineLauncher`.
     """
 
     name: str
 
     def start(self, folder: Path) -> None:
-        """Start the wrapper on a job folder; starting twice is harmless, the wrapper's claim decides.
-
-        Raises:
-            Blocked: the machine lacks what the job's order asks for, or the engine cannot be reached.
-        """
-        ...
+        """Start the wrapper on a job folder, once or more; raise Blocked if the machine or the engine is missing."""
 
     def poll(self, folder: Path) -> JobState:
-        """Say how the job of a folder is."""
+        """Return the state of a folder's job."""
         ...
 
     def cancel(self, folder: Path, reason: str) -> None:
         """Ask the job to end; returns at once."""
-        ...
 
 
 class PerStage:
-    """Launchers by stage: each job goes to the one that its stage is registered with.
-
-    Args:
-        own: by stage.
-    """
+    """Sends each job to the launcher of its stage."""
 
     def __init__(self, own: dict[str, Launcher]) -> None:
         self.name = "/".join(sorted({one.name for one in own.values()}))
         self._own = own
 
     def of(self, key: str) -> Launcher:
-        """Return the launcher of a job; keys are ``session.stage.attempt``."""
+        """Return the launcher of a job by its key."""
         return self._own[key.rsplit(".", 2)[-2]]
 
     def start(self, folder: Path) -> None:
-        """As the stage's launcher does."""
+        """Start the job."""
         self.of(folder.name).start(folder)
 
     def poll(self, folder: Path) -> JobState:
-        """As the stage's launcher does."""
+        """Return the state of the job."""
         return self.of(folder.name).poll(folder)
 
     def cancel(self, folder: Path, reason: str) -> None:
-        """As the stage's launcher does."""
+        """Ask the job to end."""
         self.of(folder.name).cancel(folder, reason)
 
 
@@ -98,8 +88,8 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     """Launch a job under its grant: verify, record the intent, start the wrapper. Safe to repeat.
 
     Raises:
-        GrantRefused: no matching, fresh grant in the trail, or it was used for another order already.
-        EvidenceMissing: an input artifact is not there, or the code of a recipe.
+        GrantRefused: the trail has no matching, fresh grant, or the grant was used for another order.
+        EvidenceMissing: an input artifact or the code of a recipe is missing.
         Blocked: a recipe has no sandbox to run in.
     """
     found: dict[str, str] = {}
@@ -122,20 +112,18 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     if STAGE_KINDS[order.kind].runs_code and used is None:
         code_admission.admit(trail, run, folder, order)
     write_durably(folder / "order.json", order.canonical())
-    # The intent comes before the effect: after a crash in between, the job is started again and its claim
-    # decides whether that is the first time.
-    launch = trail.append(
-        "launch",
-        f"launch/{order.key}",
-        {
-            "key": order.key,
-            "stage": order.grant.stage,
-            "attempt": order.grant.attempt,
-            "grant": order.grant.content_digest(),
-            "order": order.content_digest(),
-            "launcher": launcher.name,
-        }
-        | ({} if order.resumes is None else {"resumes": order.resumes.model_dump(mode="json")}),
-    )
+    # The intent precedes the effect: after a crash in between, the job is started again, and its claim decides whether
+    # that is the first time.
+    body: dict[str, Any] = {
+        "key": order.key,
+        "stage": order.grant.stage,
+        "attempt": order.grant.attempt,
+        "grant": order.grant.content_digest(),
+        "order": order.content_digest(),
+        "launcher": launcher.name,
+    }
+    if order.resumes is not None:
+        body["resumes"] = order.resumes.model_dump(mode="json")
+    launch = trail.append("launch", f"launch/{order.key}", body)
     launcher.start(folder)
     return launch

@@ -1,14 +1,13 @@
-"""How much the processes below one hold, cheap enough to look again while they multiply.
+"""Measures what the processes below another one hold, fast enough to keep up while they multiply.
 
-Counted is what a script can hold without it being in its resident pages too: swapped pages, page tables, sockets, files
-in the sandbox's folders. A process whose first thread has ended shows none of it, its other threads do.
+Beside resident pages it counts swapped pages, page tables, sockets, and files in the sandbox's folders. A process whose
+first thread has ended shows its memory only in its other threads.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,7 @@ import psutil
 
 _PROC = Path("/proc")
 _PAGES = ("VmRSS", "VmSwap")
-"""In ``/proc/PID/status``, in KiB: those in memory, and those put out to swap."""
+"""In ``/proc/PID/status``, in KiB: pages in memory, and swapped pages."""
 _SHARED = ("Pss", "SwapPss")
 _QUEUED = ("tcp", "tcp6", "udp", "udp6")
 _FOLDERS = ("out", "tmp", "dev/shm")
@@ -25,19 +24,18 @@ _FOLDERS = ("out", "tmp", "dev/shm")
 
 
 class Usage(NamedTuple):
-    """What processes hold together."""
+    """What processes hold together; ``files`` counts files and folders in the sandbox's fullest folder."""
 
     bytes: int
     threads: int
     files: int = 0
-    """Files and folders in that folder of the sandbox which holds most of them."""
 
 
 class Watched:
     """A process and everything below it.
 
-    In a sandbox they have a ``/proc`` of their own, and one look at it lists them. Without one, or before it is there,
-    every process of the machine has to be asked for its parent: too slow for those that multiply fastest.
+    A sandbox has its own ``/proc``, and one look at it lists them. Otherwise every process of the machine has to be
+    asked for its parent, which is too slow for the fastest fork bombs.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -45,10 +43,10 @@ class Watched:
         self._view: Path | None = None
 
     def usage(self, most_threads: int, most_bytes: int) -> Usage:
-        """Return what they hold. Where one limit is passed, the figures need not be whole.
+        """Return what they hold; beyond a limit the figures need not be complete.
 
-        Pages that several processes share are counted for each of them until that passes the limit; then each is
-        given its part of them (PSS), which takes longer to read.
+        Shared pages count for every process, unless that passes the limit: then each process counts its part (PSS),
+        which takes longer to read.
         """
         view, pids = self._below()
         if len(pids) > most_threads:
@@ -56,21 +54,23 @@ class Watched:
         found = [_Process(view / pid) for pid in pids]
         alone = sum(one.tables for one in found) + (0 if self._view is None else _in_sockets(self._view))
         held = alone + sum(one.pages for one in found)
-        # What is too much without the pages too need not be looked through page by page.
+        # If the rest alone is too much, the pages need not be read.
         if held > most_bytes >= alone:
             held = alone + sum(one.share() for one in found)
         return Usage(held, sum(one.threads for one in found), 0 if self._view is None else _files(self._view))
 
     def end(self) -> None:
-        """Kill them all. In a sandbox the first kill does it: the kernel ends the whole namespace."""
-        below: list[psutil.Process] = []
-        if self._view is None:
-            with suppress(psutil.Error):
-                below = psutil.Process(self._process.pid).children(recursive=True)
+        """Kill them all. In a sandbox the first kill suffices: the kernel ends the whole namespace."""
+        below = [] if self._view is not None else self._children(recursive=True)
         self._process.kill()
         for one in below:
             with suppress(psutil.Error):
                 one.kill()
+
+    def _children(self, *, recursive: bool) -> list[psutil.Process]:
+        with suppress(psutil.Error):
+            return psutil.Process(self._process.pid).children(recursive=recursive)
+        return []
 
     def _below(self) -> tuple[Path, list[str]]:
         if self._view is None:
@@ -78,14 +78,12 @@ class Watched:
         if self._view is not None:
             with suppress(OSError):
                 return self._view, [name for name in os.listdir(self._view) if name.isdigit()]  # noqa: PTH208
-        with suppress(psutil.Error):
-            return _PROC, [str(one.pid) for one in psutil.Process(self._process.pid).children(recursive=True)]
-        return _PROC, []
+        return _PROC, [str(one.pid) for one in self._children(recursive=True)]
 
     def _own_proc(self) -> Path | None:
-        """Return the ``/proc`` of the namespace below the process, once it is another one than ours."""
-        with suppress(psutil.Error, OSError):
-            for child in psutil.Process(self._process.pid).children():
+        """Return the ``/proc`` of the namespace below the process, once it differs from ours."""
+        with suppress(OSError):
+            for child in self._children(recursive=False):
                 view = _PROC / str(child.pid) / "root" / "proc"
                 if view.stat().st_dev != _PROC.stat().st_dev and (view / "1").is_dir():
                     return view
@@ -93,7 +91,7 @@ class Watched:
 
 
 def held_by_tree(pid: int) -> int:
-    """Return the bytes that a process and everything below it hold in memory now; shared pages count for each."""
+    """Return the resident bytes of a process and everything below it; shared pages count for each process."""
     held = 0
     with suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -104,24 +102,25 @@ def held_by_tree(pid: int) -> int:
 
 
 class _Process:
-    """A process as ``/proc`` shows it; what cannot be read is not there any more."""
+    """A process as ``/proc`` shows it; unreadable files belong to a process that has ended."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         fields = _fields(folder / "status")
         self.threads = fields.get("Threads", 0)
         if "VmRSS" not in fields and self.threads > 1:
-            # Its first thread has ended: the memory is there, and its other threads tell of it.
-            for thread in _threads(folder):
-                fields = _fields(thread / "status")
-                if "VmRSS" in fields:
-                    self._folder = thread
-                    break
+            # Its first thread has ended: the other threads still show the memory.
+            with suppress(OSError):
+                for thread in (folder / "task").iterdir():
+                    fields = _fields(thread / "status")
+                    if "VmRSS" in fields:
+                        self._folder = thread
+                        break
         self.tables = fields.get("VmPTE", 0) * 1024
         self.pages = sum(fields.get(name, 0) for name in _PAGES) * 1024
 
     def share(self) -> int:
-        """Return the bytes of its own pages and its part of shared ones, or of all where that part cannot be read."""
+        """Return the bytes of its own pages and its part of shared ones, or of all if that part cannot be read."""
         fields = _fields(self._folder / "smaps_rollup")
         return sum(fields[name] for name in _SHARED) * 1024 if fields.keys() >= {*_SHARED} else self.pages
 
@@ -137,16 +136,11 @@ def _fields(path: Path) -> dict[str, int]:
     return found
 
 
-def _threads(process: Path) -> Iterator[Path]:
-    with suppress(OSError):
-        yield from (process / "task").iterdir()
-
-
 def _in_sockets(view: Path) -> int:
     """Return the most bytes that the sockets of a namespace can hold.
 
-    A Unix socket holds what may be on its way from it, which is a fixed size in the sandbox. Others hold what stands in
-    their queues, and about as much again for every packet's own record.
+    A Unix socket holds at most its send buffer, which has a fixed size in the sandbox. Other sockets hold their queues,
+    and about as much again for the kernel's record of every packet.
     """
     held = 0
     with suppress(OSError, ValueError):
@@ -161,7 +155,7 @@ def _in_sockets(view: Path) -> int:
 
 
 def _files(view: Path) -> int:
-    """Return how many files and folders lie in the fullest of the folders that a script can write to."""
+    """Return the number of files and folders in the fullest folder that a script can write to."""
     most = 0
     for name in _FOLDERS:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Reading what a job writes. The job may put anything in the place of its files, so nothing is followed."""
+"""Reads files that a job writes. The job may put anything in their place, so no link is followed."""
 
 from __future__ import annotations
 
@@ -11,38 +11,40 @@ from typing import BinaryIO
 
 
 class NotReadable(OSError):
-    """The file is not there, or is none."""
+    """The file is missing, or is no regular file of the job."""
 
 
 @contextmanager
 def open_file(path: Path) -> Generator[BinaryIO]:
     """Open a file in a folder that a job writes.
 
-    Links are not followed, neither in the file's place nor in that of its folder, and nothing but a regular file with
-    one name is opened: another name could be that of something outside of the job.
+    Neither the file nor its folder may be a link, and the file must be a regular one with one name: a second name could
+    be that of a file outside of the job.
 
     Raises:
         NotReadable: there is no such file.
     """
+    folder = -1
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError as error:
-        raise NotReadable(f"there is no {path.name} yet") from error
-    try:
-        # Without blocking: opening a pipe waits for whoever writes it.
+        # Without blocking: opening a pipe waits for its writer.
         file = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-    except FileNotFoundError as error:
-        raise NotReadable(f"there is no {path.name} yet") from error
     except OSError as error:
-        raise NotReadable(f"{path.name} is no file of the job") from error
+        missing = folder < 0 or isinstance(error, FileNotFoundError)
+        raise NotReadable(f"there is no {path.name} yet" if missing else _not_a_file(path)) from error
     finally:
-        os.close(folder)
+        if folder >= 0:
+            os.close(folder)
     found = os.fstat(file)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         os.close(file)
-        raise NotReadable(f"{path.name} is no file of the job")
+        raise NotReadable(_not_a_file(path))
     with os.fdopen(file, "rb") as handle:
         yield handle
+
+
+def _not_a_file(path: Path) -> str:
+    return f"{path.name} is no file of the job"
 
 
 def is_own_file(path: Path) -> bool:
@@ -55,11 +57,7 @@ def is_own_file(path: Path) -> bool:
 
 
 def read_end(path: Path, most: int) -> tuple[bytes, bool]:
-    """Return at most so many last bytes of a job's file, and whether that is all of it.
-
-    Raises:
-        NotReadable: there is no such file.
-    """
+    """Return at most so many last bytes of a job's file, and whether that is all of it, or raise NotReadable."""
     with open_file(path) as handle:
         size = os.fstat(handle.fileno()).st_size
         handle.seek(max(0, size - most))

@@ -1,12 +1,8 @@
 """The job side of exactly-once: ``python -P -m sessions.jobs.wrapper JOB_FOLDER``.
 
-Claims the folder atomically before any work (a second wrapper for the same job ends at once), runs the stage as
-a child, keeps its log, writes a heartbeat, ends it on a time limit, a cancel request or when no orchestrator came back
-for too long, and leaves an exit record. It knows nothing of the trail and outlives the orchestrator.
-
-Covered: two starts of one job, orchestrator killed or gone for good, stage killed, stage hanging, cancel, a disk that
-is full when the record is due. Not covered: the wrapper itself being killed; its child dies with it (Linux) and the job
-is *lost*, which a decision must settle.
+It claims the folder atomically before any work, runs the stage as a child, writes log and heartbeat, ends the stage on
+a limit or request, and leaves an exit record. It outlives the orchestrator. If it is killed, its child dies with it
+(Linux), and the job is *lost*: a decision must settle that.
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,20 +24,19 @@ from pydantic import ValidationError
 from reviews.trail.store import write_durably
 from sessions.jobs import orphans, process_usage
 from sessions.jobs.claim import this_process
-from sessions.jobs.heartbeat import Absence
+from sessions.jobs.heartbeat import BEAT, Absence
 from sessions.jobs.job_log import JobLog
-from sessions.jobs.job_state import take_claim
+from sessions.jobs.job_state import patiently, take_claim
 from sessions.run.private_files import keep_private
 from specs.digests import canonical_bytes
 from specs.job_records import ExitRecord, JobOrder
-from specs.stages.registry import STAGE_KINDS
 
 HEARTBEAT_S = 1.0
 TERM_GRACE_S = 10.0
 RECORD_PATIENCE_S = 12 * 3600.0
-"""How long a disk may be full before a job that has ended counts as lost."""
+"""How long a disk may be full before an ended job counts as lost."""
 ASKED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that end the stage first, so that an exit record is left and nothing is orphaned."""
+"""Signals that end the stage first, so that an exit record is left and no process is orphaned."""
 Reason = Literal["exited", "signal", "timeout", "cancelled", "refused", "dead_man"]
 
 
@@ -51,7 +45,7 @@ def main() -> int:
     if len(sys.argv) != 2:
         print("usage: python -P -m sessions.jobs.wrapper JOB_FOLDER", file=sys.stderr)
         return 2
-    # An engine starts this under a umask of its own.
+    # An engine has its own umask.
     keep_private()
     folder = Path(sys.argv[1]).resolve()
     try:
@@ -60,7 +54,7 @@ def main() -> int:
         print(f"{folder}: no readable order.json: {str(error).splitlines()[0]}", file=sys.stderr)
         return 4
     stop: list[Reason] = []
-    # Before the claim: between the two a signal would end this process, and the job would be lost.
+    # Before the claim: a signal between the two would end this process, and the job would be lost.
     for number in ASKED_BY:
         signal.signal(number, lambda _signal, _frame: stop.append("cancelled"))
     if not claim(folder, order.key):
@@ -71,17 +65,17 @@ def main() -> int:
 
 
 def claim(folder: Path, key: str) -> bool:
-    """Take the job: of any number of wrappers one gets True."""
+    """Take the job: one of any number of wrappers gets True."""
     return not (folder / "claim").exists() and take_claim(folder, this_process(key))
 
 
 def stage_command(order: JobOrder, folder: Path) -> list[str]:
-    """Return the command that carries the order out."""
-    return [sys.executable, "-P", "-m", STAGE_KINDS[order.kind].module, str(folder)]
+    """Return the command that runs the order in a job folder."""
+    return [sys.executable, "-P", "-m", "training.jobs", str(folder)]
 
 
 def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
-    """Run the stage to its end and write the exit record; who appends to ``stop`` ends it."""
+    """Run the stage to its end and write the exit record; a signal handler appends to ``stop`` to end it."""
     started, begun = time.time(), time.monotonic()
     reading, writing = os.pipe()
     child = subprocess.Popen(
@@ -90,21 +84,20 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
         stdout=writing,
         stderr=subprocess.STDOUT,
         cwd=folder,
-        env=os.environ | orphans.mark(folder),
-        # A group of its own: what the stage starts is ended with it.
+        env=os.environ | {orphans.VARIABLE: str(folder.resolve())},
+        # The processes that the stage starts end with its group.
         process_group=0,
         preexec_fn=partial(orphans.end_with_parent, os.getpid(), signal.SIGKILL),
     )
     os.close(writing)
     log = JobLog(folder / "log.txt", reading)
     log.start()
-    limit = order.dead_man_minutes
-    absence = Absence(folder.parent.parent, None if limit is None else limit * 60)
+    absence = Absence(folder.parent.parent / BEAT)
     asked: float | None = None
     held = 0
     while True:
         now = time.monotonic()
-        # A disk that is full for a moment must not cost a day of training.
+        # A disk that is briefly full must not cost a day of training.
         with suppress(OSError):
             write_heartbeat(folder, child.pid, time.time())
         held = max(held, process_usage.held_by_tree(child.pid))
@@ -113,7 +106,7 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
                 stop.append("cancelled")
             elif now - begun > order.max_seconds:
                 stop.append("timeout")
-            elif absence.is_too_long():
+            elif order.dead_man_minutes is not None and absence.seconds() > order.dead_man_minutes * 60:
                 stop.append("dead_man")
         if stop and asked is None:
             _signal_group(child.pid, signal.SIGTERM)
@@ -125,12 +118,12 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
             break
         except subprocess.TimeoutExpired:
             continue
-    # By a clock that nobody sets: the time between the two is paid for.
+    # By a clock that nobody sets, because the time between the two is paid for.
     ended = started + time.monotonic() - begun
     _signal_group(child.pid, signal.SIGKILL)
     orphans.end_left_behind(folder)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # A request that came when the stage had ended by itself changes nothing about how it ended.
+    # A request that came after the stage had ended by itself does not count.
     reason: Reason = stop[0] if asked is not None else "signal" if code < 0 else "exited"
 
     def record() -> None:
@@ -149,26 +142,12 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
         )
         write_durably(folder / "exit.json", left.canonical())
 
-    _patiently(record)
-
-
-def _patiently(record: Callable[[], None]) -> None:
-    """Write the exit record as soon as the disk takes it. Until then the wrapper lives, so the job is not lost."""
-    until = time.monotonic() + RECORD_PATIENCE_S
-    while True:
-        try:
-            return record()
-        except OSError as error:
-            if time.monotonic() > until:
-                raise
-            # What it is said to is mostly on the same disk.
-            with suppress(OSError):
-                print(f"the exit record cannot be written: {error}", file=sys.stderr)
-            time.sleep(HEARTBEAT_S)
+    # The wrapper lives until the disk takes the record, so the job is not lost.
+    patiently(record, OSError, RECORD_PATIENCE_S, HEARTBEAT_S)
 
 
 def write_heartbeat(folder: Path, child: int, now: float) -> None:
-    """Say that the job lives. Not durable on purpose: an old heartbeat is worth nothing after a crash."""
+    """Show that the job lives. Not durable on purpose: an old heartbeat is worth nothing after a crash."""
     beat = folder / "heartbeat.json"
     partial = folder / ".heartbeat.json"
     partial.write_bytes(canonical_bytes({"time": round(now, 3), "wrapper": os.getpid(), "child": child}))
@@ -176,7 +155,7 @@ def write_heartbeat(folder: Path, child: int, now: float) -> None:
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
-    """Send a signal to the stage and all it started."""
+    """Send a signal to the stage and the processes it started."""
     with suppress(ProcessLookupError):
         os.killpg(group, number)
 

@@ -1,8 +1,7 @@
-"""Who has spent and reserved how much, and what each may still take: added up from the ledger's lines, nothing else.
+"""What each party has spent and reserved, and may still take, added up from the ledger's lines alone.
 
-Three shares of the budget are held back. Evaluation's is there in full whatever evaluations before cost, so that the
-last one can be paid too; only stages that measure or package reach into it. Review's is for reviews.
-Teardown's is for the review of an amendment when review's share is used up: a session out of money can be given more.
+Three shares of the budget are held back: evaluation's stays whole whatever earlier evaluations cost, review's pays
+reviews, and teardown's pays the review of an amendment when review's is used up.
 """
 
 from __future__ import annotations
@@ -18,20 +17,19 @@ Party = Literal["builder", "helper", "reviewer", "job", "storage"]
 PARTIES: tuple[Party, ...] = get_args(Party)
 
 AMENDMENT = "amendment"
-"""What stands for the stage in the lines of an amendment's review."""
+"""The stage in the lines of an amendment's review."""
 HELPER_PART = 0.5
-"""The part of what is left for the builder that one turn of a helper may take at most: helpers never take all."""
+"""The part of the builder's money that one turn of a helper may take at most, so that helpers never take all."""
 TOLERANCE_USD = 1e-9
 
 
 class Line(NamedTuple):
-    """One reservation, or what it came to."""
+    """One reservation, or its settled cost; ``task`` is empty except for helpers."""
 
     key: str
     party: str
     stage: str
     task: str
-    """The helper's task; empty for everybody else."""
     usd: float
     is_settled: bool
 
@@ -44,7 +42,7 @@ class Limit(NamedTuple):
 
 
 class Accounts:
-    """The lines of a trail, added up in different ways."""
+    """The ledger's lines of a trail, and their sums."""
 
     def __init__(self, entries: Iterable[Recorded], budget: Budget) -> None:
         self.budget = budget
@@ -57,40 +55,37 @@ class Accounts:
                 self.lines[line.key] = line
 
     def select(self, *parties: Party, stage: str | None = None, task: str | None = None) -> Iterator[Line]:
-        """Yield the lines of some parties (all without any), of one stage or one helper's task."""
+        """Yield the lines of some parties, or of all, of one stage or one helper's task."""
         for line in self.lines.values():
-            if (
-                (not parties or line.party in parties)
-                and (stage is None or line.stage == stage)
-                and (task is None or line.task == task)
-            ):
+            wanted = not parties or line.party in parties
+            if wanted and stage in (None, line.stage) and task in (None, line.task):
                 yield line
 
     def taken(self, *parties: Party, stage: str | None = None, task: str | None = None) -> float:
-        """Return what is spent and reserved together."""
+        """Return spent and reserved money together."""
         return sum(line.usd for line in self.select(*parties, stage=stage, task=task))
 
     def spent(self, *parties: Party, stage: str | None = None) -> float:
-        """Return what is settled."""
+        """Return settled money."""
         return sum(line.usd for line in self.select(*parties, stage=stage) if line.is_settled)
 
     def reserved(self, *parties: Party, stage: str | None = None) -> float:
-        """Return what is set aside and not settled."""
+        """Return reserved money that is not settled."""
         return sum(line.usd for line in self.select(*parties, stage=stage) if not line.is_settled)
 
     @property
     def left_usd(self) -> float:
-        """What is neither spent nor reserved, held-back shares included."""
+        """Money that is neither spent nor reserved, held-back shares included."""
         return self.budget.max_cost_usd - self.taken()
 
     @property
     def review_left_usd(self) -> float:
-        """What is left of the share for reviews; they take it before they take teardown's."""
+        """The rest of the share for reviews, which take it before teardown's."""
         return max(self.budget.review_usd - self.taken("reviewer"), 0.0)
 
     @property
     def teardown_left_usd(self) -> float:
-        """What is left of the share for teardown."""
+        """The rest of the share for teardown."""
         over = max(self.taken("reviewer") - self.budget.review_usd, 0.0)
         return max(self.budget.teardown_usd - over, 0.0)
 
@@ -116,15 +111,13 @@ class Accounts:
         return found
 
     def stage_taken(self, stage: str) -> float:
-        """Return what counts against a stage's own limit: jobs, storage and the builder's turns, but no reviews."""
+        """Return the money that counts against a stage's limit: jobs, storage and turns, but no reviews."""
         return self.taken("job", "storage", "builder", "helper", stage=stage)
 
     def _review_limit(self, stage: str) -> Limit:
-        teardown = self.teardown_left_usd
+        share, teardown = self.budget.review_usd, self.teardown_left_usd
         if stage == AMENDMENT:
-            words = (
-                f"of the {self.budget.review_usd + self.budget.teardown_usd:.4f} USD for reviews and teardown are left"
-            )
+            words = f"of the {share + self.budget.teardown_usd:.4f} USD for reviews and teardown are left"
             return Limit(min(self.review_left_usd + teardown, self.left_usd), words)
-        words = f"of the {self.budget.review_usd:.4f} USD for reviews are left"
+        words = f"of the {share:.4f} USD for reviews are left"
         return Limit(min(self.review_left_usd, self.left_usd - teardown), words)

@@ -1,8 +1,7 @@
-"""What a session may cost, told before anything is opened: the limits, and a forecast of training where there is one.
+"""What a session may cost, shown before anything is opened: the ledger's limits, and a forecast of training.
 
-The limits are what the ledger holds jobs to. The forecast is operations, from the shape of the model and the most the
-training stages can get, over a speed that was measured on two CPU cores (docs/explanation/pipeline-training.md) and is
-assumed of a GPU: with it the hours can be wrong by as much as the speed is.
+The forecast divides operations by a speed measured on two CPU cores (docs/explanation/pipeline-training.md) and assumed
+for a GPU; the hours are as wrong as that speed.
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 
 SPEED = {"cpu": 6e10, "cuda": 1e14}
-"""Operations a second reached in training: on two cores 29 to 33 % of 216 GFLOP/s; of a GPU an assumption, a third of
-what an A100's data sheet names, a tenth of an H100's."""
+"""Operations a second in training: on two cores 29 to 33 % of 216 GFLOP/s; for a GPU an assumption, a third of an
+A100's data sheet, a tenth of an H100's."""
 
 
 class Forecast(NamedTuple):
-    """What training of one stage takes, if it gets everything that can be written for it."""
+    """What training of one stage takes with the most data it can get; ``tokens`` counts one pass and whole pairs."""
 
     stage: str
     tokens: int
-    """Of one pass, both responses of pairs included."""
     hours: float
     usd: float
     operations_a_second: float
@@ -49,7 +47,7 @@ class Estimate(NamedTuple):
         return self._asdict() | {"forecasts": [one._asdict() for one in self.forecasts]}
 
     def lines(self) -> Iterator[str]:
-        """Yield what a person is told."""
+        """Yield the printed lines."""
         yield (
             f"at most, an attempt of each stage: {self.most_hours:.1f} h, {self.most_usd:.2f} of "
             f"{self.budget_usd:.2f} USD (the limits, not a forecast)"
@@ -85,7 +83,7 @@ def _device(stage: Stage) -> str:
 
 
 def _forecast(resolved: ResolvedSpec, stage: Stage) -> Forecast | None:
-    from training.planning.example_counts import volume
+    from training.planning.prompt_lengths import volume
     from training.planning.stage_plans import shape_of_source
     from training.planning.training_memory import price
 

@@ -1,8 +1,7 @@
 """The ledger: what is spent, reserved and left, computed from the trail and from nothing else.
 
-Reserve before anything that costs, settle after it. There is no counter that a resume could reset. A reservation that
-was never settled counts in full; a call whose answer was lost with its process is settled at its whole cap, because it
-may have been billed. Who may take how much is in ``sessions/money/accounts.py``.
+Reserve before anything that costs, settle after it. An unsettled reservation counts in full; a call whose answer was
+lost with its process is settled at its whole cap, because it may have been billed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from specs.trail.gate_bodies import Granted
 from specs.trail.key_policy import PERSON
 
 REQUESTED = "review/asked."
-"""How the keys of reservations for requested reviews begin."""
+"""Prefix of the keys of reservations for requested reviews."""
 AMEND = "`peergate amend` with a larger budget, then `peergate resume`"
 _WHO: dict[Party, str] = {
     "builder": "the builder's turn",
@@ -32,14 +31,12 @@ _WHO: dict[Party, str] = {
     "job": "the attempt",
     "storage": "keeping its outputs",
 }
-
-
 P = ParamSpec("P")
 DoneT = TypeVar("DoneT")
 
 
 def _at_once(step: Callable[Concatenate[Trail, P], DoneT]) -> Callable[Concatenate[Trail, P], DoneT]:
-    """Have a step recorded as a whole or not at all; a connection that is cut meanwhile does not stop the session."""
+    """Record a step as a whole or not at all, and repeat it if the connection is cut."""
 
     @wraps(step)
     def done(trail: Trail, *given: P.args, **named: P.kwargs) -> DoneT:
@@ -56,11 +53,6 @@ class Balance(NamedTuple):
     left_usd: float
     hours: float
     left_hours: float
-
-
-def price_cap(budget: Budget, stage: Stage) -> float:
-    """Return the most one attempt can cost: the hours it may hold its machine, at the rate or price cap of that."""
-    return attempt_usd(budget, stage)
 
 
 def balance(trail: Trail, budget: Budget) -> Balance:
@@ -86,20 +78,12 @@ def reserve(
     task: str = "",
     task_usd: float | None = None,
 ) -> None:
-    """Set the most something can cost aside before it begins; repeating it for the same key changes nothing.
+    """Reserve the most something can cost before it begins; the same key is reserved only once.
 
-    Args:
-        trail: the session's.
-        budget: the one in force.
-        party: who spends it.
-        stage: the stage it is spent on, or what stands for one (``design``).
-        key: names the reservation once and for all.
-        cap: the most it can cost.
-        task: names a helper's task.
-        task_usd: the most the task may take in all.
+    ``stage`` may also be ``design`` or ``amendment``; ``task_usd`` is the most that a helper's ``task`` may take.
 
     Raises:
-        BudgetExceeded: the cap does not fit in what is left for this party and stage, or is not known.
+        BudgetExceeded: the cap is unknown, or does not fit in what is left for this party and stage.
     """
     if trail.find(f"reserve/{key}"):
         return
@@ -107,11 +91,8 @@ def reserve(
         raise BudgetExceeded(f"the price of {_WHO[party]} is not known ({cap})", where=key)
     least = min(Accounts(trail.iterate("spend"), budget).limits(party, stage, task, task_usd))
     if cap > least.usd + TOLERANCE_USD:
-        raise BudgetExceeded(
-            f"{_WHO[party]} may cost {cap:.4f} USD, {max(least.usd, 0):.4f} USD {least.words}",
-            where=key,
-            hint=AMEND,
-        )
+        told = f"{_WHO[party]} may cost {cap:.4f} USD, {max(least.usd, 0):.4f} USD {least.words}"
+        raise BudgetExceeded(told, where=key, hint=AMEND)
     name = stage if isinstance(stage, str) else stage.name
     body: dict[str, Any] = {"what": "reserve", "job": key, "party": party, "stage": name, "usd": cap}
     trail.append("spend", f"reserve/{key}", body | ({"task": task} if task else {}))
@@ -119,64 +100,36 @@ def reserve(
 
 @_at_once
 def settle(trail: Trail, key: str, usd: float | None, **facts: Any) -> None:
-    """Replace a reservation by what it came to; repeating it changes nothing. None, not known, is the whole cap.
-
-    Raises:
-        PeergateError: nothing was reserved under the key.
-    """
+    """Replace a reservation by its cost, once; None, unknown, is the whole cap. Raise PeergateError without one."""
     reserved = trail.find(f"reserve/{key}")
     if reserved is None:
         raise PeergateError("nothing is reserved, so nothing can be settled", where=key)
     known = max(usd, 0.0) if usd is not None and math.isfinite(usd) else reserved.body["usd"]
     kept = {name: value for name, value in reserved.body.items() if name in ("job", "party", "stage", "task")}
-    body = {"what": "settle", **kept, "usd": known, **facts}
-    trail.append("spend", f"settle/{key}", body)
+    trail.append("spend", f"settle/{key}", {"what": "settle", **kept, "usd": known, **facts})
 
 
 @_at_once
 def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_bytes: int = 0) -> None:
-    """Set aside what an attempt may cost before it starts, and what keeping its outputs may.
-
-    Args:
-        trail: the session's.
-        budget: the one in force.
-        stage: what is attempted.
-        key: the job's.
-        keeps_bytes: how large its outputs are going to be, as far as that is known.
-
-    Raises:
-        BudgetExceeded: the cap does not fit in what is left for this kind of stage, or its time not in the hours left.
-    """
+    """Reserve the cost of an attempt and of keeping its outputs, or raise BudgetExceeded if money or hours lack."""
     if trail.find(f"reserve/{key}"):
         return
     hours = active_hours(list(trail.iterate()))
     if hours + held_hours(stage) > budget.max_hours + TOLERANCE_USD:
-        raise BudgetExceeded(
-            f"the session has run {hours:.2f} h of {budget.max_hours:g} h, "
-            f"the attempt may take {held_hours(stage):.2f} h",
-            where=key,
-            hint=AMEND,
-        )
-    reserve(trail, budget, "job", stage, key, price_cap(budget, stage))
+        told = f"the attempt may take {held_hours(stage):.2f} h"
+        raise BudgetExceeded(f"{_has_run(hours, budget)}, {told}", where=key, hint=AMEND)
+    reserve(trail, budget, "job", stage, key, attempt_usd(budget, stage))
     if budget.storage_usd_per_gb is not None:
-        reserve(trail, budget, "storage", stage, _storage(key), storage_usd(budget, keeps_bytes))
+        reserve(trail, budget, "storage", stage, f"storage/{key}", storage_usd(budget, keeps_bytes))
 
 
 def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:
-    """Replace a reservation by what the job's wall time cost, at the price cap of its machine where it has one.
+    """Replace a reservation by the cost of the job's wall time, at the price cap of its machine if it has one.
 
-    It is more than was reserved only as far as the job was seen to run that long. Either way ``jobs.clock`` or
-    ``jobs.cost`` closes the gate of a job that states or takes more, and a person looks at the bill.
+    The cost exceeds the reservation only if the job was seen running that long. In any case ``jobs.clock`` or
+    ``jobs.cost`` closes the gate of a job that states or takes more.
 
-    Args:
-        trail: the session's.
-        budget: the one in force.
-        key: the job's.
-        seconds: its time, bounded by what was observed (:meth:`specs.job_records.Observed.bounded`).
-        seen_s: for so long it was seen running.
-
-    Raises:
-        PeergateError: nothing was reserved under the key.
+    ``seconds`` is bounded by :meth:`specs.job_records.Observed.bounded`, ``seen_s`` is how long it was seen running.
     """
     grant, reserved = trail.find(f"grant/{key}"), trail.find(f"reserve/{key}")
     asked = Granted.model_validate(grant.body).resources if grant else None
@@ -186,25 +139,23 @@ def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: f
 
 
 def settle_storage(trail: Trail, budget: Budget, key: str, kept_bytes: int | None) -> None:
-    """Settle what keeping a job's outputs costs, if the spec states a rate; None where nobody knows what was kept."""
-    if trail.find(f"reserve/{_storage(key)}"):
+    """Settle what keeping a job's outputs costs, if the spec states a rate; None if the size is unknown."""
+    if trail.find(f"reserve/storage/{key}"):
         usd = None if kept_bytes is None else storage_usd(budget, kept_bytes)
-        settle(trail, _storage(key), usd, bytes=kept_bytes)
+        settle(trail, f"storage/{key}", usd, bytes=kept_bytes)
 
 
 def storage_usd(budget: Budget, size: int) -> float:
-    """Return what keeping so many bytes costs; nothing where the spec states no rate."""
+    """Return what keeping so many bytes costs, 0 if the spec states no rate."""
     return round(size / 1e9 * (budget.storage_usd_per_gb or 0.0), 6)
 
 
 @_at_once
 def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str, cap: float) -> str:
-    """Set the cost cap of a review aside, out of the share held back for reviews, and return its key.
+    """Reserve the cost cap of a review, out of the share for reviews, and return its key.
 
-    ``attempt`` is its number, with the member's where a panel is asked.
-
-    A reservation that is already there belongs to a call whose answer was lost with its process. It may have been
-    billed, so its whole cap counts as spent and the repeated review has a reservation of its own.
+    ``attempt`` is its number, with the member's for a panel. An existing reservation belongs to a call whose answer was
+    lost with its process; it counts as its whole cap, and the repeated review gets a new reservation.
 
     Raises:
         BudgetExceeded: the cap does not fit in what is left for reviews.
@@ -218,11 +169,6 @@ def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str,
     return key
 
 
-def settle_review(trail: Trail, key: str, usd: float) -> None:
-    """Replace a reservation by what the review cost; repeating it changes nothing."""
-    settle(trail, key, usd)
-
-
 @_at_once
 def reserve_turn(
     trail: Trail,
@@ -234,25 +180,15 @@ def reserve_turn(
     task: str = "",
     task_usd: float | None = None,
 ) -> str:
-    """Set aside what a turn of the builder or of a helper may cost, and return its key.
+    """Reserve the cap of a turn of the builder or of a helper, and return its key.
 
-    Who works on a stage takes one turn at a time (a helper: of one task). A turn before it that was not settled was
-    lost with its process and counts as its whole cap. After the session's hours no turn begins: a builder that goes on
-    and on would otherwise be stopped by its money alone.
-
-    Args:
-        trail: the session's.
-        budget: the one in force.
-        stage: the stage it works on.
-        attempt: the number of the attempt.
-        cap: the most the turn can cost.
-        party: who takes it.
-        task: names the helper's task; helpers in parallel have different ones.
-        task_usd: the most all turns of the task may take.
+    The builder, or a helper's ``task``, takes one turn at a time: an unsettled earlier turn was lost with its process
+    and counts as its whole cap. After the session's hours no turn begins; otherwise only its money would stop a builder
+    that never ends.
 
     Raises:
-        BudgetExceeded: the cap does not fit in what is left for the builder, the stage or the task, or is not known; or
-            the session's hours are over.
+        BudgetExceeded: the cap is unknown or does not fit in what is left for the builder, the stage or the task
+            (``task_usd``), or the session's hours are over.
     """
     of = f"{party}/{stage.name}.{attempt}/" + (f"{task}/" if task else "")
     lines = Accounts(trail.iterate("spend"), budget).select(party, task=task)
@@ -263,19 +199,13 @@ def reserve_turn(
     key = f"{of}{len(before) + 1}"
     hours = active_hours(list(trail.iterate()))
     if hours > budget.max_hours:
-        told = f"the session has run {hours:.2f} h of {budget.max_hours:g} h: {_WHO[party]} does not begin"
-        raise BudgetExceeded(told, where=key, hint=AMEND)
+        raise BudgetExceeded(f"{_has_run(hours, budget)}: {_WHO[party]} does not begin", where=key, hint=AMEND)
     reserve(trail, budget, party, stage, key, cap, task, task_usd)
     return key
 
 
-def settle_turn(trail: Trail, key: str, usd: float | None) -> None:
-    """Replace a reservation by what the turn cost; None where nobody knows. Repeating it changes nothing."""
-    settle(trail, key, usd)
-
-
-def _storage(key: str) -> str:
-    return f"storage/{key}"
+def _has_run(hours: float, budget: Budget) -> str:
+    return f"the session has run {hours:.2f} h of {budget.max_hours:g} h"
 
 
 def is_from_outside(recorded: Recorded) -> bool:
@@ -289,7 +219,7 @@ def is_from_outside(recorded: Recorded) -> bool:
 
 
 def ends_a_stretch(recorded: Recorded) -> bool:
-    """Say whether the orchestrator stops after an entry, until somebody resumes the session."""
+    """Say whether the orchestrator stops after an entry, until the session is resumed."""
     body = recorded.body
     return recorded.entry.kind in ("pause", "budget") or body.get("outcome") == "escalate" or bool(body.get("escalate"))
 
@@ -297,20 +227,19 @@ def ends_a_stretch(recorded: Recorded) -> bool:
 def active_hours(entries: Sequence[Recorded]) -> float:
     """Sum the stretches from open or resume to the pause, or to the last entry before the next resume.
 
-    What is recorded while nobody orchestrates (a cancel, an amendment) adds nothing, nor does what somebody else
-    records at any time: a question asked an hour after the orchestrator was killed is no hour of the session.
+    Entries from outside the orchestrator add nothing at any time: a question asked an hour after the orchestrator was
+    killed is no hour of the session.
     """
     total = 0
     last: int | None = None
     for recorded in entries:
         if is_from_outside(recorded):
             continue
-        now = int(recorded.entry.time_ns)
-        kind = recorded.entry.kind
-        if last is not None and kind not in ("open", "resume"):
+        now, begins = int(recorded.entry.time_ns), recorded.entry.kind in ("open", "resume")
+        if last is not None and not begins:
             total += now - last
         if ends_a_stretch(recorded):
             last = None
-        elif last is not None or kind in ("open", "resume"):
+        elif last is not None or begins:
             last = now
     return total / 3600e9

@@ -1,12 +1,10 @@
-"""The nodes that act: open, plan, build, launch, wait, close. The nodes that judge are in ``judge.py``.
-
-Each is idempotent: what it did is an entry in the trail, and what counts afterwards is that entry.
-"""
+"""The nodes that act: open, plan, build, launch, wait, close. Each records its effect, so it may repeat."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +19,14 @@ from sessions.jobs.sandbox.code_admission import keep_files
 from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file
 from sessions.money import ledger
 from sessions.nodes.build import watch_over, work_through
-from sessions.nodes.job_order import current_attempt, ensure_model, entry_body, order_of, resolve_input, resumed
+from sessions.nodes.job_order import current_attempt, ensure_model, order_of, resolve_input, resumed
 from sessions.report import report
-from sessions.session import Session
-from sessions.state import State
+from sessions.session import Session, State
 from specs.digests import digest_path, list_tree
 from specs.errors import PeergateError
 from specs.job_records import JobOrder, Manifest, Observed, Progress
 from specs.masking import current
-from specs.resources import held_hours
+from specs.resources import attempt_usd, held_hours
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import Stage, outputs_of
 from specs.stages.stage import FOLDERS
@@ -38,57 +35,46 @@ from specs.strict_json import read_json
 CANCEL_WAIT_S = 30.0
 MANIFEST_BYTES = 1 << 26
 RESTART_S = 30.0
-"""A launched job nobody has claimed for this long is started again; its claim keeps that harmless."""
+"""A launched job that is unclaimed for this long is started again; its claim keeps that harmless."""
 FIRST_TOLD_S, LATER_TOLD_S = 60.0, 1800.0
-"""When it is said that a job has not begun, and how often after that."""
+"""When the session first says that a job has not begun, and how often after that."""
 
 
 def open_session(session: Session, state: State) -> State:
-    """Make sure the registration is in the trail. It was written before the graph ran at all."""
+    """Make sure that the trail holds the registration, which is written before the graph runs."""
     if session.trail.find("open") is None:
         raise PeergateError("the session was never opened", where=session.name)
     return {"session": session.name, "route": "go"}
 
 
 def plan(session: Session, state: State) -> State:
-    """Show the builder the stage that is open and record what it proposes."""
+    """Show the builder the open stage and record its proposal."""
     opening = open_stage(session)
-    spec = session.resolved.spec
+    spec, attempt = session.resolved.spec, opening.attempt
     stage = spec.stage(opening.stage)
     names = [item.name for item in spec.stages]
-    session.display.stage(stage.name, opening.attempt, names.index(stage.name) + 1, len(names))
+    session.display.stage(stage.name, attempt, names.index(stage.name) + 1, len(names))
     ensure_model(session)
-    recorded = session.trail.find(f"plan/{stage.name}.{opening.attempt}")
+    recorded = session.trail.find(f"plan/{stage.name}.{attempt}")
     if recorded is None:
-        wish = work_through(session, stage, opening.attempt)
-        body = {
-            "stage": stage.name,
-            "attempt": opening.attempt,
-            "builder": session.builder.name,
-            "changes": wish.changes,
-            "reason": wish.reason,
-            "escalate": wish.escalate,
-            "answers": wish.answers,
-        }
-        recorded = session.trail.append("plan", f"plan/{stage.name}.{opening.attempt}", body)
+        wish = work_through(session, stage, attempt)
+        body = {"stage": stage.name, "attempt": attempt, "builder": session.builder.name} | asdict(wish)
+        recorded = session.trail.append("plan", f"plan/{stage.name}.{attempt}", body)
     if recorded.body["changes"]:
         session.display.say(f"{stage.name}: {recorded.body['reason']}")
-    route = "human" if recorded.body["escalate"] else "go"
-    return {"stage": stage.name, "attempt": opening.attempt, "route": route}
+    return {"stage": stage.name, "attempt": attempt, "route": "human" if recorded.body["escalate"] else "go"}
 
 
 def build(session: Session, state: State) -> State:
     """Pin inputs and parameters and mint the grant that binds them."""
     stage, attempt, _ = current_attempt(session, state)
-    changes = entry_body(session, f"plan/{stage.name}.{attempt}")["changes"]
-    inputs = {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())}
     grants.mint(
         session.trail,
         session.resolved,
-        changes=changes,
-        inputs={role: artifact.digest for role, artifact in inputs.items()},
-        model=entry_body(session, "model")["digest"],
-        price_cap_usd=ledger.price_cap(session.resolved.spec.budget, stage),
+        changes=session.body(f"plan/{stage.name}.{attempt}")["changes"],
+        inputs={role: resolve_input(session, named).digest for role, named in sorted(stage.inputs.items())},
+        model=session.body("model")["digest"],
+        price_cap_usd=attempt_usd(session.resolved.spec.budget, stage),
     )
     session.store.put_value(order_of(session, state))
     return {"route": "go"}
@@ -101,7 +87,7 @@ def launch(session: Session, state: State) -> State:
     if session.trail.find(f"launch/{key}") is not None and (
         (folder / "claim").exists() or (folder / "exit.json").exists()
     ):
-        # It has begun. Before that a kill may have come between the entry and the start, and all is looked at again.
+        # It has begun. Otherwise a kill may have come between the entry and the start, and everything is repeated.
         return {"route": "go"}
     order = resumed(session, order_of(session, state))
     session.store.put_value(order)
@@ -113,7 +99,7 @@ def launch(session: Session, state: State) -> State:
 
 
 def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:
-    """Return how large what a job leaves is going to be: a checkpoint is as large as the one it is made from."""
+    """Return the expected size of a job's outputs: a checkpoint is as large as the one it is made from."""
     trains = stage.parameters.trains if isinstance(stage.parameters, RecipeParameters) else None
     model = order.inputs.get(trains or "model")
     if model is None or "checkpoint" not in outputs_of(stage.kind, stage.parameters).values():
@@ -127,9 +113,8 @@ def wait(session: Session, state: State) -> State:
     folder = job_folder(session.run, key)
     if session.launcher.poll(folder).state in ("pending", "running"):
         watch_over(session, stage, attempt)
-    seen = 0
+    seen, alive = 0, list[float]()
     waits = since = time.monotonic()
-    alive: list[float] = []
     tell_at = waits + FIRST_TOLD_S
     while True:
         seen = _show_progress(session, stage.name, folder / "progress.jsonl", seen)
@@ -138,13 +123,14 @@ def wait(session: Session, state: State) -> State:
             break
         if job.is_here:
             alive = [*alive[:1], time.monotonic()]
-        if job.state == "pending" and time.monotonic() > tell_at:
-            minutes, told = (time.monotonic() - waits) / 60, f": {job.told}" if job.told else ""
-            session.display.say(f"{stage.name}: job {key} has not begun for {minutes:.0f} min{told}")
-            tell_at = time.monotonic() + LATER_TOLD_S
-        if job.state == "pending" and time.monotonic() - since > RESTART_S:
-            session.launcher.start(folder)
-            since = time.monotonic()
+        if job.state == "pending":
+            if time.monotonic() > tell_at:
+                minutes, told = (time.monotonic() - waits) / 60, f": {job.told}" if job.told else ""
+                session.display.say(f"{stage.name}: job {key} has not begun for {minutes:.0f} min{told}")
+                tell_at = time.monotonic() + LATER_TOLD_S
+            if time.monotonic() - since > RESTART_S:
+                session.launcher.start(folder)
+                since = time.monotonic()
         session.checkpoint()
         time.sleep(POLL_S)
     record_end(session, stage, attempt, key, job, alive[-1] - alive[0] if alive else 0.0)
@@ -152,24 +138,18 @@ def wait(session: Session, state: State) -> State:
 
 
 def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobState, alive_s: float = 0.0) -> None:
-    """Keep what the job left and record its end; a lost job leaves nothing that counts.
+    """Keep the files of an exited job and record its end; a lost job's files do not count.
 
-    Args:
-        session: whose job it is.
-        stage: what was attempted.
-        attempt: its number.
-        key: the job's.
-        job: as it was found, exited or lost.
-        alive_s: how long its process was seen alive on this machine.
+    ``alive_s`` says how long its process was seen alive on this machine.
     """
     folder = job_folder(session.run, key)
     budget = session.resolved.spec.budget
     common = {"key": key, "stage": stage.name, "attempt": attempt}
     if job.exit is None:
-        # Before a decision can open the attempt after it: what still ran would hold its memory and write its files.
+        # Before a decision can open the next attempt, whose memory and files a running process would touch.
         orphans.end_left_behind(folder)
         session.trail.append("lost", f"lost/{key}", common | ({"why": job.told} if job.told else {}))
-        # What it cost is unknown, so the whole reservation counts as spent.
+        # The cost is unknown, so the whole reservation counts as spent.
         ledger.settle_job(session.trail, budget, key, held_hours(stage) * 3600)
         ledger.settle_storage(session.trail, budget, key, None)
         why = job.told or "its process is gone and left no exit record"
@@ -184,12 +164,12 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         "log": session.store.put(_log(session, stage, folder)),
         "observed": observed.model_dump(mode="json"),
     }
-    # Of a step that is repeated after a crash the first body counts, and what was observed then.
+    # After a crash the first body counts, with the time that was observed then.
     body = session.trail.append("exit", f"exit/{key}", body).body
     observed = Observed.model_validate(body["observed"])
     seconds = observed.bounded(job.exit.seconds)
     if seconds != job.exit.seconds:
-        said = f"states {job.exit.seconds:.6g} s, {seconds:.0f} s are paid for: that is what was seen of it"
+        said = f"states {job.exit.seconds:.6g} s, {seconds:.0f} s are paid for, as observed"
         session.display.say(f"{stage.name}: the exit record of job {key} {said}")
     ledger.settle_job(session.trail, budget, key, seconds, observed.at_least_s)
     ledger.settle_storage(session.trail, budget, key, sum(one["bytes"] for one in outputs.values()))
@@ -199,14 +179,14 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
 
 
 def _observed(session: Session, key: str, alive_s: float) -> Observed:
-    """Return how long a job can have run: from its launch, whoever orchestrated then, until now."""
+    """Return how long a job can have run: from its launch, under any orchestrator, until now."""
     launch = session.trail.find(f"launch/{key}")
     since = time.time() - int(launch.entry.time_ns) / 1e9 if launch else alive_s
     return Observed(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3))
 
 
 def end_jobs(session: Session, launches: Sequence[Recorded], why: str) -> None:
-    """End those of the launched jobs that still run, and record how they ended."""
+    """End the launched jobs that still run, and record how they ended."""
     for launch in launches:
         key, stage = launch.body["key"], session.resolved.spec.stage(launch.body["stage"])
         if session.trail.find(f"exit/{key}") or session.trail.find(f"lost/{key}"):
@@ -222,33 +202,22 @@ def end_jobs(session: Session, launches: Sequence[Recorded], why: str) -> None:
 
 
 def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | None, dict[str, Any]]:
-    """Digest what the job left; row files also go into the store, weights stay where they are."""
+    """Digest the job's outputs; row files also go into the store, weights stay where they are."""
     outputs: dict[str, Any] = {}
-    manifest_path = folder / "manifest.json"
-    if not is_own_file(manifest_path):
-        return None, outputs
-    with manifest_path.open("rb") as handle:
-        raw = handle.read(MANIFEST_BYTES + 1)
-    if named := current().known_in(raw):
-        session.display.say(f"{stage.name}: the job's manifest holds the value of {named}; it does not count")
-        return None, outputs
-    try:
-        read_json(raw, MANIFEST_BYTES)
-        Manifest.model_validate_json(raw)
-    except ValueError:
-        session.display.say(f"{stage.name}: the job's manifest does not have the manifest's form; it does not count")
+    raw = _manifest(session, stage, folder / "manifest.json")
+    if raw is None:
         return None, outputs
     for name, kind in outputs_of(stage.kind, stage.parameters).items():
-        path = _output_path(folder, name, kind)
+        path = folder / "out" / (name if kind in FOLDERS else f"{name}.jsonl")
         if path.is_symlink() or not path.exists():
             continue
         stored = not path.is_dir()
         if stored and not is_own_file(path):
-            session.display.say(f"{stage.name}: the job's {name} are a link or no file; they do not count")
+            _uncounted(session, stage, name, "is a link or no regular file")
             continue
         if (stored or kind == "files") and (named := _known_in(path)):
-            # Evidence is kept as it is or not at all: its digest, and the metrics made from it, are of these bytes.
-            session.display.say(f"{stage.name}: the job's {name} hold the value of {named}; they do not count")
+            # Evidence is kept unchanged or not at all: its digest and the metrics belong to these bytes.
+            _uncounted(session, stage, name, f"holds the value of {named}")
             continue
         if kind == "files":
             digest = keep_files(session.store, path)
@@ -260,8 +229,28 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
     return session.store.put(raw), outputs
 
 
+def _manifest(session: Session, stage: Stage, path: Path) -> bytes | None:
+    """Return the job's manifest; None if it is missing, malformed or holds a secret."""
+    if not is_own_file(path):
+        return None
+    with path.open("rb") as handle:
+        raw = handle.read(MANIFEST_BYTES + 1)
+    if named := current().known_in(raw):
+        return _uncounted(session, stage, "manifest", f"holds the value of {named}")
+    try:
+        read_json(raw, MANIFEST_BYTES)
+        Manifest.model_validate_json(raw)
+    except ValueError:
+        return _uncounted(session, stage, "manifest", "does not have the manifest's form")
+    return raw
+
+
+def _uncounted(session: Session, stage: Stage, name: str, why: str) -> None:
+    session.display.say(f"{stage.name}: the job's output '{name}' {why}; it does not count")
+
+
 def _known_in(path: Path) -> str | None:
-    """Return the name of a secret of this process that is in an output; None where there is none."""
+    """Return the name of a secret of this process that an output holds; None if it holds none."""
     files = [path] if path.is_file() else list_tree(path)
     return next((named for one in files if (named := current().known_in(one.read_bytes()))), None)
 
@@ -272,7 +261,7 @@ def _log(session: Session, stage: Stage, folder: Path) -> bytes:
         with open_file(folder / "log.txt") as handle:
             log = handle.read()
         if (masked := current().data(log)) != log:
-            # Where it was printed to as well: a run folder is copied and handed on as it is.
+            # In the run folder too, which people copy and pass on.
             write_durably(folder / "log.txt", masked)
         return masked
     except NotReadable as error:
@@ -280,14 +269,9 @@ def _log(session: Session, stage: Stage, folder: Path) -> bytes:
         return b""
 
 
-def _output_path(folder: Path, name: str, kind: str) -> Path:
-    return folder / "out" / (name if kind in FOLDERS else f"{name}.jsonl")
-
-
 def close(session: Session, state: State) -> State:
     """Write the report and close the trail with the session's result."""
-    outcome = state.get("outcome", "escalate")
-    close_with(session, outcome)
+    close_with(session, state.get("outcome", "escalate"))
     return {"route": "close"}
 
 
@@ -295,7 +279,7 @@ def close_with(session: Session, outcome: str) -> None:
     """Record the report and the end of the session."""
     recorded = session.trail.find("report")
     if recorded is None:
-        # Files are written before the entry that would be refused: not over those of who took the session over.
+        # The files precede the entry, and must not overwrite those of a process that took the session over.
         session.trail.guard()
         written = report.write(session.run, session.trail.path.name, session.store.root.name, outcome)
         recorded = session.trail.append("report", "report", written)

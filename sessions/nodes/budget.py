@@ -1,8 +1,7 @@
-"""What happens when the next step does not fit in the budget: the session stops before it and asks a person.
+"""Stops a session before a step that does not fit in the budget, and asks a person.
 
-Nothing is spent, what was reserved for other things stays reserved, and an interim report is written. There are two
-ways on: an amendment of the budget, after which `peergate resume` goes on where the session stopped, and the answer
-*stop*, which closes it.
+Nothing is spent, other reservations stay, and an interim report is written. After an amendment of the budget
+`peergate resume` continues at the same step; the answer *stop* closes the session.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from reviews.gate.packet import DESIGN
 from reviews.trail.envelope import Recorded
 from sessions.nodes.position import after_answer
 from sessions.report import report
-from sessions.session import Session
-from sessions.state import State
+from sessions.session import Session, State
 from specs.errors import BudgetExceeded, UserError
 
 BUYING: tuple[str, ...] = ("design_gate", "plan", "launch", "submit", "review")
@@ -25,40 +23,29 @@ BUYING: tuple[str, ...] = ("design_gate", "plan", "launch", "submit", "review")
 
 
 def ask_for_budget(session: Session, node: str, state: State, error: BudgetExceeded) -> State:
-    """Record that a node cannot go on, write the interim report, and lead the session to a person."""
+    """Record that a node cannot be paid, write the interim report, and lead the session to a person."""
     entries = list(session.trail.iterate())
     stage, attempt = _where(session, node, state)
-    standing = waits_for_budget(entries)
-    at = (node, stage, attempt)
-    # The process may have died between the entry and what follows it.
-    if standing is None or (standing.body["at"], standing.body["stage"], standing.body["attempt"]) != at:
+    asked, at = waits_for_budget(entries), {"stage": stage, "attempt": attempt, "at": node}
+    # The process may have died after the entry.
+    if asked is None or any(asked.body[name] != value for name, value in at.items()):
         number = sum(one.entry.kind == "budget" for one in entries) + 1
-        body = {"stage": stage, "attempt": attempt, "at": node, "reasons": [error.message]}
-        session.trail.append("budget", f"budget/{number}", body)
+        session.trail.append("budget", f"budget/{number}", at | {"reasons": [error.message]})
     session.display.say(f"{stage or DESIGN}: {error}")
     report.write(session.run, session.trail.path.name, session.store.root.name, report.WAITING, report.INTERIM)
     return {"route": "human"}
 
 
 def _where(session: Session, node: str, state: State) -> tuple[str | None, int]:
-    """Return stage and attempt; before they are planned the graph's state is still that of the stage before."""
+    """Return stage and attempt; until they are planned the graph's state still names the previous stage."""
     if node == "design_gate":
         return None, design_attempt(list(session.trail.iterate("human")))
     opening = latest_opening(session.trail) if node == "plan" else None
     return (opening.stage, opening.attempt) if opening else (state.get("stage"), state.get("attempt", 0))
 
 
-def settled_by(entries: list[Recorded], asked: Recorded) -> Recorded | None:
-    """Return the newest amendment in force that came after the question, if there is one."""
-    return next((one for one in reversed(entries[asked.entry.seq :]) if is_in_force(one)), None)
-
-
 def answer_of(entries: list[Recorded], asked: Recorded, given: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return what goes to the waiting node: a person's *stop*, or, once it is amended, that the session goes on.
-
-    Raises:
-        UserError: another answer than *stop* was given.
-    """
+    """Return a person's *stop*, *retry* after an amendment, or None; raise UserError for any other answer."""
     if given is not None:
         if given["answer"] != "stop":
             raise UserError(
@@ -67,7 +54,7 @@ def answer_of(entries: list[Recorded], asked: Recorded, given: dict[str, Any] | 
                 hint="raise it with `peergate amend`, then resume without an answer; or --answer stop",
             )
         return given
-    amendment = settled_by(entries, asked)
+    amendment = next((one for one in reversed(entries[asked.entry.seq :]) if is_in_force(one)), None)
     if amendment is None:
         return None
     reason = f"{amendment.entry.key}: {amendment.body['reason']}"
@@ -75,10 +62,10 @@ def answer_of(entries: list[Recorded], asked: Recorded, given: dict[str, Any] | 
 
 
 def go_on(session: Session, asked: Recorded, answer: dict[str, Any]) -> State:
-    """Carry an answer out.
+    """Follow an answer.
 
-    A grant that was not used is bound to the registration before the amendment, so the stage gets another attempt
-    with a grant of its own. Every other node is entered again and finds what it had done.
+    An unused grant is bound to the registration before the amendment, so the stage gets another attempt and grant.
+    Every other node is entered again and finds what it had done.
     """
     body = asked.body
     if answer["answer"] == "retry" and body["at"] != "launch":

@@ -1,4 +1,4 @@
-"""Where the builder works: planning, watching, submitting. What it leaves undone is settled here, never assumed."""
+"""Where the builder works: planning, watching, submitting."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from sessions.builder.helper_workbench import HelperWorkbench
 from sessions.builder.loop_detection import MOST_REVISIONS, revisions_in_a_row
 from sessions.builder.tools.tool_context import Launch
 from sessions.builder.workbench import SessionWorkbench
-from sessions.session import Session
-from sessions.state import State
+from sessions.session import Session, State
 from specs.errors import BudgetExceeded
 from specs.stages.registry import Stage
 from specs.trail.builder_tools import Phase
 
 
 def open_bench(session: Session, stage: Stage, attempt: int, phase: Phase) -> SessionWorkbench:
-    """Return the workbench of a phase, at which helpers may be asked too."""
+    """Return the workbench of a phase, which may open helpers."""
     return SessionWorkbench(session, stage, attempt, phase, open_helper=HelperWorkbench)
 
 
 def work_through(session: Session, stage: Stage, attempt: int) -> Launch:
-    """Have the builder plan; one that gives up has a person asked, and so has one whose attempts all come back."""
+    """Have the builder plan; a person is asked if it gives up or the gate sends too many attempts back."""
     back = revisions_in_a_row(session.trail.iterate("decision", "human", "retraction"), stage.name)
     if back >= MOST_REVISIONS:
         return Launch(reason=f"the gate sent {back} attempts in a row back", escalate=True)
@@ -34,16 +33,16 @@ def work_through(session: Session, stage: Stage, attempt: int) -> Launch:
 
 
 def watch_over(session: Session, stage: Stage, attempt: int) -> None:
-    """Let the builder watch its job, if it wants to. The session waits for the end in any case."""
+    """Let the builder watch its job. The session waits for the end in any case."""
     bench = open_bench(session, stage, attempt, "watch")
     if not bench.done:
-        # Without money for the builder, nobody watches but the session: the job is paid for.
+        # Without money for the builder only the session watches: the job is paid for.
         with suppress(BudgetExceeded):
             session.builder.work(bench)
 
 
 def submit(session: Session, state: State) -> State:
-    """Let the builder state what it claims of the attempt; without a submission there are no claims."""
+    """Let the builder state its claims about the attempt; without a submission there are none."""
     stage = session.resolved.spec.stage(state.get("stage", ""))
     attempt = state.get("attempt", 0)
     key = f"submit/{stage.name}.{attempt}"

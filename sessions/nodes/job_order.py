@@ -1,6 +1,6 @@
 """What a job is ordered to do: its parameters, its inputs, the weights it starts from, the step it resumes from.
 
-Everything in an order is in the trail before the job exists, so an order that is built again is the same.
+Everything in an order is in the trail before the job exists, so a rebuilt order is the same.
 """
 
 from __future__ import annotations
@@ -10,20 +10,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from reviews.evidence.gather import accepted_attempt
 from reviews.evidence.heldout_screen import is_screened, screened
 from reviews.evidence.resumable_steps import sources
-from reviews.trail.envelope import Recorded
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.local_launcher import job_environment
-from sessions.session import Session
-from sessions.state import State
+from sessions.session import Session, State
 from specs.errors import PeergateError, UserError
 from specs.job_records import Artifact, JobOrder
-from specs.session.model_kind import kind_in_order
-from specs.session.session_spec import ModelSource, ResolvedSpec
+from specs.session.session_spec import ModelSource, ResolvedSpec, kind_in_order
 from specs.stages.registry import Stage, resolve_parameters
 from training.jobs.saved_steps import offered
 
@@ -34,7 +30,7 @@ CONTROL = "model/control"
 def order_of(session: Session, state: State) -> JobOrder:
     """Rebuild the order from the recorded grant: the same bytes every time."""
     stage, attempt, key = current_attempt(session, state)
-    changes = entry_body(session, f"plan/{stage.name}.{attempt}")["changes"]
+    changes = session.body(f"plan/{stage.name}.{attempt}")["changes"]
     return JobOrder.model_validate(
         {
             "key": key,
@@ -43,7 +39,7 @@ def order_of(session: Session, state: State) -> JobOrder:
             "inputs": {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())},
             "task": session.resolved.spec.task,
             "task_text": session.resolved.task_text,
-            "grant": entry_body(session, f"grant/{key}"),
+            "grant": session.body(f"grant/{key}"),
             "code": _running_code(session),
             "max_seconds": stage.max_minutes * 60,
             "dead_man_minutes": session.resolved.spec.budget.dead_man_minutes,
@@ -53,10 +49,7 @@ def order_of(session: Session, state: State) -> JobOrder:
 
 
 def resumed(session: Session, order: JobOrder) -> JobOrder:
-    """Return the order with the newest whole step of the attempts it may resume from, if one saved any.
-
-    The step is bound by its digest, and what was launched stays as it was.
-    """
+    """Return the order with the newest whole step of earlier attempts, bound by its digest; a launched order stays."""
     launched = session.trail.find(f"launch/{order.key}")
     if launched is not None:
         return JobOrder.model_validate_json(session.store.get(launched.body["order"]))
@@ -64,9 +57,8 @@ def resumed(session: Session, order: JobOrder) -> JobOrder:
         try:
             found = offered(session.run, job_folder(session.run, before.key), before.grant.attempt)
         except (OSError, ValueError) as error:
-            session.display.say(
-                f"{order.key} starts anew: what attempt {before.grant.attempt} saved is no use: {error}"
-            )
+            said = f"starts anew: the steps of attempt {before.grant.attempt} cannot be used: {error}"
+            session.display.say(f"{order.key} {said}")
             continue
         if found is not None:
             session.display.say(f"{order.key} resumes from step {found.step} of attempt {found.attempt}")
@@ -74,77 +66,50 @@ def resumed(session: Session, order: JobOrder) -> JobOrder:
     return order
 
 
-def ensure_model(session: Session) -> Recorded:
-    """Find or convert the weights the session starts from and record their digest, once.
-
-    Raises:
-        SpecError: the checkpoint's digest is not the one the spec pins.
-    """
+def ensure_model(session: Session) -> None:
+    """Find or convert the session's weights and record their digest, once; errors as in :func:`prepare_model`."""
     spec = session.resolved.spec
-    if spec.control is not None:
-        _ensure(session, CONTROL, spec.control)
-    return _ensure(session, "model", spec.model)
-
-
-def _ensure(session: Session, key: str, source: ModelSource) -> Recorded:
-    found = session.trail.find(key)
-    if found is not None:
-        return found
-    path, digest = prepare_model(session.resolved, source, session.cache, session.display.say)
-    body = {"source": source.source, "kind": source.kind, "path": str(path), "digest": digest}
-    return session.trail.append("model", key, body)
+    for key, source in ((CONTROL, spec.control), ("model", spec.model)):
+        if source is not None and session.trail.find(key) is None:
+            path, digest = prepare_model(session.resolved, source, session.cache, session.display.say)
+            body = {"source": source.source, "kind": source.kind, "path": str(path), "digest": digest}
+            session.trail.append("model", key, body)
 
 
 def resolve_input(session: Session, reference: str) -> Artifact:
-    """Return the artifact that a reference of the spec names, without what the held-out screen takes out.
-
-    Instructions that a model wrote are passed on without held-out prompts.
-    """
+    """Return the artifact that a reference of the spec names, generated instructions without held-out prompts."""
     if reference in ("model", "control"):
-        body = entry_body(session, CONTROL if reference == "control" else "model")
+        body = session.body(CONTROL if reference == "control" else "model")
         return Artifact(name=reference, path=body["path"], digest=body["digest"], bytes=0)
     owner, _, output = reference.partition(".")
     if reference in ("heldout", "constitution") or owner == "data":
         pinned = session.resolved.data_digests | {"constitution": session.resolved.constitution_digest}
-        digest = pinned[output if owner == "data" else reference]
-        path = session.store.path(digest)
-        relative = path.relative_to(session.run).as_posix()
-        return Artifact(name=reference, path=relative, digest=digest, bytes=path.stat().st_size)
+        return _stored(session, reference, pinned[output if owner == "data" else reference])
     attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), owner)
     if attempt is None:
         raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)
-    made = entry_body(session, f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]
-    left = None
+    made = session.body(f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]
     if is_screened(session.resolved.spec.stage(owner), output):
         left = screened(session.store, session.resolved, made["digest"])
-    if left is None:
-        return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
-    digest = session.store.put(left)
-    path = session.store.path(digest).relative_to(session.run).as_posix()
-    return Artifact(name=reference, path=path, digest=digest, bytes=len(left))
+        if left is not None:
+            return _stored(session, reference, session.store.put(left))
+    return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
+
+
+def _stored(session: Session, reference: str, digest: str) -> Artifact:
+    path = session.store.path(digest)
+    relative = path.relative_to(session.run).as_posix()
+    return Artifact(name=reference, path=relative, digest=digest, bytes=path.stat().st_size)
 
 
 def prepare_model(
     resolved: ResolvedSpec, source: ModelSource, cache: Path, say: Callable[[str], None]
 ) -> tuple[Path, str]:
-    """Return folder and digest of a checkpoint the spec names, converting or copying it into the cache at need.
-
-    Raises:
-        UserError: the source cannot be had, or its digest is not the one the spec pins.
-    """
+    """Return folder and digest of a checkpoint, or raise UserError if it is missing or another one than pinned."""
     say(f"model {source.source}: finding the checkpoint (the first time it is converted, about half a minute)")
+    words = ["training.jobs.base_model", source.source, "--origin", resolved.origin, "--cache", str(cache)]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "training.jobs.base_model",
-            source.source,
-            "--origin",
-            resolved.origin,
-            "--cache",
-            str(cache),
-        ],
+        [sys.executable, "-P", "-m", *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -164,13 +129,13 @@ def prepare_model(
         raise UserError(
             f"the checkpoint's digest is {digest}, the spec pins {source.digest}",
             where=source.source,
-            hint="these are other weights; if that is what you want, change the digest in a new spec",
+            hint="these are other weights; to use them, change the digest in a new spec",
         )
     return path, digest
 
 
 def _running_code(session: Session) -> str:
-    """Return the digest of the code that was stated when the session was opened or taken up last."""
+    """Return the digest of the code that was recorded when the session was last opened or resumed."""
     stated = [one.body.get("code_state") for one in session.trail.iterate("open", "resume")]
     return next(one["digest"] for one in reversed(stated) if one is not None)
 
@@ -180,15 +145,3 @@ def current_attempt(session: Session, state: State) -> tuple[Stage, int, str]:
     stage = session.resolved.spec.stage(state.get("stage", ""))
     attempt = state.get("attempt", 0)
     return stage, attempt, f"{session.name}.{stage.name}.{attempt}"
-
-
-def entry_body(session: Session, key: str) -> dict[str, Any]:
-    """Return the body of an entry.
-
-    Raises:
-        PeergateError: there is none.
-    """
-    recorded = session.trail.find(key)
-    if recorded is None:
-        raise PeergateError(f"the trail has no entry '{key}'", where=session.name)
-    return recorded.body

@@ -1,12 +1,10 @@
-"""The nodes that judge: design_gate, measure, check, review, decide, human. They act on nothing but the trail.
+"""The nodes that judge: design_gate, measure, check, review, decide, human. They use nothing but the trail.
 
-The order is the point: metrics come from raw rows, checks from evidence, the packet from both, the verdict from
-the packet alone, and the decision is computed from packet and verdict.
+Metrics come from raw rows, checks from evidence, the packet from both, the verdict from the packet alone, and the
+decision is computed from packet and verdict.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from langgraph.types import interrupt
 
@@ -25,9 +23,8 @@ from sessions.money import ledger
 from sessions.nodes.budget import go_on
 from sessions.nodes.position import after_answer, after_decision
 from sessions.nodes.reviewer_call import ask
-from sessions.session import Session
-from sessions.state import State
-from specs.errors import EvidenceMissing, PeergateError
+from sessions.session import Session, State
+from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult, Packet, Verdict
 
@@ -61,17 +58,16 @@ def measure(session: Session, state: State) -> State:
 
 def check(session: Session, state: State) -> State:
     """Run the deterministic checks of the stage's kind."""
-    stage, attempt = _where(state)
     results = run_checks(_evidence(session, state), _metrics(session, state))
     session.display.checks(results)
-    keep_checks(session, stage, attempt, results)
+    keep_checks(session, *_where(state), results)
     return {"route": "go"}
 
 
 def review(session: Session, state: State) -> State:
     """Build the packet and ask the reviewer."""
     stage, attempt = _where(state)
-    checked = _body(session, f"checks/{stage}.{attempt}")["checks"]
+    checked = session.body(f"checks/{stage}.{attempt}")["checks"]
     packet = derive_packet(
         list(session.trail.iterate()),
         session.store,
@@ -91,7 +87,7 @@ def decide(session: Session, state: State) -> State:
 
 
 def human(session: Session, state: State) -> State:
-    """Ask a person. Nothing before the interrupt has an effect: it runs again when the answer comes."""
+    """Ask a person. Nothing before the interrupt has an effect, because it runs again when the answer comes."""
     asked = last_question(list(session.trail.iterate()), session.name)
     answer = interrupt({"session": session.name, "asked": asked.entry.key, "reasons": asked.body.get("reasons", [])})
     if asked.entry.kind == "budget":
@@ -99,13 +95,12 @@ def human(session: Session, state: State) -> State:
     stage, attempt = asked.body["stage"], asked.body["attempt"]
     body = {"stage": stage, "attempt": attempt, "asked": asked.digest, **answer}
     body |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
-    recorded = session.trail.append("human", f"human/{asked.entry.key}", body)
-    return after_answer(recorded)
+    return after_answer(session.trail.append("human", f"human/{asked.entry.key}", body))
 
 
 def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> Recorded:
     """Compute the decision of the recorded packet and verdict and record it."""
-    judged = _body(session, f"verdict/{stage}.{attempt}")
+    judged = session.body(f"verdict/{stage}.{attempt}")
     packet = Packet.model_validate(session.store.get_value(judged["packet"]))
     verdict = Verdict.model_validate(session.store.get_value(judged["verdict"]))
     decision = settle(session.resolved, packet, verdict, attempt)
@@ -144,18 +139,10 @@ def _where(state: State) -> tuple[str, int]:
 
 
 def _evidence(session: Session, state: State) -> Evidence:
-    stage, attempt = _where(state)
-    return gather(session.run, list(session.trail.iterate()), session.store, stage, attempt)
+    return gather(session.run, list(session.trail.iterate()), session.store, *_where(state))
 
 
 def _metrics(session: Session, state: State) -> MetricSet | None:
     stage, attempt = _where(state)
-    digest = _body(session, f"metrics/{stage}.{attempt}")["metrics"]
+    digest = session.body(f"metrics/{stage}.{attempt}")["metrics"]
     return MetricSet.model_validate(session.store.get_value(digest)) if digest else None
-
-
-def _body(session: Session, key: str) -> dict[str, Any]:
-    recorded = session.trail.find(key)
-    if recorded is None:
-        raise PeergateError(f"the trail has no entry '{key}'", where=session.name)
-    return recorded.body

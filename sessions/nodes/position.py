@@ -1,8 +1,7 @@
-"""Where a session is, read from its trail alone: the node that was finished last, and what it returned.
+"""Where a session is, read from its trail alone: the last finished node, and what it returned.
 
-The graph itself keeps nothing from one start to the next. A node whose newest entry is not its last effect (a launch
-before its job is started, an exit before it is paid, a verdict before it is paid) counts as not finished and is entered
-again; it finds what it did.
+The graph keeps nothing between starts. A node whose newest entry is not its last effect (a launch before its job is
+started, an exit or a verdict before it is paid) is not finished and is entered again; it finds what it did.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ from typing import NamedTuple
 
 from reviews.gate.human_answers import is_design_again
 from reviews.trail.envelope import Recorded
-from sessions.state import State
+from sessions.session import Route, State
 
+_AFTER: dict[str, Route] = {"revise": "again", "escalate": "human"}
 _STEPS: tuple[tuple[str, str], ...] = (
     ("plan/{stage}.{attempt}", "plan"),
     ("grant/{session}.{stage}.{attempt}", "build"),
@@ -23,11 +23,11 @@ _STEPS: tuple[tuple[str, str], ...] = (
     ("submit/{stage}.{attempt}", "submit"),
     ("checks/{stage}.{attempt}", "check"),
 )
-"""The entries of an attempt in their order, and the newest node that is finished once they are there."""
+"""The entries of an attempt in their order, and the node that each of them finishes."""
 
 
 class Position(NamedTuple):
-    """The node that was finished last, what it returned, and the entry that says so."""
+    """The last finished node, what it returned, and the entry that says so."""
 
     after: str
     state: State
@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
 
 def position(entries: Sequence[Recorded]) -> Position | None:
-    """Return where a session is; None while nobody has judged its design."""
+    """Return where a session is; None before its design is judged."""
     newest = next((one for one in reversed(entries) if _leads(one)), None)
     if newest is None:
         return None
@@ -52,7 +52,7 @@ def position(entries: Sequence[Recorded]) -> Position | None:
 
 
 def _leads(one: Recorded) -> bool:
-    """Say whether an entry leads the session somewhere else than to the next node of an attempt."""
+    """Say whether an entry leads the session elsewhere than to the next node of an attempt."""
     kind = one.entry.kind
     return kind in ("decision", "human", "retraction", "budget", "report") or (
         kind == "plan" and bool(one.body["escalate"])
@@ -73,19 +73,15 @@ def _within(entries: Sequence[Recorded], judgement: Recorded) -> Position | None
 
 
 def after_decision(decision: Recorded) -> State:
-    """Say where a decision leads."""
+    """Return where a decision leads."""
     outcome = decision.body["outcome"]
-    if outcome == "revise":
-        return {"route": "again"}
-    if outcome == "escalate":
-        return {"route": "human"}
     if outcome == "approve" and decision.body["opens"] is not None:
         return {"route": "next"}
-    return {"route": "close", "outcome": outcome}
+    return {"route": _AFTER[outcome]} if outcome in _AFTER else {"route": "close", "outcome": outcome}
 
 
 def after_answer(answer: Recorded) -> State:
-    """Say where an answer of a person leads."""
+    """Return where a person's answer leads."""
     body = answer.body
     if is_design_again(body):
         return {"route": "design_gate"}
@@ -93,5 +89,5 @@ def after_answer(answer: Recorded) -> State:
         return {"route": "again" if body["answer"] == "retry" else "next"}
     if answer.entry.key.startswith("human/budget/"):
         return {"route": "close", "outcome": "budget"}
-    # Nothing left to open: an override of the last gate accepts the session, anything else ends it.
+    # Nothing is left to open: an override of the last gate accepts the session, any other answer ends it.
     return {"route": "close", "outcome": "approve" if body["answer"] == "approve" else "stop"}

@@ -1,4 +1,4 @@
-"""`peergate pod attach`: show what happens there, pull at every gate, come back when the connection is lost."""
+"""`peergate pod attach`: shows the session, pulls at every gate, and reconnects when the connection is lost."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from sessions.pods.channel import Channel, PodRefused
-from sessions.pods.connection import Connection, ConnectionLost
+from sessions.pods.connection import Channel, Connection, ConnectionLost, PodRefused
 from sessions.pods.lifecycle import status_of
 from sessions.pods.pod_record import Place, PodRecord
 from sessions.pods.protocol import Status
@@ -21,7 +20,7 @@ LOOK_EVERY_S = 1.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
 LINE = 4000
 MOST_LINES = 10_000
-"""Of one look: whoever prints more than this a second is not read by anybody."""
+"""Shown of one look: nobody reads more in a second."""
 
 
 class Ended(NamedTuple):
@@ -34,12 +33,12 @@ class Ended(NamedTuple):
 
 
 def was_killed(status: Status) -> bool:
-    """Say whether a signal ended the orchestrator; 130 is its own way to say that it paused."""
+    """Say whether a signal ended the orchestrator; code 130 says that it paused."""
     return status.code is not None and status.code > 128 and status.code != ExitCode.INTERRUPTED
 
 
 class Attached:
-    """Watches one pod until its orchestrator is not there any more."""
+    """Watches one pod until its orchestrator has ended."""
 
     def __init__(
         self,
@@ -49,22 +48,18 @@ class Attached:
         say: Callable[[str], None],
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.connection = connection
-        self.place = place
-        self.record = record
-        self.say = say
-        self.wait = wait
-        self._log = 0
-        self._rest = b""
+        self.connection, self.place, self.record = connection, place, record
+        self.say, self.wait = say, wait
+        self._log, self._rest = 0, b""
         self._gates = -1
         self._told_ending = ""
         self._told_keeper = False
 
     def watch(self) -> Ended:
-        """Follow the session to the end of its orchestrator; lost connections are made again as long as it takes.
+        """Follow the session to the end of its orchestrator, and reconnect as often as needed.
 
         Raises:
-            AuditDamage: what was pulled does not hold.
+            AuditDamage: the pulled copy does not verify.
             HostKeyRefused: the pod came back with another host key.
             PodRefused: the pod answers and refuses.
         """
@@ -79,13 +74,13 @@ class Attached:
                             return ended
                         self.wait(LOOK_EVERY_S)
             except ConnectionLost as lost:
-                self.say(f"{lost.message}; the session goes on there, trying again in {wait_s:g} s")
+                self.say(f"{lost.message}; the session continues there, trying again in {wait_s:g} s")
                 self.connection.close()
                 self.wait(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
     def look(self, channel: Channel) -> Ended | None:
-        """Show what is new; pull where a gate has decided; say why there is nothing more to come, if so."""
+        """Show what is new, pull if a gate has decided, and return why the watch is over, if it is."""
         status, data = status_of(channel, self._log)
         self._show(data)
         self._log = status.log
@@ -96,7 +91,7 @@ class Attached:
         if running and not status.keeper and not self._told_keeper:
             self._told_keeper = True
             again = f"`peergate pod start {self.place.name}`"
-            self.say(f"the keeper is gone, nothing ends the pod by itself: {again} puts another one there")
+            self.say(f"the keeper is gone, so no rule ends the pod: {again} starts another keeper")
         if running and status.gates == self._gates:
             return None
         pulled: Pulled | None = None
@@ -113,11 +108,11 @@ class Attached:
         if pulled is not None:
             require_whole(self.place, verify(self.place))
             channel.ask("pulled", entries=pulled.entries)
-        if pulled is not None and pulled.closed:
-            return Ended("closed", status, pulled)
-        reasons: dict[str, Literal["stopped", "gone", "never"]] = {"ended": "stopped", "gone": "gone"}
-        why = "gone" if was_killed(status) else reasons.get(status.orchestrator, "never")
-        return Ended(why, status, pulled)
+            if pulled.closed:
+                return Ended("closed", status, pulled)
+        if status.orchestrator == "gone" or was_killed(status):
+            return Ended("gone", status, pulled)
+        return Ended("stopped" if status.orchestrator == "ended" else "never", status, pulled)
 
     def _show(self, data: bytes) -> None:
         whole, _, self._rest = (self._rest + data).rpartition(b"\n")

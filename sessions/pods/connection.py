@@ -1,13 +1,13 @@
-"""The way to the pod: the OpenSSH client of this machine, with the configuration and agent a person already has.
+"""Reaches the pod with this machine's OpenSSH client, and the configuration and agent its user already has.
 
-Host keys are checked always, against one file that holds the one key that was confirmed (``host_key.py``); no option of
-a configuration turns that off, and nothing is forwarded. The client gets few variables, so none of them can be sent.
-What comes back is bytes of somebody else: bounded in size and time here, made printable where it is shown.
+The host key is always checked against the one that was confirmed; no configuration turns that off, and nothing is
+forwarded. Answers are untrusted: bounded in size and time here, made printable where they are shown.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import selectors
 import shlex
@@ -16,23 +16,28 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
+from sessions.pods import protocol
 from sessions.pods.pod_file import Address
 from specs.errors import Blocked, PeergateError, UserError
 from specs.text import plain
 
 SSH_FAILED = 255
-"""ssh ends with this when it is ssh that failed, not the command."""
+"""The exit code of ssh when ssh itself failed, not the command."""
 ALIAS = "peergate-pod"
-"""The name the host key is kept under, whatever the pod's address is."""
+"""The name under which the host key is kept, for any address."""
 CONNECT_S = 20
 MOST_BYTES = 4 << 20
-_PIECE = 1 << 16
+ANSWER_S = 60.0
+STILL_S = 60.0
+"""A transfer that brings no byte for this long has failed."""
+_LAST_TOLD = 4096
+_PIECE, _LARGE_PIECE = 1 << 16, 1 << 18
 _TOLD = 600
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "TMPDIR")
 _ALWAYS = {
@@ -70,7 +75,7 @@ class Done(NamedTuple):
     code: int
     out: bytes
     told: str
-    """What it wrote to standard error, made printable and cut."""
+    """The printable beginning of its standard error."""
 
 
 @dataclass(frozen=True)
@@ -81,36 +86,34 @@ class Connection:
     known_hosts: Path
     config: str | None = None
 
-    def command(self, remote: str | None, *, master: bool = True, options: Sequence[tuple[str, str]] = ()) -> list[str]:
-        """Return the command line of ssh; what is given first wins over the configuration."""
-        # Its parser splits at spaces, so a path goes in quotes; one that holds a quote cannot be said.
-        chosen = dict(options)
-        told = {**_ALWAYS, "UserKnownHostsFile": f'"{self.known_hosts}"', **chosen}
+    def command(self, remote: str | None, options: Mapping[str, str] | None = None, master: bool = True) -> list[str]:
+        """Return the command line of ssh; its options come before those of the configuration."""
+        # ssh splits options at spaces, so paths are quoted; a path that holds a quote cannot be written.
+        told = _ALWAYS | {"UserKnownHostsFile": f'"{self.known_hosts}"'} | dict(options or {})
         if master:
             told |= {"ControlMaster": "auto", "ControlPath": f'"{self.control}"', "ControlPersist": "60"}
         else:
             told |= {"ControlMaster": "no", "ControlPath": "none"}
-        words = [
-            "ssh",
-            *(["-F", self.config] if self.config else []),
-            *(["-p", str(self.address.port)] if self.address.port else []),
-        ]
+        words = ["ssh", *self.options()]
         for name, value in told.items():
             words += ["-o", f"{name}={value}"]
         return [*words, "--", self.address.destination, *([remote] if remote is not None else [])]
 
+    def options(self) -> list[str]:
+        """Return the options of ssh that name its configuration and the port."""
+        port = ["-p", str(self.address.port)] if self.address.port else []
+        return [*(["-F", self.config] if self.config else []), *port]
+
     @property
     def control(self) -> Path:
-        """The socket that commands share. Its path has to be short, so it lies in the folder for such things."""
+        """The socket that commands share, in a folder with a short path, as sockets need."""
         folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"peergate-ssh-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.stat()
         if status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise UserError("this folder belongs to somebody else or is open to others", where=str(folder))
-        name = hashlib.sha256(
-            f"{self.address.destination}:{self.address.port}:{self.config}:{self.known_hosts}".encode()
-        )
-        return folder / name.hexdigest()[:16]
+            raise UserError("this folder belongs to another user or is open to others", where=str(folder))
+        named = f"{self.address.destination}:{self.address.port}:{self.config}:{self.known_hosts}"
+        return folder / hashlib.sha256(named.encode()).hexdigest()[:16]
 
     def start(self, remote: str, given: BinaryIO | int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         """Start a command on the pod, with pipes to it, or with a file as its standard input."""
@@ -136,6 +139,17 @@ class Connection:
             raise failure(done.told, self.address)
         return done
 
+    def run_json(self, remote: str, given: bytes, failed: str, *, seconds: float = 60.0) -> dict[str, Any]:
+        """Return the JSON object that a command prints, or raise as :meth:`run`, or PeergateError with ``failed``."""
+        done = self.run(remote, given, seconds=seconds)
+        try:
+            found = json.loads(done.out)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise PeergateError(f"{failed}; it ended with {done.code}: {done.told or 'it printed nothing'}")
+        return found
+
     def close(self) -> None:
         """End the shared connection, if there is one."""
         if self.control.exists():
@@ -153,16 +167,12 @@ class Connection:
 
 
 def environment() -> dict[str, str]:
-    """Return the few variables ssh gets: an option SendEnv in a configuration finds no key to send."""
+    """Return the few variables that ssh gets, so that SendEnv in a configuration finds no key to send."""
     return {name: os.environ[name] for name in _KEPT if name in os.environ} | {"LC_ALL": "C"}
 
 
 def require_ssh() -> None:
-    """Make sure that there is an OpenSSH client.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Raise UserError if this machine has no OpenSSH client."""
     for program in ("ssh", "ssh-keygen"):
         if shutil.which(program) is None:
             raise UserError(f"there is no '{program}' on this machine", hint="install the OpenSSH client")
@@ -179,25 +189,19 @@ def failure(told: str, address: Address) -> PeergateError:
             "--host-key SHA256:...",
         )
     last = told.strip().rpartition("\n")[2] or "ssh said nothing"
-    hint = (
-        "what runs there goes on"
-        if "permission denied" not in told.lower()
-        else ("Peergate asks for no password: `ssh-add` your key, or name it in ~/.ssh/config")
-    )
+    hint = "what runs there continues"
+    if "permission denied" in told.lower():
+        hint = "Peergate asks for no password: `ssh-add` your key, or name it in ~/.ssh/config"
     return ConnectionLost(f"the pod is not reached: {last}", where=where, hint=hint)
 
 
 def shell(*words: str) -> str:
-    """Return a command for the pod's shell, whichever that is."""
+    """Return a command for the pod's shell."""
     return shlex.join(words)
 
 
 def converse(process: subprocess.Popen[bytes], given: bytes, seconds: float, most: int) -> Done:
-    """Give a process its input, take at most so many bytes of each of its outputs, and wait for its end.
-
-    Raises:
-        ConnectionLost: it took too long or wrote too much; it was ended.
-    """
+    """Feed a process and read its outputs; raise ConnectionLost if it exceeds ``seconds`` or ``most`` bytes."""
     assert process.stdin and process.stdout and process.stderr
     out, told, left = bytearray(), bytearray(), memoryview(given)
     deadline = time.monotonic() + seconds
@@ -244,7 +248,7 @@ def _give(process: subprocess.Popen[bytes], left: memoryview) -> memoryview:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a client process and close its pipes; the shared connection is another process."""
+    """End a client process and close its pipes; the shared connection stays."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -257,3 +261,101 @@ def end(process: subprocess.Popen[bytes]) -> None:
         if pipe is not None:
             with suppress(OSError):
                 pipe.close()
+
+
+class PodRefused(PeergateError):
+    """The pod refused a request."""
+
+
+class Channel:
+    """The client of ``sessions/pods/remote/pod_entry.py``."""
+
+    def __init__(self, connection: Connection, python: str, root: str, name: str) -> None:
+        self._address = connection.address
+        self._process = connection.start(
+            shell(python, "-P", "-m", "sessions.pods.remote.pod_entry", "serve", root, name)
+        )
+        self._buffer, self._told = bytearray(), bytearray()
+        assert self._process.stdout and self._process.stderr
+        self._ready = selectors.DefaultSelector()
+        self._ready.register(self._process.stdout, selectors.EVENT_READ)
+        self._ready.register(self._process.stderr, selectors.EVENT_READ)
+
+    def ask(
+        self, op: str, *, most: int = 1 << 20, seconds: float = ANSWER_S, **asked: Any
+    ) -> tuple[dict[str, Any], bytes]:
+        """Send a request, and return the header and the bytes of the answer.
+
+        Raises:
+            PodRefused: the pod refuses, and says why.
+            ConnectionLost: the connection ended, or no answer came in time.
+            PeergateError: the answer is malformed, or longer than ``most``.
+        """
+        pieces: list[bytes] = []
+        header = self.fetch(op, pieces.append, most=most, seconds=seconds, **asked)
+        return header, b"".join(pieces)
+
+    def fetch(
+        self, op: str, take: Callable[[bytes], Any], *, most: int, seconds: float = ANSWER_S, **asked: Any
+    ) -> dict[str, Any]:
+        """Send a request, and pass the bytes of the answer to ``take`` as they come; errors as in :meth:`ask`."""
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(protocol.line_of({"op": op, **asked}))
+        except OSError as error:
+            raise self._lost() from error
+        deadline = time.monotonic() + seconds
+        while (at := self._buffer.find(b"\n")) < 0:
+            if len(self._buffer) > protocol.MAX_LINE:
+                raise PeergateError("the pod answered a line without an end", where=op)
+            self._read(deadline)
+        line = bytes(self._buffer[: at + 1])
+        del self._buffer[: at + 1]
+        try:
+            header, size = protocol.read_line(line)
+        except protocol.BadFrame as error:
+            raise PeergateError(f"the pod answered {error}", where=op) from error
+        if "refused" in header:
+            raise PodRefused(f"the pod refuses '{op}': {plain(str(header['refused']), 600)}", where=self._address.host)
+        if size > most:
+            raise PeergateError(f"the pod's answer has {size} bytes, the limit is {most}", where=op)
+        while size:
+            if not self._buffer:
+                self._read(time.monotonic() + STILL_S)
+            piece = bytes(self._buffer[:size])
+            del self._buffer[: len(piece)]
+            size -= len(piece)
+            if piece:
+                take(piece)
+        return header
+
+    def _read(self, deadline: float) -> None:
+        """Wait for more of the answer, and keep the end of standard error."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise ConnectionLost("the pod gave no answer in time", where=self._address.destination)
+        for key, _ in self._ready.select(left):
+            piece = os.read(key.fd, _LARGE_PIECE)
+            if key.fileobj is self._process.stdout:
+                if not piece:
+                    raise self._lost()
+                self._buffer += piece
+            elif piece:
+                self._told = (self._told + piece)[-_LAST_TOLD:]
+            else:
+                self._ready.unregister(key.fileobj)
+
+    def _lost(self) -> PeergateError:
+        told = plain(self._told.decode("utf-8", "replace"), 600)
+        return failure(told or "the connection ended", self._address)
+
+    def close(self) -> None:
+        """End the conversation; processes on the pod continue."""
+        self._ready.close()
+        end(self._process)
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

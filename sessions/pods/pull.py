@@ -1,7 +1,7 @@
-"""Bring the trail and what it names from the pod to this machine: checked before it is kept, anchored at every gate.
+"""Pulls the trail and the files it names from the pod, checks them before they are kept, and keeps every signed head.
 
-The pod is not believed. A trail that does not hold, or does not continue every head that was kept here, is damage; a
-file comes to the place the trail names, if that is a place of a run folder, and only with the digest it names.
+The pod is untrusted. A trail that does not verify, or does not continue every head kept here, is damage. A file is
+written only to a place of a run folder that the trail names, and only with the digest the trail names.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from reviews.audit.audit_files import named_files
 from reviews.audit.verify import Audit, verify_run
 from reviews.trail.anchor_places import keep_in_folder
 from reviews.trail.anchors import check_policy
+from reviews.trail.file_seal import seal_path
 from reviews.trail.integrity import Walk, walk_trail
 from reviews.trail.store import Store, write_durably
 from reviews.trail.tables.open_table import read_trail
-from reviews.trail.trail import seal_path
 from sessions.jobs.transfer.received_files import OtherBytes, resume, safe_parts, take_whole
-from sessions.pods.channel import Channel, PodRefused
+from sessions.pods.connection import Channel, PodRefused
 from sessions.pods.pod_record import Place
 from sessions.run.run_layout import STORE, TRAIL
 from specs.errors import AuditDamage, PeergateError
@@ -41,15 +41,15 @@ MAX_LISTING = 1 << 26
 MAX_FILE = 1 << 42
 SAID_FROM = 1 << 20
 SLOW_S = 600.0
-"""A listing of large folders, or a snapshot of a long trail, may take the pod minutes."""
+"""The pod may take minutes to list large folders or to copy a long trail."""
 _BLOB = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")
 _PLACES = ("jobs", "report", "spec.yaml", "spec.resolved.json")
-"""Where files of a run folder lie that a trail may name."""
+"""Places of a run folder whose files a trail may name."""
 _KEPT = "pulled.json"
 
 
 class Pulled(NamedTuple):
-    """What a pull brought."""
+    """The size of the trail, the number and bytes of transferred files, and whether the session is closed."""
 
     entries: int
     files: int
@@ -58,60 +58,53 @@ class Pulled(NamedTuple):
 
 
 class _Refused(Exception):
-    """Something of the pod does not agree; the message says what."""
+    """The pod's trail fails a check; the message says which."""
 
 
 def pull(channel: Channel, place: Place, say: Callable[[str], None] = lambda _: None) -> Pulled:
-    """Bring everything that is new, and keep the head of the trail.
+    """Pull everything that is new, and keep the head of the trail.
 
     Raises:
-        AuditDamage: the trail does not hold or does not continue what was anchored, or a file is not what it names.
-        ConnectionLost: the connection ended; what came whole is kept, and the next pull resumes.
+        AuditDamage: the trail does not verify or does not continue a kept head, or a file has another digest.
+        ConnectionLost: the connection ended; whole files are kept, and the next pull resumes.
         PodRefused: there is no trail yet.
     """
     place.folder.mkdir(parents=True, exist_ok=True)
     with FileLock(place.folder / ".pull.lock"):
-        return _pull(channel, place, say)
-
-
-def _pull(channel: Channel, place: Place, say: Callable[[str], None]) -> Pulled:
-    header, data = channel.ask("trail", most=MAX_TRAIL, seconds=SLOW_S)
-    try:
-        walk = _keep_trail(place, data, header.get("seal"))
-    except (_Refused, AuditDamage) as error:
-        where = _keep_refused(place, data)
-        message = error.message if isinstance(error, AuditDamage) else str(error)
-        raise AuditDamage(
-            f"the trail on the pod is damaged: {plain(message, 800)}",
-            where=place.name,
-            hint=f"what it sent is in {where}; what was pulled before is as it was",
-        ) from error
-    courier = _Courier(channel, place, say)
-    courier.bring_store()
-    courier.bring_files(walk)
+        header, data = channel.ask("trail", most=MAX_TRAIL, seconds=SLOW_S)
+        try:
+            walk = _keep_trail(place, data, header.get("seal"))
+        except (_Refused, AuditDamage) as error:
+            where = place.refused / time.strftime("trail-%Y%m%dT%H%M%SZ.sqlite", time.gmtime())
+            write_durably(where, data)
+            message = error.message if isinstance(error, AuditDamage) else str(error)
+            raise AuditDamage(
+                f"the trail on the pod is damaged: {plain(message, 800)}",
+                where=place.name,
+                hint=f"the received trail is in {where}; the earlier copy is unchanged",
+            ) from error
+        courier = _Courier(channel, place, say)
+        courier.bring_store()
+        courier.bring_files(walk)
     closed = any(one.entry.kind == "close" for one in walk.entries)
     return Pulled(walk.tree.size, courier.files, courier.size, closed)
 
 
 def verify(place: Place, say: Callable[[str], None] = lambda _: None) -> Audit:
-    """Verify the copy on this machine, against the heads and the policy that were kept here."""
+    """Verify the copy on this machine against the heads and the policy kept here."""
     return verify_run(place.run, TRAIL, STORE, say, policy=place.policy(), anchors=place.anchors())
 
 
 def require_whole(place: Place, audit: Audit) -> None:
-    """Make sure that the copy holds.
-
-    Raises:
-        AuditDamage: it does not; the message tells the first thing.
-    """
+    """Raise AuditDamage, with the first finding, if the copy does not verify."""
     if audit.damage or not audit.readable:
         told = (audit.damage or audit.notes or ["it cannot be read"])[0]
-        hint = f"`peergate audit verify {place.run}` tells the whole; nothing on the pod was ended"
+        hint = f"`peergate audit verify {place.run}` reports everything; nothing on the pod was ended"
         raise AuditDamage(f"the copy of the session does not verify: {plain(told, 800)}", where=place.name, hint=hint)
 
 
 def _keep_trail(place: Place, data: bytes, seal: object) -> Walk:
-    """Check the trail as it came, keep its head, and put it in the place of the one before."""
+    """Check the received trail, keep its head, and replace the earlier copy."""
     place.incoming.mkdir(parents=True, exist_ok=True)
     path = place.incoming / TRAIL
     for beside in ("-wal", "-shm", "-journal"):
@@ -127,10 +120,10 @@ def _keep_trail(place: Place, data: bytes, seal: object) -> Walk:
     if walk.damage:
         raise _Refused(walk.damage[0])
     if walk.policy is None or walk.session != place.name:
-        raise _Refused(f"it is of session '{walk.session}'")
+        raise _Refused(f"it belongs to session '{walk.session}'")
     kept = place.policy()
     if kept is not None:
-        findings = Audit(path)
+        findings = Audit(path=path)
         check_policy(walk, kept, findings)
         if findings.damage:
             raise _Refused(findings.damage[0])
@@ -146,73 +139,56 @@ def _keep_trail(place: Place, data: bytes, seal: object) -> Walk:
     return walk
 
 
-def _keep_refused(place: Place, data: bytes) -> Path:
-    path = place.refused / time.strftime("trail-%Y%m%dT%H%M%SZ.sqlite", time.gmtime())
-    write_durably(path, data)
-    return path
-
-
 class _Courier:
-    """Brings files of one pull."""
+    """Transfers the files of one pull."""
 
     def __init__(self, channel: Channel, place: Place, say: Callable[[str], None]) -> None:
-        self.channel = channel
-        self.place = place
-        self.say = say
-        self.files = 0
-        self.size = 0
+        self.channel, self.place, self.say = channel, place, say
+        self.files = self.size = 0
 
     def bring_store(self) -> None:
-        """Bring what of the content store is not here; names say what the bytes have to be."""
+        """Bring missing files of the content store, whose names are their digests."""
         store = Store(self.place.run / STORE)
-        for name, size in self._listed("store").items():
+        _, data = self.channel.ask("store", most=MAX_LISTING, seconds=SLOW_S)
+        for name, size in _sizes(data, "store").items():
             target = store.root / name
             if _BLOB.fullmatch(name) and not target.exists():
                 digest, path = f"sha256:{name.replace('/', '')}", f"{STORE}/{name}"
                 self._take(path, digest, target, partial(self._bring_file, path, size))
 
     def bring_files(self, walk: Walk) -> None:
-        """Bring what the trail names outside of the store, and what changed its digest since."""
+        """Bring the files that the trail names outside of the store, unless they are here with the same digest."""
         index = self.place.folder / _KEPT
         kept: dict[str, str] = json.loads(index.read_bytes()) if index.exists() else {}
         wanted = {path: digest for one in walk.entries for path, digest in named_files(one)}
         for relative, digest in wanted.items():
-            # Where a model lies on the pod is recorded; it is no file of the run.
+            # The recorded path of a model on the pod is absolute; it is no file of the run.
             if PurePosixPath(relative).is_absolute() or kept.get(relative) == digest:
                 continue
-            target = self.place.run / _checked(relative)
-            self._bring(relative, digest, target)
+            self._bring(relative, digest, self.place.run / _checked(relative))
             kept[relative] = digest
             write_durably(index, json.dumps(kept).encode())
 
     def _bring(self, relative: str, digest: str, target: Path) -> None:
-        kind, files = self._contents(relative)
-        size = sum(files.values())
-        if size >= SAID_FROM:
-            self.say(f"pulling {relative}, {size / 1e6:.1f} MB")
-        bring = partial(self._bring_file, relative, size) if kind == "file" else partial(self._tree, relative, files)
-        self._take(relative, digest, target, bring)
-
-    def _contents(self, relative: str) -> tuple[str, dict[str, int]]:
         try:
             header, data = self.channel.ask("list", path=relative, most=MAX_LISTING, seconds=SLOW_S)
         except PodRefused as error:
-            raise AuditDamage(
-                f"the trail names {relative}, and the pod does not have it: {error.message}", where=self.place.name
-            ) from error
-        files = _sizes(data, relative)
-        if header.get("kind") == "file" and set(files) == {""}:
-            return "file", files
-        if header.get("kind") == "folder" and "" not in files:
-            return "folder", files
-        raise PeergateError("the pod answered no listing", where=plain(relative, 200))
-
-    def _listed(self, op: str) -> dict[str, int]:
-        _, data = self.channel.ask(op, most=MAX_LISTING, seconds=SLOW_S)
-        return _sizes(data, op)
+            message = f"the trail names {relative}, and the pod does not have it: {error.message}"
+            raise AuditDamage(message, where=self.place.name) from error
+        files, kind = _sizes(data, relative), header.get("kind")
+        size = sum(files.values())
+        if kind == "file" and set(files) == {""}:
+            bring = partial(self._bring_file, relative, size)
+        elif kind == "folder" and "" not in files:
+            bring = partial(self._tree, relative, files)
+        else:
+            raise PeergateError("the pod answered no listing", where=plain(relative, 200))
+        if size >= SAID_FROM:
+            self.say(f"pulling {relative}, {size / 1e6:.1f} MB")
+        self._take(relative, digest, target, bring)
 
     def _tree(self, relative: str, files: dict[str, int]) -> tuple[Path, int]:
-        """Bring a folder; returns where it lies and how many bytes were there before."""
+        """Bring a folder; returns its path and how many bytes were here before."""
         had = 0
         whole = _incoming(self.place, f"{relative}/")
         shutil.rmtree(whole, ignore_errors=True)
@@ -229,7 +205,7 @@ class _Courier:
         return whole, had
 
     def _bring_file(self, relative: str, size: int) -> tuple[Path, int]:
-        """Bring a file, resuming an interrupted pull; returns where it lies and how many bytes were there before."""
+        """Bring a file, resuming an interrupted pull; returns its path and how many bytes were here before."""
         path = _incoming(self.place, relative)
 
         def fetch(write: Callable[[bytes], Any], have: int) -> None:
@@ -247,12 +223,12 @@ class _Courier:
             raise AuditDamage(
                 f"{plain(relative, 300)} on the pod has the digest {error}, the trail says {digest}",
                 where=self.place.name,
-                hint="it was changed there after it was recorded, or on the way; it was not kept",
+                hint="it was changed after it was recorded, or on the way; it was not kept",
             ) from error
 
 
 def _incoming(place: Place, relative: str) -> Path:
-    """Return where something lies until it is compared: a name of ours, never one of the pod's."""
+    """Return where a file lies until it is compared, under a name that the pod cannot choose."""
     return place.incoming / hashlib.sha256(relative.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -267,11 +243,7 @@ def _sizes(data: bytes, what: str) -> dict[str, int]:
 
 
 def _checked(relative: str) -> Path:
-    """Return a path the trail names, if it is one of the places such files have.
-
-    Raises:
-        AuditDamage: it leads elsewhere.
-    """
+    """Return a path that the trail names, or raise AuditDamage if no file of a run folder belongs there."""
     path = _safe(relative)
     if path.parts[0] not in _PLACES:
         raise AuditDamage(f"the trail names the file '{plain(relative, 300)}', which is no place of a run folder")
@@ -279,11 +251,7 @@ def _checked(relative: str) -> Path:
 
 
 def _safe(relative: str) -> Path:
-    """Return a relative path that stays below where it starts.
-
-    Raises:
-        AuditDamage: it does not.
-    """
+    """Return a relative path, or raise AuditDamage if it leads out of its folder."""
     try:
         return Path(*safe_parts(relative, 64, 255))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The fields of a contract as a reader needs them: name, type, default, limits, and the text written below each."""
+"""The fields of a contract for a reader: name, type, default, limits, and the text below each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -23,36 +23,52 @@ _SIMPLE: dict[Any, str] = {
 
 
 class DocumentedField(NamedTuple):
-    """One field of a contract in words."""
+    """One field of a contract in words; the default of a required field is empty."""
 
     name: str
     type: str
     default: str
-    """Empty when the field is required."""
     text: str
 
 
 def fields_of(model: type[BaseModel]) -> tuple[DocumentedField, ...]:
     """Return the fields of a contract in their order, inherited ones included."""
-    texts = _field_texts(model)
+    texts: dict[str, str] = {}
+    for one in reversed(model.__mro__):
+        if issubclass(one, BaseModel) and one is not BaseModel:
+            texts |= own_texts(one)
     return tuple(
         DocumentedField(name, type_of(info), _default(info), texts.get(name, ""))
         for name, info in model.model_fields.items()
     )
 
 
-def contracts_in(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield the contracts that the fields of a contract name, each once."""
-    seen: set[type[BaseModel]] = set()
-    for info in model.model_fields.values():
-        for found in _contracts(info.annotation):
-            if found not in seen:
-                seen.add(found)
-                yield found
+def nested_contracts(
+    models: Iterable[type[BaseModel]], is_shown: Callable[[type[BaseModel]], bool]
+) -> dict[str, type[BaseModel]]:
+    """Return by name the contracts that the fields of contracts name, directly or through another that is shown."""
+    found: dict[str, type[BaseModel]] = {}
+    wanted = list(models)
+    while wanted:
+        for info in wanted.pop().model_fields.values():
+            for one in _contracts(info.annotation):
+                if one.__name__ not in found and is_shown(one):
+                    found[one.__name__] = one
+                    wanted.append(one)
+    return found
+
+
+def contract_table(model: type[BaseModel], head: str = "field") -> str:
+    """Return the fields of a contract as a Markdown table."""
+    rows = [
+        (f"`{one.name}`", one.type.replace("StageBase", "stages"), one.default or "required", one.text)
+        for one in fields_of(model)
+    ]
+    return table((head, "type", "default", "what it is"), rows)
 
 
 def docstring(thing: Any) -> str:
-    """Return the docstring of a class or function in one paragraph a blank line; empty without one of its own."""
+    """Return the docstring of a class or function, a line for each paragraph; never an inherited one."""
     own = thing.__doc__ if isinstance(thing, type) else inspect.getdoc(thing)
     return _plain_text(own or "")
 
@@ -64,13 +80,11 @@ def type_of(info: FieldInfo) -> str:
 
 
 def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Return a Markdown table; a bar or line end inside of a cell does not break it."""
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(_cell(one) for one in row)} |" for row in rows)])
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    """Return a Markdown table; bars and line ends inside of a cell are escaped."""
+    cells = ((" ".join(one.split()).replace("|", "\\|") for one in row) for row in rows)
+    return "\n".join(
+        [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *(f"| {' | '.join(row)} |" for row in cells)]
+    )
 
 
 def _default(info: FieldInfo) -> str:
@@ -134,17 +148,9 @@ def _contracts(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _contracts(argument)
 
 
-def _field_texts(model: type[BaseModel]) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        if issubclass(one, BaseModel) and one is not BaseModel:
-            texts.update(_own_texts(one))
-    return texts
-
-
 @cache
-def _own_texts(model: type[BaseModel]) -> dict[str, str]:
-    """Read the string that follows each field in the source: pydantic keeps it only where a model asks for that."""
+def own_texts(model: type[Any]) -> dict[str, str]:
+    """Return the string below each field in a class's source: pydantic keeps it only where a model asks for it."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     body: list[ast.stmt] = getattr(tree, "body", [])
     texts: dict[str, str] = {}

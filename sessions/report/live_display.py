@@ -1,12 +1,14 @@
-"""What a person watching sees: one line an event, a progress bar on a terminal, everything on stderr.
+"""What a person watching sees on stderr: one line for each event, and a progress bar on a terminal.
 
-Whatever a job, a model or a reviewer wrote is untrusted: every line passes :func:`specs.text.plain`, and rich
-markup is off, so no row can colour, move or fake a line of the operator's terminal.
+Texts of jobs, models and reviewers are untrusted: every line passes :func:`specs.text.plain` and rich markup is off, so
+no row can colour, move or fake a line.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -26,9 +28,9 @@ NOTE_CHARACTERS = 80
 CALL_CHARACTERS = 100
 OUTCOME_CHARACTERS = 160
 WAITING_TOOLS = ("job_status", "ask_review", "request_review", "adversarial_review")
-"""Tools that may take minutes: it is said when they begin."""
+"""Tools that may take minutes: their beginning is shown."""
 PLAIN_EVERY_S = 15.0
-"""Without a terminal a job reports this often."""
+"""Seconds between two reports of a job without a terminal."""
 
 OUTCOME_STYLE: dict[Outcome, str] = {
     "approve": "bold green",
@@ -41,24 +43,29 @@ STATUS_STYLE: dict[Status, str] = {"WARN": "yellow", "FAIL": "red", "BLOCKED": "
 
 
 class Terminal:
-    """A :class:`sessions.session.Display` on stderr."""
+    """A :class:`sessions.session.Display` on stderr; ``now`` gets what happens, without untrusted text."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, now: Callable[[str], None] = lambda _: None) -> None:
+        self._now = now
         self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
         self._bar: Progress | None = None
         self._last_plain = 0.0
         self._first: JobProgress | None = None
         self._last_call = ""
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, style: str = "") -> None:
         """Show one line with the time before it."""
-        self._line(text)
+        stamp = Text(time.strftime("%H:%M:%S "), style="dim")
+        # Masked before it is cut: half of a secret is not recognized.
+        shown = plain(current().text(text), LINE_CHARACTERS).replace("\n", " ")
+        self.console.print(stamp + Text(shown, style=style))
 
     def stage(self, name: str, attempt: int, position: int, count: int) -> None:
         """Announce an attempt."""
+        self._now(f"stage {name} ({position} of {count}), attempt {attempt}, is being prepared")
         self._first = None
         self._last_plain = time.monotonic()
-        self._line(f"stage {position}/{count} {name}, attempt {attempt}", "bold cyan")
+        self.say(f"stage {position}/{count} {name}, attempt {attempt}", "bold cyan")
 
     def turn(self, turn: Turn, taken_usd: float, most_usd: float) -> None:
         """Show which model answered, how much it read and wrote, and what the builder has taken so far."""
@@ -66,26 +73,27 @@ class Terminal:
         usd = f"{turn.usd:.4f} USD{'' if turn.usd_is_measured else ' at most'}"
         asks = f"{len(turn.calls)} call{'' if len(turn.calls) == 1 else 's'}" if turn.calls else turn.stop
         money = f"{usd}, builder {taken_usd:.4f} of {most_usd:g} USD"
-        self._line(f"  {masked_line(turn.model, 60)}: {_tokens(turn.usage)}{asks}; {money}", "dim")
+        self.say(f"  {masked_line(turn.model, 60)}: {_tokens(turn.usage)}{asks}; {money}", "dim")
 
     def call_begins(self, tool: str) -> None:
-        """Announce a tool that may take its time, once as long as nothing else is called."""
+        """Announce a slow tool, once for calls in a row."""
         if tool in WAITING_TOOLS and self._last_call != tool:
-            self._line(f"    {masked_line(tool, 64)} ...")
+            self.say(f"    {masked_line(tool, 64)} ...")
 
     def call(self, tool: str, arguments: str, text: str, is_error: bool) -> None:
-        """Show a call with its outcome in one line; the same one again in a row is not shown again."""
+        """Show a call with its outcome in one line, once for the same line in a row."""
         given = "" if arguments in ("", "{}") else f" {masked_line(arguments, CALL_CHARACTERS)}"
         told = masked_line(text, OUTCOME_CHARACTERS)
         line = f"    {masked_line(tool, 64)}{given} -> {'refused: ' if is_error else ''}{told}"
         if line != self._last_call:
-            self._line(line, "yellow" if is_error else "")
+            self.say(line, "yellow" if is_error else "")
         self._last_call = line if tool not in WAITING_TOOLS else tool
 
     def progress(self, stage: str, progress: JobProgress) -> None:
-        """Show how far the job is, with the time left at the present speed."""
-        note = "  ".join(f"{name} {_short(value)}" for name, value in progress.note.items())
-        note = masked_line(note, NOTE_CHARACTERS)
+        """Show the progress of the job, with the time left at the present speed."""
+        self._now(f"the job of {stage} runs: {progress.done} of {progress.total} {plain(progress.unit, 20)}")
+        shown = {name: one if isinstance(one, str) else f"{one:.4g}" for name, one in progress.note.items()}
+        note = masked_line("  ".join(f"{name} {one}" for name, one in shown.items()), NOTE_CHARACTERS)
         if self.console.is_terminal:
             self._show_bar(stage, progress, note)
             return
@@ -95,10 +103,10 @@ class Terminal:
             return
         self._last_plain = now
         eta = f", about {left:.0f} s left" if left >= 1 else ""
-        self._line(f"  {stage}: {progress.done}/{progress.total} {progress.unit}{eta}  {note}".rstrip())
+        self.say(f"  {stage}: {progress.done}/{progress.total} {progress.unit}{eta}  {note}".rstrip())
 
     def _left(self, progress: JobProgress) -> float:
-        """Return the seconds left at the speed since the first report: loading the model is no part of the work."""
+        """Return the seconds left at the speed since the first report, so without the loading of the model."""
         if self._first is None or progress.done <= self._first.done:
             self._first = progress
             return 0.0
@@ -106,48 +114,41 @@ class Terminal:
         return (progress.total - progress.done) / speed
 
     def job_ended(self, stage: str, text: str) -> None:
-        """Take the bar away and say how the job ended."""
+        """Remove the bar and say how the job ended."""
+        self._now(f"the job of {stage} has ended; its rows are being measured")
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-        self._line(f"  {text}")
+        self.say(f"  {text}")
 
     def metrics(self, metrics: MetricSet) -> None:
         """Show what was measured from the raw rows."""
+        self._now(f"the rows of {metrics.stage}.{metrics.attempt} are measured; the gate decides next")
         for metric in metrics.metrics.values():
             interval = f"  [{metric.interval[0]:.3f}, {metric.interval[1]:.3f}]" if metric.interval else ""
-            self._line(f"    {metric.id:<26} {metric.value:>10.4g}{interval}  n={metric.n} ({metric.unit})")
+            self.say(f"    {metric.id:<26} {metric.value:>10.4g}{interval}  n={metric.n} ({metric.unit})")
 
     def checks(self, results: tuple[CheckResult, ...]) -> None:
         """Count the checks and show those that did not simply pass."""
-        counts: dict[str, int] = {}
-        for result in results:
-            counts[result.status] = counts.get(result.status, 0) + 1
+        self._now("the checks have run; the gate is being reviewed")
+        counts = Counter(result.status for result in results)
         summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-        self._line(f"  checks: {summary}")
+        self.say(f"  checks: {summary}")
         for result in results:
             if result.status in STATUS_STYLE:
                 found = masked_line(result.detail, LINE_CHARACTERS)
-                self._line(f"    {result.status} {result.id}: {found}", STATUS_STYLE[result.status])
+                self.say(f"    {result.status} {result.id}: {found}", STATUS_STYLE[result.status])
 
     def decision(self, decision: Decision, balance: Balance) -> None:
         """Show the gate's decision, its reasons, and what is left."""
-        self._line(f"  gate {decision.stage}: {decision.outcome}", OUTCOME_STYLE[decision.outcome])
+        self._now(f"the gate of {decision.stage} decided: {decision.outcome}")
+        self.say(f"  gate {decision.stage}: {decision.outcome}", OUTCOME_STYLE[decision.outcome])
         for reason in decision.reasons:
-            self._line(f"    - {masked_line(reason, LINE_CHARACTERS)}")
+            self.say(f"    - {masked_line(reason, LINE_CHARACTERS)}")
         for change in decision.required_changes:
-            self._line(f"    required: {masked_line(change.text, LINE_CHARACTERS)}")
-        self._line(
-            f"  spent {balance.spent_usd:.4f} USD, left {balance.left_usd:.4f} USD "
-            f"and {balance.left_hours * 60:.0f} min",
-            "dim",
-        )
-
-    def _line(self, text: str, style: str = "") -> None:
-        stamp = Text(time.strftime("%H:%M:%S "), style="dim")
-        # Masked before it is cut: half of a secret has the form of none.
-        shown = plain(current().text(text), LINE_CHARACTERS).replace("\n", " ")
-        self.console.print(stamp + Text(shown, style=style))
+            self.say(f"    required: {masked_line(change.text, LINE_CHARACTERS)}")
+        left = f"{balance.left_usd:.4f} USD and {balance.left_hours * 60:.0f} min"
+        self.say(f"  spent {balance.spent_usd:.4f} USD, left {left}", "dim")
 
     def _show_bar(self, stage: str, progress: JobProgress, note: str) -> None:
         if self._bar is None:
@@ -175,7 +176,3 @@ def _tokens(usage: Usage | None) -> str:
 
 def _count(tokens: int) -> str:
     return str(tokens) if tokens < 1000 else f"{tokens / 1000:.1f}k"
-
-
-def _short(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"

@@ -11,10 +11,8 @@ from reviews.gate.human_answers import waits_for_budget
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import newest_judgement
 from reviews.trail.tables.open_table import read_entries
-from sessions.run.lease import is_running as is_running
+from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run
-from sessions.run.run_layout import run_folder as run_folder
-from sessions.run.run_layout import trail_name as trail_name
 from specs.errors import Blocked, ExitCode, PeergateError
 from specs.trail.entry import EntryKind
 
@@ -24,7 +22,7 @@ OPEN: tuple[SessionState, ...] = ("waiting", "paused")
 TOLD_BY: tuple[EntryKind, ...] = (
     *("open", "plan", "packet", "verdict", "decision", "human", "budget", "amendment", "retraction", "close"),
 )
-"""The kinds of entries that the state of a session follows from."""
+"""The kinds of entries that decide the state of a session."""
 
 EXIT_CODES: dict[str, ExitCode] = {
     "approve": ExitCode.DONE,
@@ -46,7 +44,7 @@ class Overview:
     path: Path
     state: SessionState
     decision: str | None
-    """How it closed: approve, null, reject, stop, budget, cancelled or retracted; None while it is open."""
+    """approve, null, reject, stop, budget, cancelled or retracted; None while the session is open."""
     stage: str | None
     attempt: int | None
     started: str | None
@@ -77,11 +75,7 @@ def damaged(name: str, path: Path, error: Exception) -> Overview:
 def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overview:
     """Return the state of a session by its trail, whether or not a process runs it now.
 
-    Args:
-        name: of the session.
-        path: its run folder.
-        entries: those of :data:`TOLD_BY`, or more.
-        count: how many entries the trail has.
+    ``entries`` are at least those of :data:`TOLD_BY`; ``count`` is the length of the trail.
     """
     closed = next((one for one in entries if one.entry.kind == "close"), None)
     last_plan = next((one for one in reversed(entries) if one.entry.kind == "plan"), None)
@@ -105,13 +99,12 @@ def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overv
 def _reasons(entries: list[Recorded], judged: Recorded | None) -> tuple[str, ...]:
     if (packet := waits_for_verdict(entries)) is not None:
         return (f"gate {packet.entry.key.partition('/')[2]} waits for a person's verdict",)
-    if (short := waits_for_budget(entries)) is not None:
-        return tuple(short.body["reasons"])
-    return tuple(judged.body.get("reasons", ())) if judged else ()
+    told = waits_for_budget(entries) or judged
+    return tuple(told.body.get("reasons", ())) if told else ()
 
 
 def waits_for_verdict(entries: list[Recorded]) -> Recorded | None:
-    """Return the packet a person has to judge: the newest one, if it has no verdict and a person reviews."""
+    """Return the newest packet if a person reviews and has not judged it."""
     opened = entries[0].body.get("reviewer", "") if entries else ""
     packet = next((one for one in reversed(entries) if one.entry.kind == "packet"), None)
     if packet is None or "person" not in opened:
@@ -138,16 +131,12 @@ def is_waiting(entries: list[Recorded]) -> bool:
 
 
 def find_runs(runs: Path) -> list[Path]:
-    """Return the run folders below a folder, by name.
-
-    Raises:
-        Blocked: the folder cannot be read.
-    """
+    """Return the run folders below a folder, by name; raises Blocked if the folder cannot be read."""
     try:
         below = list(runs.iterdir()) if runs.is_dir() else []
     except OSError as error:
         raise Blocked(f"cannot be read: {error.strerror}", where=str(runs)) from error
-    # What begins with a dot is no name of a session: keys, or one that is being opened.
+    # Names with a dot in front are those of keys, or of a session that is being opened.
     return sorted(path for path in below if not path.name.startswith(".") and is_run(path))
 
 

@@ -1,8 +1,7 @@
-"""The head of a trail's page: how the session ended and why, the effect, what was registered, costs, evaluations."""
+"""The head of a trail's page: result and reasons, effect, registration, costs, evaluations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.money import ledger
 from sessions.report.overview import Overview, summary
-from sessions.report.result import comparison_of, result_in_words, why_it_ended
-from sessions.report.waiting_report import question, result_of
+from sessions.report.result import comparison_of, question, result_in_words, result_of, why_it_ended
 from specs.errors import PeergateError
 from specs.session.session_spec import ResolvedSpec
 
@@ -28,17 +26,16 @@ WORDS = {
 }
 OPEN = {"waiting": "Waiting for a person", "paused": "Not finished"}
 UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-"""What reading entries and values that nobody verified may raise."""
+"""Errors of reading unverified entries and values."""
 
 
 def page_result(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
-    """Return the head of the page; None if the trail is not of a session, or if its entries lack something."""
+    """Return the head of the page; None if the trail is no session's, or lacks something: verifying is not its task."""
     if not entries or entries[0].entry.kind != "open":
         return None
     try:
         return _result(entries, store)
     except UNREADABLE:
-        # Verifying is not the page's task: it shows what can be read.
         return None
 
 
@@ -48,11 +45,18 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
     compared = comparison_of(entries, store, resolved)
     balance = ledger.balance_of(entries, resolved.spec.budget)
     analysis = resolved.spec.analysis
+    why = list(at.reasons) if at.decision is None else why_it_ended(entries, store)
+    if at.decision == "retracted":
+        why = list(last_question(entries, at.name).body["reasons"])
+    parties: dict[str, float] = {}
+    for one in entries:
+        if one.entry.kind == "spend" and one.body["what"] == "settle":
+            parties[one.body["party"]] = parties.get(one.body["party"], 0.0) + one.body["usd"]
     return {
         "state": at.decision if at.decision in WORDS else at.state if at.state in OPEN else "paused",
         "word": WORDS.get(at.decision or "") or OPEN.get(at.state, "Not finished"),
         "sentence": _sentence(entries, resolved, at, compared),
-        "why": list(at.reasons) if at.decision is None else _why(entries, store, at),
+        "why": why,
         "objective": resolved.spec.objective,
         "effect": _effect(compared) if compared else None,
         "registered": {
@@ -68,7 +72,7 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
             "most": f"{resolved.spec.budget.max_cost_usd:g}",
             "reserved": f"{balance.reserved_usd:.4f}" if balance.reserved_usd else "",
             "minutes": f"{balance.hours * 60:.0f}",
-            "parties": _by_party(entries),
+            "parties": [{"party": party, "usd": f"{usd:.4f}"} for party, usd in sorted(parties.items())],
         },
         "evaluations": evaluations(entries, resolved),
     }
@@ -86,18 +90,12 @@ def _sentence(entries: list[Recorded], resolved: ResolvedSpec, at: Overview, com
     return f"open, at stage {at.stage}, attempt {at.attempt}" if at.stage else "open, before its first stage"
 
 
-def _why(entries: list[Recorded], store: Store, at: Overview) -> list[str]:
-    if at.decision == "retracted":
-        return list(last_question(entries, at.name).body["reasons"])
-    return why_it_ended(entries, store)
-
-
 def _effect(compared: dict[str, Any]) -> dict[str, Any]:
-    """Return the effect as it is written, and where it and its interval lie on a scale from -1 to 1, in per cent."""
-    metrics, registered = compared["metrics"], compared["registered"]
-    gain = metrics["accuracy_gain"]
+    """Return the effect in words, and its place and interval on a scale from -1 to 1, in per cent."""
+    metrics, gain = compared["metrics"], compared["metrics"]["accuracy_gain"]
     low, high = gain["interval"]
-    left, right, point = (round(50 + 50 * max(-1.0, min(1.0, one)), 2) for one in (low, high, gain["value"]))
+    marks = (low, high, gain["value"], float(compared["registered"]["minimum_effect"]))
+    left, right, point, least = (round(50 + 50 * max(-1.0, min(1.0, one)), 2) for one in marks)
     return {
         "gain": f"{gain['value']:+.3f}",
         "interval": f"{low:+.3f} to {high:+.3f}",
@@ -110,13 +108,5 @@ def _effect(compared: dict[str, Any]) -> dict[str, Any]:
         "left": left,
         "width": round(right - left, 2),
         "point": point,
-        "least": round(50 + 50 * max(-1.0, min(1.0, float(registered["minimum_effect"]))), 2),
+        "least": least,
     }
-
-
-def _by_party(entries: Sequence[Recorded]) -> list[dict[str, str]]:
-    found: dict[str, float] = {}
-    for one in entries:
-        if one.entry.kind == "spend" and one.body["what"] == "settle":
-            found[one.body["party"]] = found.get(one.body["party"], 0.0) + one.body["usd"]
-    return [{"party": party, "usd": f"{usd:.4f}"} for party, usd in sorted(found.items())]

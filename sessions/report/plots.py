@@ -12,12 +12,9 @@ NAME_CHARACTERS = 40
 
 
 def draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) -> list[str]:
-    """Draw what there is data for; returns the file names.
+    """Draw what ``report`` (as in ``report.json``) and the losses have data for; returns the file names.
 
-    Args:
-        folder: where the files go.
-        report: the report as in ``report.json``.
-        losses: per training attempt, the loss of each step in nats per token.
+    ``losses`` has the loss of each step in nats per token, for each training attempt.
     """
     import matplotlib as mpl
 
@@ -53,12 +50,22 @@ def _accuracy(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
     for shift, arm, color in ((-0.2, "baseline", "#9aa5b1"), (0.2, "treatment", "#1f77b4")):
         shares = [kind[arm] / kind["items"] for kind in kinds.values()]
         intervals = [wilson(kind[arm], kind["items"]) for kind in kinds.values()]
+        lows, highs = zip(*intervals, strict=True)
         errors = [
-            [max(0.0, share - low) for share, (low, _) in zip(shares, intervals, strict=True)],
-            [max(0.0, high - share) for share, (_, high) in zip(shares, intervals, strict=True)],
+            [max(0.0, share - low) for share, low in zip(shares, lows, strict=True)],
+            [max(0.0, high - share) for share, high in zip(shares, highs, strict=True)],
         ]
         places = [index + shift for index in range(len(kinds))]
-        axes.bar(places, shares, 0.38, yerr=errors, label=arm, color=color, ecolor="#555555", capsize=2)
+        axes.bar(
+            places,
+            shares,
+            0.38,
+            yerr=errors,
+            label=arm,
+            color=color,
+            ecolor="#555555",
+            capsize=2,
+        )
     _name(axes, kinds)
     axes.set_ylim(0, 1)
     axes.set_title("Held-out accuracy by kind of constraint (95 % Wilson)")

@@ -1,4 +1,4 @@
-"""Remarks of a report: what critics' figures mean, which scripts trained."""
+"""Remarks of a report: the meaning of critics' figures, and the scripts that trained."""
 
 from __future__ import annotations
 
@@ -20,30 +20,25 @@ _COIN = 0.5
 
 
 def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -> dict[str, Any] | None:
-    """Return the table on a critic and what follows from it; None for other stages, or where it was not measured.
+    """Return a critic's table and its meaning; None for other stages, or without measurements.
 
-    Args:
-        kind: of the stage.
-        metrics: of the attempt, by id, as the report holds them.
-        limits: the registered thresholds.
-
-    Returns:
-        ``rows`` (metric, what was asked, what it says), ``follows`` and ``helps``, each a list of sentences.
+    ``rows`` hold metric, threshold and meaning; ``follows`` and ``helps`` are sentences.
     """
     prefix = CRITIC_PREFIX.get(kind)
     names = [f"{prefix}_{name}" for name in ("agreement", "kappa", "swap_inconsistency")]
     if prefix is None or any(name not in metrics for name in names):
         return None
     agreement, kappa, swap = (metrics[name] for name in names)
-    rows = [
-        _row(agreement, "", "labelled items on which critic and person agree; some of it is luck"),
-        _row(kappa, f">= {limits.critic_kappa:g}", "the same beyond luck: 0 is what luck gives, 1 is full agreement"),
-        _row(
+    table = (
+        (agreement, "", "labelled items on which critic and person agree; some of it is luck"),
+        (kappa, f">= {limits.critic_kappa:g}", "the same beyond luck: 0 is what luck gives, 1 is full agreement"),
+        (
             swap,
             f"<= {limits.swap_inconsistency:g}",
             "rows with another verdict when A and B change places; a coin gives 0.5",
         ),
-    ]
+    )
+    rows = [{"metric": metric, "asked": asked, "says": says} for metric, asked, says in table]
     low = kappa["interval"][0] if kappa["interval"] else 0.0
     enough = holds(Metric.model_validate(kappa).exact(), ">=", limits.critic_kappa)
     agrees = enough and low > 0
@@ -70,12 +65,8 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
     return {"rows": rows, "follows": follows, "helps": helps}
 
 
-def _row(metric: Mapping[str, Any], asked: str, says: str) -> dict[str, Any]:
-    return {"metric": metric, "asked": asked, "says": says}
-
-
 def trained_by_scripts(entries: Sequence[Recorded], store: Store, spec: SessionSpec) -> list[dict[str, Any]]:
-    """Return each checkpoint of a script that a later job was given, itself or through what was made of it.
+    """Return each checkpoint of a script that a later job read, itself or through a checkpoint made from it.
 
     Raises:
         EvidenceMissing: an order is not in the store.
@@ -84,7 +75,6 @@ def trained_by_scripts(entries: Sequence[Recorded], store: Store, spec: SessionS
     found: dict[str, dict[str, Any]] = {}
     for launch in (one for one in entries if one.entry.kind == "launch"):
         order = JobOrder.model_validate_json(store.get(launch.body["order"]))
-        # What came later in the trail made nothing this job was given.
         before = [one for one in entries if one.entry.seq < launch.entry.seq]
         for way in lineages(before, store, spec, order).values():
             for place, made in enumerate(way):

@@ -1,7 +1,7 @@
-"""The report of a closed session: JSON for machines, Markdown for people, plots for both.
+"""The report of a session: JSON for machines, Markdown for people, plots for both.
 
-Every number in it is read from a metric set in the store, or counted from the trail; nothing a job or a builder
-said is copied. The trail then records the digest of each file written here.
+Every number comes from a metric set in the store or is counted from the trail; statements of jobs and builders are not
+copied. The trail records the digest of each file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, TemplateError
+from jinja2 import Template, TemplateError
 
 from reviews.comparison.subgroups import Pair, each_kind
 from reviews.evidence.gather import accepted_attempt, evaluations, find, gather, is_in_force, registered_spec
@@ -27,13 +27,21 @@ from reviews.trail.store import Store, write_durably
 from reviews.trail.tables.open_table import read_entries
 from sessions.money import ledger
 from sessions.report import plots, transcript
-from sessions.report.interruptions import interruptions
 from sessions.report.overview import when
 from sessions.report.page_result import UNREADABLE
 from sessions.report.remarks import critic_in_words, trained_by_scripts
-from sessions.report.result import checks_of, comparison_of, result_in_words, why_it_ended
-from sessions.report.timeline import is_override
-from sessions.report.waiting_report import answers_to, question, reasons_of, result_of
+from sessions.report.result import (
+    answers_to,
+    checks_of,
+    comparison_of,
+    question,
+    reasons_of,
+    result_in_words,
+    result_of,
+    why_it_ended,
+)
+from sessions.report.template import template
+from sessions.report.timeline import interruptions, is_override
 from sessions.run.run_layout import STORE, TRAIL
 from specs import markdown
 from specs.digests import canonical_bytes, digest_file
@@ -47,13 +55,11 @@ from specs.trail.verdict import Packet, Verdict
 from training.rules.tasks.conversation import said_in
 
 FINAL, INTERIM = "report", "interim"
-"""Folders in the run folder: the report the trail records, and one of a session that waits for money."""
+"""Folders in the run folder: the recorded report, and the report of a session that waits for money."""
 REPORT_JSON = f"{FINAL}/report.json"
 REPORT_MARKDOWN = f"{FINAL}/report.md"
 WAITING = "waiting"
 """The outcome in an interim report."""
-
-_TEMPLATES = Path(__file__).parent / "templates"
 
 Arms = tuple[tuple[Answered, ...], tuple[Answered, ...]]
 """The judged rows of the registered comparison: baseline, treatment."""
@@ -79,19 +85,13 @@ def rendered_again(run: Path) -> dict[str, bytes]:
 
 
 def render(folder: Path, entries: list[Recorded], store: Store, written: Recorded) -> dict[str, bytes]:
-    """Return the texts of a report as trail and store give them, by path. Its entry names the plots.
-
-    Args:
-        folder: the run folder, or an export.
-        entries: the whole trail.
-        store: the content store.
-        written: the ``report`` entry.
+    """Return the texts of a report as trail and store give them, by path. Its entry, ``written``, names the plots.
 
     Raises:
-        EvidenceMissing: something that the report is made from is not in the store.
-        AuditDamage: trail or store have no report that could be made from them.
+        EvidenceMissing: the store lacks something that the report is made from.
+        AuditDamage: no report can be made from this trail and store.
     """
-    told = entries[: written.body["entries"]]
+    told = entries[: written.body.get("entries") or written.entry.seq]
     try:
         data, arms = _data(folder, told, store, written.body["outcome"])
         data["plots"] = [name for name in plots.NAMES if f"{FINAL}/{name}" in written.body["files"]]
@@ -105,11 +105,7 @@ def render(folder: Path, entries: list[Recorded], store: Store, written: Recorde
 
 
 def told_so_far(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any], str]:
-    """Return the report of a session that waits for a person, as data and as Markdown. Nothing is written.
-
-    Raises:
-        EvidenceMissing: it does not wait for an answer.
-    """
+    """Return the report of a waiting session as data and Markdown; raises EvidenceMissing if it asks nothing."""
     entries, store = read_entries(run / trail), Store(run / store_name)
     if question(entries) is None:
         raise EvidenceMissing(f"session '{run.name}' asks nothing of a person", where=str(run))
@@ -131,7 +127,7 @@ def _texts(
 
 
 def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tuple[dict[str, Any], Arms | None]:
-    """Return everything a report says but its plots, and the judged rows of both arms."""
+    """Return the data of a report without its plots, and the judged rows of both arms."""
     resolved, registered = registered_spec(entries, store)
     session = entries[0].entry.session
     limits = resolved.spec.thresholds
@@ -141,6 +137,10 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
     comparison = comparison_of(entries, store, resolved)
     balance = ledger.balance_of(entries, resolved.spec.budget)
     model = find(entries, "model")
+    verdicts = (one.body["verdict"] for one in reversed(entries) if one.entry.kind == "verdict")
+    judged = next(verdicts, None)
+    # *retry* has a design judged again.
+    designs = sum(one.entry.kind == "decision" and one.body["stage"] is None for one in entries)
     data: dict[str, Any] = {
         "schema_version": 1,
         "session": session,
@@ -158,14 +158,14 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "scripts": trained_by_scripts(entries, store, resolved.spec),
         "builder": resolved.spec.builder.vendor,
         "reviewer": ", ".join(one.vendor for one in resolved.spec.reviewers()),
-        "not_judged": list(_not_judged(entries, store)),
-        "design": _gate(entries, store, "design", _times_decided(entries, None)),
+        "not_judged": list(Verdict.model_validate(store.get_value(judged)).not_judged if judged else NOT_JUDGED),
+        "design": _gate(entries, store, "design", designs),
         "comparison": comparison,
         "stages": [stage for stage in stages if stage["attempts"]],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
         "evaluations_of_heldout": evaluations(entries, resolved),
         "interruptions": [
-            {"at": when(one.entry), "entry": one.entry.entry.seq, "what": one.what} for one in interruptions(entries)
+            {"at": when(one), "entry": one.entry.seq, "what": what} for one, what in interruptions(entries)
         ],
         "people": [_person(one) for one in entries if one.entry.kind in _BY_PEOPLE],
         "overrides": sum(is_override(one) for one in entries),
@@ -192,16 +192,8 @@ def _markdown(data: dict[str, Any], arms: Arms | None, masker: Masker) -> str:
 
 @cache
 def _template() -> Template:
-    """Return the report's template, compiled once: that takes longer than all it renders."""
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=markdown.finalize,
-    )
-    environment.filters |= {"cell": markdown.cell, "code": markdown.code, "written": markdown.Markup}
-    return environment.get_template("report.md.j2")
+    filters = {"cell": markdown.cell, "code": markdown.code, "written": markdown.Markup}
+    return template("report.md.j2", filters, finalize=markdown.finalize)
 
 
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")
@@ -234,11 +226,6 @@ def _person(one: Recorded) -> dict[str, Any]:
     }
 
 
-def _times_decided(entries: Sequence[Recorded], stage: str | None) -> int:
-    """Return how often a stage was decided on; None is the design, judged again after *retry*."""
-    return sum(one.entry.kind == "decision" and one.body["stage"] == stage for one in entries)
-
-
 def _gate(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
     """Return what one gate saw and decided."""
     decided = find(entries, f"decision/{stage}.{attempt}")
@@ -265,21 +252,25 @@ def _gate(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -
     }
 
 
+_JOB = {"exit": "ended", "lost": "lost", "launch": "launched"}
+
+
 def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str, limits: Thresholds) -> dict[str, Any]:
     """Return every attempt of a stage, failed ones included."""
     session = entries[0].entry.session
     attempts: list[dict[str, Any]] = []
     for plan in (one for one in entries if one.entry.kind == "plan" and one.body["stage"] == name):
         number = plan.body["attempt"]
+        key = f"{session}.{name}.{number}"
         measured = find(entries, f"metrics/{name}.{number}")
         digest = measured.body["metrics"] if measured else None
         metrics: dict[str, Any] = store.get_value(digest)["metrics"] if digest else {}
-        settled = find(entries, f"settle/{session}.{name}.{number}")
+        settled = find(entries, f"settle/{key}")
         attempts.append(
             {
                 "attempt": number,
                 "changes": plan.body["changes"],
-                "job": _job(entries, f"{session}.{name}.{number}"),
+                "job": next((word for kind, word in _JOB.items() if find(entries, f"{kind}/{key}")), "not launched"),
                 "seconds": settled.body["seconds"] if settled else None,
                 "usd": settled.body["usd"] if settled else None,
                 "metrics_digest": digest,
@@ -291,16 +282,8 @@ def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str, limi
     return {"stage": name, "kind": kind, "accepted_attempt": accepted_attempt(entries, name), "attempts": attempts}
 
 
-def _job(entries: Sequence[Recorded], key: str) -> str:
-    if find(entries, f"exit/{key}"):
-        return "ended"
-    if find(entries, f"lost/{key}"):
-        return "lost"
-    return "launched" if find(entries, f"launch/{key}") else "not launched"
-
-
 def _arms(run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Arms | None:
-    """Return the judged rows of both arms; None when the comparison was not reached."""
+    """Return the judged rows of both arms; None if the comparison was not reached."""
     treatment = resolved.spec.analysis.treatment
     last = next(
         (one for one in reversed(entries) if one.entry.kind == "metrics" and one.body["stage"] == treatment), None
@@ -315,7 +298,7 @@ def _arms(run: Path, entries: Sequence[Recorded], store: Store, resolved: Resolv
 
 
 def _by_kind(arms: Arms | None) -> dict[str, dict[str, Any]]:
-    """Return each kind's counts, with its own test: gained and lost are the two discordant cells of McNemar's table."""
+    """Return each kind's counts and test; gained and lost are the discordant cells of McNemar's table."""
     pairs = [
         Pair(then.item.kind, then.item.group, then.passed, now.passed)
         for then, now in (zip(*arms, strict=True) if arms else ())
@@ -335,7 +318,7 @@ def _by_kind(arms: Arms | None) -> dict[str, dict[str, Any]]:
 
 
 def _examples(arms: Arms | None) -> list[dict[str, Any]]:
-    """Return items of each constraint kind at fixed places, whatever their result: not a selection of good ones."""
+    """Return one item of each constraint kind, at a fixed place, whatever its result."""
     by_kind: dict[str, list[tuple[Answered, Answered]]] = {}
     for pair in zip(*arms, strict=True) if arms else ():
         by_kind.setdefault(pair[0].item.kind, []).append(pair)
@@ -360,14 +343,9 @@ def _losses(entries: Sequence[Recorded], store: Store) -> dict[str, list[float]]
     for one in entries:
         if one.entry.kind == "exit" and one.body["stage"] in training and "rows" in one.body["outputs"]:
             stage, path = one.body["stage"], store.path(one.body["outputs"]["rows"]["digest"])
-            # Rows that cannot be read were no evidence either: there is no curve of them.
+            # Rows that cannot be read were no evidence either, so they have no curve.
             with suppress(EvidenceMissing):
                 rows = read_rows(path, kind_of(resolved.spec.stage(stage)).rows["rows"], "steps")
                 losses = [getattr(row, "loss", None) for row in rows]
                 found[f"{stage}, attempt {one.body['attempt']}"] = [loss for loss in losses if loss is not None]
     return found
-
-
-def _not_judged(entries: Sequence[Recorded], store: Store) -> tuple[str, ...]:
-    judged = next((one for one in reversed(entries) if one.entry.kind == "verdict"), None)
-    return Verdict.model_validate(store.get_value(judged.body["verdict"])).not_judged if judged else NOT_JUDGED

@@ -1,7 +1,7 @@
-"""A session's report checked against its trail: rendered again, byte for byte, and each number followed to its rows.
+"""Checks a session's report against its trail: rendered again byte for byte, each number followed to its rows.
 
-Nothing in the report or the trail is believed: files are compared with their recorded digests, metrics are computed
-again from the rows, and what the builder claimed is looked up again.
+Files are compared with their recorded digests, metrics computed again from the rows, and the builder's claims looked up
+again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from reviews.trail.recorded_code import code_lines
 from reviews.trail.store import Store
 from sessions.report.report import REPORT_JSON, REPORT_MARKDOWN, render
 from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing, PeergateError, UserError
+from specs.errors import PeergateError, UserError
 from specs.stages.metric import Metric, MetricSet
 from specs.text import one_line
 from specs.trail.grant_and_claim import ClaimResult
 
 SHOWN = 200
-"""Characters of a line that differs, from a little before the first difference."""
+"""Characters of a differing line, from a little before the difference."""
 _BEFORE = 40
 _NAME = re.compile(r"(?:([^.]+)\.(?:(\d+)\.)?)?(\w+)")
 _ATTEMPT = re.compile(r"Attempt (\d+):")
@@ -50,12 +50,12 @@ class Measured(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called by: STAGE.ATTEMPT.METRIC."""
+        """STAGE.ATTEMPT.METRIC."""
         return f"{self.set.stage}.{self.set.attempt}.{self.metric.id}"
 
 
 class Rows(NamedTuple):
-    """A file of raw rows: which, where it was recorded, and why it is not that; empty when it is."""
+    """A file of raw rows, where it was recorded, and its problem, if any."""
 
     name: str
     digest: str
@@ -80,24 +80,20 @@ class Traced(NamedTuple):
     """Where the report states it: a JSON pointer, or a line."""
     rows: tuple[Rows, ...]
     same_code: bool
-    """Whether it was measured by the code that is at hand."""
+    """Whether the code at hand measured it."""
     again: float | None
-    """What the rows give now; None when they give nothing."""
+    """The value from the rows now; None if they give none."""
     parts: tuple[Part, ...]
     claims: tuple[Claimed, ...]
     lineages: dict[str, Lineage]
-    """By role, where the checkpoints come from that were measured."""
+    """By role, the origin of the measured checkpoints."""
     problems: tuple[str, ...]
 
 
 class ReportCheck:
     """The report of a session beside its trail.
 
-    Args:
-        folder: the run folder, or an export.
-        entries: the whole trail.
-        store: the content store.
-        apart: the report's files lie beside the store (a run folder), not in it (an export).
+    ``apart`` says that the report's files lie beside the store (a run folder), not in it (an export).
 
     Raises:
         UserError: no report was written yet.
@@ -113,9 +109,9 @@ class ReportCheck:
         self.entry = written
         self.measured = tuple(self._measured())
         self._rendered: dict[str, bytes] = {}
-        """What the trail and the store give, by path."""
+        """The files that trail and store give, by path."""
         self.problems = list(self._problems())
-        """Where the report differs from that, or from what was recorded."""
+        """Where the report differs from them, or from the recorded digests."""
 
     def _measured(self) -> Iterator[Measured]:
         for one in self._entries:
@@ -148,7 +144,7 @@ class ReportCheck:
             if name in saved or name not in files
         ]
         if any(differences):
-            # Another version may well write another report.
+            # Another version may write another report.
             ran = "; ".join(code_lines(self._entries[: self.entry.entry.seq], self._store))
             yield from (f"{one} (the session ran {ran})" for one in differences if one)
 
@@ -182,7 +178,7 @@ class ReportCheck:
         """Return the metrics of a name: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC.
 
         Raises:
-            UserError: there is none.
+            UserError: no metric has this name.
         """
         parts = _NAME.fullmatch(name)
         stage, attempt, metric = parts.groups() if parts else (None, None, None)
@@ -193,10 +189,8 @@ class ReportCheck:
         )
         if not found:
             names = ", ".join(sorted({one.metric.id for one in self.measured})) or "none"
-            raise UserError(
-                f"nothing was measured that is called '{name}'",
-                hint=f"METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC of: {names}",
-            )
+            hint = f"METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC of: {names}"
+            raise UserError(f"nothing was measured that is called '{name}'", hint=hint)
         return found
 
     def trace(self, one: Measured) -> Traced:
@@ -205,26 +199,25 @@ class ReportCheck:
         problems: list[str] = []
         again, parts, ways = None, (), dict[str, Lineage]()
         measured_by = measuring_code()
+        before = self._entries[: one.entry.entry.seq]
         try:
-            evidence = gather(
-                self._folder, self._entries[: one.entry.entry.seq], self._store, one.set.stage, one.set.attempt
-            )
+            evidence = gather(self._folder, before, self._store, one.set.stage, one.set.attempt)
             ways = evidence.lineages
             measured_by = measuring_code(evidence.resolved)
             computed = measure(evidence).metrics.get(one.metric.id)
             again = computed.value if computed else None
             parts = parts_of(evidence, one.metric.id)
-            # The labelled sample of a critic, the pairs: what else the metric is computed from.
+            # Its other sources, for example a critic's labelled sample.
             files = dict.fromkeys(part.file for part in parts if part.file not in (ROWS, BASELINE))
             rows += [self._rows(file, evidence.output_digests[file]) for file in files]
-        except (EvidenceMissing, PeergateError) as error:
+        except PeergateError as error:
             problems.append(f"the rows give nothing now: {str(error).splitlines()[0]}")
         problems[:0] = [each.problem for each in rows if each.problem]
         same_code = one.set.code == measured_by
         if again is not None and again != one.metric.value:
-            by = "" if same_code else ", by other code than is at hand"
+            then = f"entry {one.entry.entry.seq} recorded {one.metric.value:.10g}"
             problems.append(
-                f"the rows give {again:.10g}, entry {one.entry.entry.seq} recorded {one.metric.value:.10g}{by}"
+                f"the rows give {again:.10g}, {then}{'' if same_code else ', by other code than is at hand'}"
             )
         claims = tuple(self._claims(one))
         problems += [
@@ -239,15 +232,13 @@ class ReportCheck:
         for one in self._entries:
             for output in one.body.get("outputs", {}).values() if one.entry.kind == "exit" else ():
                 if output["digest"] == digest:
-                    return Rows(name, digest, one, str(output["path"]), self._differs(digest))
+                    try:
+                        self._store.get(digest)
+                        problem = ""
+                    except PeergateError as error:
+                        problem = str(error).splitlines()[0]
+                    return Rows(name, digest, one, str(output["path"]), problem)
         return Rows(name, digest, None, "", f"no job left the rows {digest}")
-
-    def _differs(self, digest: str) -> str:
-        try:
-            self._store.get(digest)
-        except PeergateError as error:
-            return str(error).splitlines()[0]
-        return ""
 
     def _claims(self, one: Measured) -> Iterator[Claimed]:
         """Yield what packets show of the builder's claims about a metric, looked up again."""
@@ -264,7 +255,7 @@ class ReportCheck:
 
 
 def _difference(name: str, saved: bytes, rendered: bytes) -> str:
-    """Return where a file first differs from what the trail gives; empty if nowhere."""
+    """Return where a file first differs from the trail; empty if nowhere."""
     if saved == rendered:
         return ""
     lines = [data.decode("utf-8", "replace").split("\n") if data else [] for data in (saved, rendered)]

@@ -1,6 +1,6 @@
-"""A requested review as Markdown: for the terminal, with model text made plain, and for a file, where it is escaped.
+"""A requested review as Markdown: plain for the terminal, escaped for a file.
 
-Every text that somebody else wrote becomes one line, so that none of it can begin a heading, a row or a list of ours.
+Every untrusted text becomes one line, so that it cannot begin a heading, a row or a list of ours.
 """
 
 from __future__ import annotations
@@ -8,36 +8,26 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Template
 
+from sessions.report.template import template
 from sessions.requests.consult_context import Requested
 from specs import markdown
 from specs.errors import UserError
 from specs.text import one_line
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _TITLES = {"question": "Answer", "review": "Review", "adversarial": "Claims against evidence"}
 
 
 def page(done: Requested, *, escaped: bool) -> str:
-    """Write what came of a request as Markdown.
-
-    Args:
-        done: the request and its answer.
-        escaped: escape what Markdown would take for markup; a terminal shows the text as it is.
-    """
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["text"] = markdown.line if escaped else _unescaped
-    answer = done.answer
-    told = answer if answer is None or answer.mode != "question" else _WithoutLists(answer)
-    text = environment.get_template("requested.md.j2").render(
+    """Return a request and its answer as Markdown; ``escaped`` where text may look like markup."""
+    text = _template(escaped).render(
         mode=done.asked.mode,
         title=f"{_TITLES[done.asked.mode]}: {done.asked.topic}",
-        answer=told,
+        answer=done.answer,
         record=_record(done),
         read=done.reading.files,
         left_out=done.reading.left_out,
@@ -46,26 +36,13 @@ def page(done: Requested, *, escaped: bool) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-class _WithoutLists:
-    """An answer to a question, which has none of the lists of the others."""
-
-    not_judged = ()
-    unresolved = ()
-    dropped_places = 0
-
-    def __init__(self, answer: object) -> None:
-        self._answer = answer
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._answer, name)
+@cache
+def _template(escaped: bool) -> Template:
+    return template("requested.md.j2", {"text": markdown.line if escaped else _unescaped})
 
 
 def refuse_to_overwrite(path: Path, force: bool) -> None:
-    """Refuse a file that cannot be written, before anything is paid for.
-
-    Raises:
-        UserError: its folder is not there or not writable, it is a folder, or it exists already.
-    """
+    """Raise UserError, before anything is paid for, if the file cannot be written or exists already."""
     if not path.parent.is_dir():
         raise UserError(f"--out: there is no folder '{path.parent}'", hint="make it first")
     if path.is_dir():
@@ -77,7 +54,7 @@ def refuse_to_overwrite(path: Path, force: bool) -> None:
 
 
 def write_page(path: Path, text: str, force: bool) -> None:
-    """Write a file whole or not at all; without ``force`` a file that came meanwhile stays as it is.
+    """Write a file atomically; without ``force`` an existing file stays as it is.
 
     Raises:
         UserError: it exists by now, or cannot be written.
@@ -104,7 +81,14 @@ def write_page(path: Path, text: str, force: bool) -> None:
 
 def _record(done: Requested) -> list[tuple[str, str]]:
     asked, answered = done.asked, done.answered
-    rows = [("answered by", _answered_by(done)), ("reviewer", asked.reviewer)]
+    by = {
+        "policy": "the ask-policy, without a call",
+        "checklist": "rules, without a model",
+        "model": f"the model {asked.reviewer}",
+        "recorded": f"the recorded answer of answered/{answered.same_as}, without a new call",
+        "nobody": "nobody",
+    }
+    rows = [("answered by", by[answered.by]), ("reviewer", asked.reviewer)]
     if asked.policy is not None:
         rows.append(("policy", f"{asked.policy.rule}: {asked.policy.why}"))
     if answered.by == "model":
@@ -120,16 +104,6 @@ def _record(done: Requested) -> list[tuple[str, str]]:
             ("response", answered.response or "none"),
         ]
     return [*rows, ("recorded", f"{done.key} in {done.folder}")]
-
-
-def _answered_by(done: Requested) -> str:
-    return {
-        "policy": "the ask-policy, without a call",
-        "checklist": "rules, without a model",
-        "model": f"the model {done.asked.reviewer}",
-        "recorded": f"the recorded answer of answered/{done.answered.same_as}, without a new call",
-        "nobody": "nobody",
-    }[done.answered.by]
 
 
 def _unescaped(text: object, limit: int = markdown.LINE_CHARACTERS) -> str:

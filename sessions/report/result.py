@@ -1,7 +1,4 @@
-"""How a session ended, in words and figures: its sentence, its reasons, and the registered comparison.
-
-Read from entries and stored values alone: the report, its page and whoever has an export come to the same.
-"""
+"""How a session ended or why it waits, in words and figures, from entries and stored values alone."""
 
 from __future__ import annotations
 
@@ -9,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from reviews.evidence.gather import find, is_in_force
+from reviews.gate.human_answers import last_question, waits_for_budget, why_no_retry
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import standing
 from reviews.trail.store import Store
+from sessions.report.overview import is_waiting, waits_for_verdict
 from specs.exact import holds
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.metric import Metric
@@ -48,7 +47,7 @@ def result_in_words(
 
 
 def _nothing(comparison: dict[str, Any] | None) -> str:
-    """Say what a session without a result did not find: any difference, or the one that was registered."""
+    """Say what a session without a result did not find: any difference, or the registered one."""
     if comparison is not None:
         metrics, analysis = comparison["metrics"], comparison["registered"]
         p, gain = (Metric.model_validate(metrics[name]).exact() for name in ("mcnemar_p", "accuracy_gain"))
@@ -98,18 +97,15 @@ def _row(row: dict[str, Any]) -> str:
 
 
 def checks_of(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> list[CheckResult]:
-    """Return the results of the checks of an attempt; none where none are on record."""
+    """Return the recorded results of the checks of an attempt."""
     recorded = find(entries, f"checks/{stage}.{attempt}")
-    if recorded is None:
-        return []
-    return [CheckResult.model_validate(one) for one in store.get_value(recorded.body["checks"])]
+    return [CheckResult.model_validate(one) for one in store.get_value(recorded.body["checks"])] if recorded else []
 
 
 def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, Any] | None:
-    """Return the registered comparison from the metric sets of the two arms; None when it was not reached."""
+    """Return the registered comparison from the metric sets of the two arms; None if it was not reached."""
     analysis = resolved.spec.analysis
-    baseline = _latest_metrics(entries, store, analysis.baseline)
-    treatment = _latest_metrics(entries, store, analysis.treatment)
+    baseline, treatment = (_latest_metrics(entries, store, arm) for arm in (analysis.baseline, analysis.treatment))
     if baseline is None or treatment is None or "mcnemar_p" not in treatment[1]:
         return None
     names = ("accuracy_gain", "mcnemar_p", "gained", "lost", "cohens_h", *metrics_of("rule"))
@@ -129,3 +125,54 @@ def _latest_metrics(entries: Sequence[Recorded], store: Store, stage: str) -> tu
         if one.entry.kind == "metrics" and one.body["stage"] == stage and one.body["metrics"]:
             return one.body["metrics"], store.get_value(one.body["metrics"])["metrics"]
     return None
+
+
+def question(entries: Sequence[Recorded]) -> Recorded | None:
+    """Return the entry a person is asked about; None if nobody is asked, or only for a verdict."""
+    every = list(entries)
+    if not is_waiting(every) or waits_for_verdict(every) is not None:
+        return None
+    return waits_for_budget(every) or last_question(every, "")
+
+
+def result_of(asked: Recorded) -> str:
+    """Say in one sentence why the session waits."""
+    stage = asked.body.get("stage") or "design"
+    match asked.entry.kind:
+        case "budget":
+            return f"interim, after the gate of '{stage}': the session waits for a larger budget"
+        case "retraction":
+            return "interim: a judgement was taken back, and a person is asked how to continue"
+        case "plan":
+            return f"interim: at '{stage}' the builder asks a person how to continue"
+        case _:
+            return f"interim: the gate of '{stage}' stays closed, and a person is asked how to continue"
+
+
+def answers_to(entries: Sequence[Recorded], asked: Recorded, name: str) -> list[dict[str, Any]]:
+    """Return what a person can do: commands and their effect."""
+    stop = _answer("ends the session here, with its report", f"peergate resume {name} --answer stop --reason WHY")
+    if asked.entry.kind == "budget":
+        amend = f"peergate amend {name} SPEC --reason WHY"
+        return [_answer("gives it a larger budget, on record", amend, f"peergate resume {name}"), stop]
+    again = (
+        "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
+        "the same, and what they closed stays closed"
+        if asked.body.get("stage")
+        else "has the design reviewed once more: there is no verdict on it"
+    )
+    retry = _answer(again, f"peergate resume {name} --answer retry --reason WHY")
+    lift = _answer(
+        "continues over the gate in your name, which the trail and every report count as an override",
+        f"peergate override {name} --gate --reason WHY",
+    )
+    return [*([] if why_no_retry(entries, asked) else [retry]), lift, stop]
+
+
+def _answer(effect: str, *commands: str) -> dict[str, Any]:
+    return {"commands": list(commands), "effect": effect}
+
+
+def reasons_of(asked: Recorded) -> list[str]:
+    """Return why a person is asked."""
+    return [plain(str(reason), 500) for reason in asked.body.get("reasons") or [asked.body.get("reason", "")] if reason]

@@ -1,7 +1,4 @@
-"""The timeline of a trail, for people: what was registered, every gate, every job, every request, every human act.
-
-For display: nothing is verified here, and an entry that lacks a part of its kind is shown without it.
-"""
+"""The timeline of a trail for people, and what interrupted its session. Nothing is verified here."""
 
 from __future__ import annotations
 
@@ -12,8 +9,9 @@ from typing import Any, NamedTuple
 
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from sessions.report.interruptions import lost_in_words, taken_over
+from sessions.money.ledger import ends_a_stretch, is_from_outside
 from specs.errors import PeergateError
+from specs.text import plain
 
 _BY_PEOPLE = {"human": "answer", "override": "reason", "amendment": "outcome", "retraction": "reason"}
 
@@ -27,11 +25,10 @@ class Told(NamedTuple):
 
 
 def tell(entries: Sequence[Recorded], store: Store) -> Iterator[Told]:
-    """Yield what happened, in the order of the trail. Texts are as in the trail, not made plain yet."""
+    """Yield what happened, in the order of the trail. Texts are untrusted, as in the trail."""
     verdicts = {one.entry.key.partition("/")[2]: one for one in entries if one.entry.kind == "verdict"}
     for one in entries:
-        found = _tell(one, verdicts, store)
-        if found is not None:
+        if (found := _tell(one, verdicts, store)) is not None:
             yield Told(one, found[0], tuple(found[1]))
 
 
@@ -45,10 +42,11 @@ def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tupl
             return f"session registered{_by(body)}: builder {builder}, reviewer {reviewer}", []
         case "decision":
             at = _at(body)
-            return f"{at} {body.get('outcome')}", [*_judged(verdicts.get(at)), *_carried(body)]
+            conditions = [one for one in body.get("conditions") or () if isinstance(one, dict)]
+            told = [f"condition {one.get('id')} for {one.get('stage')}: {one.get('text', '')}" for one in conditions]
+            return f"{at} {body.get('outcome')}", [*_judged(verdicts.get(at)), *_reasons(body), *told]
         case "budget":
-            reasons = [str(reason) for reason in body.get("reasons") or ()]
-            return f"{_at(body)} stopped at '{body.get('at')}': it waits for a larger budget", reasons
+            return f"{_at(body)} stopped at '{body.get('at')}': it waits for a larger budget", _reasons(body)
         case "launch":
             return f"job {body.get('key')} launched", []
         case "exit" | "lost":
@@ -101,12 +99,8 @@ def _judged(verdict: Recorded | None) -> list[str]:
     return lines + ([f"no verdict: {body['error']}"] if body.get("error") else [])
 
 
-def _carried(body: Mapping[str, Any]) -> list[str]:
-    conditions = [one for one in body.get("conditions") or () if isinstance(one, dict)]
-    return [
-        *(str(reason) for reason in body.get("reasons") or ()),
-        *(f"condition {one.get('id')} for {one.get('stage')}: {one.get('text', '')}" for one in conditions),
-    ]
+def _reasons(body: Mapping[str, Any]) -> list[str]:
+    return [str(reason) for reason in body.get("reasons") or ()]
 
 
 def _of_people(kind: str, body: Mapping[str, Any]) -> list[str]:
@@ -136,7 +130,6 @@ def _answered_by(body: Mapping[str, Any]) -> str:
 
 
 def _answer(body: Mapping[str, Any], store: Store) -> list[str]:
-    """Say in a few lines what an answer says; all of it is in the store."""
     try:
         said = json.loads(store.get(str(body["answer"]))) if body.get("answer") else None
     except (PeergateError, ValueError, RecursionError):
@@ -157,3 +150,50 @@ def _answer(body: Mapping[str, Any], store: Store) -> list[str]:
 def _counted(found: Any, by: str) -> str:
     counts = Counter(str(one.get(by)) for one in found or () if isinstance(one, dict))
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
+
+
+def interruptions(entries: Sequence[Recorded]) -> Iterator[tuple[Recorded, str]]:
+    """Yield what interrupted a session, in order: pauses, kills, take-overs, lost jobs, trainings that were resumed.
+
+    A killed orchestrator writes nothing: a ``resume`` that follows neither a pause nor a question shows the kill.
+    """
+    before: Recorded | None = None
+    for one in entries:
+        kind, body = one.entry.kind, one.body
+        match kind:
+            case "pause":
+                yield one, f"paused by {plain(body['by'], 100)}"
+            case "resume":
+                yield one, f"resumed by {plain(body['by'], 100)}{_after(body, before)}"
+            case "lost":
+                yield one, lost_in_words(body)
+            case "launch" if resumed := body.get("resumes"):
+                what = f"job {body['key']} resumes from step {resumed['step']} of attempt {resumed['attempt']}"
+                yield one, what
+            case _:
+                pass
+        if not is_from_outside(one):
+            before = one
+
+
+def lost_in_words(body: Mapping[str, Any]) -> str:
+    """Say that a job was lost, and why if the reason is known."""
+    why = plain(str(body.get("why") or ""), 300)
+    return f"job {plain(str(body.get('key')), 200)} was lost" + (f": {why}" if why else "")
+
+
+def taken_over(body: Mapping[str, Any]) -> str:
+    """Return from whom a `resume` took the session over; empty if nobody held it."""
+    over = (body.get("lease") or {}).get("over")
+    if not over:
+        return ""
+    who = f"{plain(str(over.get('by')), 100)}, process {over.get('pid')} on {plain(str(over.get('host')), 100)}"
+    return f"taken over from {who}, after {over.get('silent_s')} s without a sign of life"
+
+
+def _after(resume: Mapping[str, Any], before: Recorded | None) -> str:
+    if over := taken_over(resume):
+        return f", {over}"
+    if before is None or ends_a_stretch(before):
+        return ""
+    return f": the process before ended without a word (killed, or its machine) after '{plain(before.entry.key, 100)}'"

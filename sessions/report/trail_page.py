@@ -1,7 +1,7 @@
 """The review trail as one HTML page that opens without a server: no script, nothing loaded from elsewhere.
 
-It is made from entries and stored values alone, so whoever has an export can have it made again and compare. Every
-text in it is escaped and made plain; it may be what a model, a job or a stranger wrote.
+Made from entries and stored values alone, so that anybody with an export can make it again and compare. Every text in
+it is untrusted: escaped and made plain.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Template
 
 from reviews.audit.export import PAGE, STORE
 from reviews.trail.envelope import Recorded, open_envelope, recorded, signatures_text
@@ -22,6 +21,8 @@ from reviews.trail.signed_head import parse_note
 from reviews.trail.store import Store
 from reviews.trail.tiles import CHECKPOINT, read_bundles
 from sessions.report import timeline
+from sessions.report.overview import when
+from sessions.report.template import FOLDER, template
 from specs import text as plain_text
 from specs.errors import PeergateError
 from specs.regular_files import read_regular
@@ -29,20 +30,19 @@ from specs.text import one_line, plain
 from specs.trail.key_policy import Policy
 
 MOST_ENTRIES = 10_000
-"""A longer trail is shown without the bodies of what its story does not tell; a browser would not open them all."""
+"""Entries with a body on the page; of a longer trail the newest, those of the story first: a browser opens no more."""
 LINE_CHARACTERS = 4000
 MOST_CHARACTERS = 60_000
 """Of one value from the store."""
 MOST_EVIDENCE = 20_000_000
-"""Characters of all values together; what comes after is named by its file in the store."""
+"""Characters of all values together; later values are named by their file in the store."""
 GROUP = 250
-"""So many entries open at once."""
-_TEMPLATES = Path(__file__).parent / "templates"
+"""Entries that open at once."""
 _TEMPLATE = "trail.html.j2"
-_SOURCES = ("page_result", "waiting_report", "result", "timeline")
+_SOURCES = ("page_result", "result", "template", "timeline")
 STATES = ("approve", "null", "reject", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
 MOST_REASONS = 6
-"""Of why a session ended, at the head of the page; a check may name many rows."""
+"""Reasons of the end at the head of the page; a check may name many rows."""
 _SHOWN = (
     *("packet", "verdict", "checks", "metrics", "decision", "exit", "manifest", "order"),
     *("request", "response", "answer"),
@@ -50,16 +50,16 @@ _SHOWN = (
 
 
 def page_code() -> str:
-    """Return the digest of what makes the page: another one may well make it otherwise."""
-    here = Path(__file__).parent
-    sources = [Path(__file__), _TEMPLATES / _TEMPLATE, *(here / f"{name}.py" for name in _SOURCES)]
+    """Return the digest of the code that makes the page."""
+    here = Path(__file__)
+    sources = [here, FOLDER / _TEMPLATE, *(here.with_name(f"{name}.py") for name in _SOURCES)]
     sources.append(Path(str(plain_text.__file__)))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def trail_page(entries: list[Recorded], store: Store) -> str:
     """Return the page of a trail."""
-    # The head takes the whole of a gate's code, which is slow to import.
+    # Slow: imports all code of a gate.
     from sessions.report.page_result import page_result
 
     closing = next((one for one in entries if one.entry.kind == "close"), None)
@@ -91,24 +91,18 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
     )
 
 
+def _time(one: Recorded) -> str:
+    return when(one).replace("T", " ")[:19]
+
+
 @cache
 def _template() -> Template:
-    """Return the page's template, compiled once."""
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        undefined=StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["plain"] = lambda value: _line(str(value))
-    return environment.get_template(_TEMPLATE)
+    return template(_TEMPLATE, {"plain": _line}, autoescape=True)
 
 
 def _shown(entries: Sequence[Recorded], told: set[int]) -> list[Recorded]:
     if len(entries) <= MOST_ENTRIES:
         return list(entries)
-    # The newest of what the story tells, and the newest of the rest as far as there is room.
     chosen = sorted((one.entry.seq for one in entries), key=lambda seq: (seq in told, seq))[-MOST_ENTRIES:]
     wanted = set(chosen)
     return [one for one in entries if one.entry.seq in wanted]
@@ -119,14 +113,12 @@ def _keys(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     newest = next((one.entry.policy for one in reversed(entries) if one.entry.policy is not None), None)
     if newest is None:
         return []
-    return [
-        {"role": key.role, "id": key.id, "since": key.since, "until": key.until, "revoked": key.revoked}
-        for key in Policy.model_validate(newest).keys
-    ]
+    shown = {"role", "id", "since", "until", "revoked"}
+    return [key.model_dump(include=shown) for key in Policy.model_validate(newest).keys]
 
 
 def _gates(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
-    """Return one row a decision: what was judged, by whom, on what, and what came out."""
+    """Return one row for each decision: what was judged, by whom, and the outcome."""
     rows: list[dict[str, Any]] = []
     verdicts = {one.entry.key: one for one in entries if one.entry.kind == "verdict"}
     for one in entries:
@@ -158,7 +150,7 @@ def _gates(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
 
 
 class _Evidence:
-    """What entries name, each value once: a packet stands with three entries, and is long."""
+    """The values that entries name, each shown once: three entries name the same long packet."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -195,12 +187,8 @@ def _entry(one: Recorded, evidence: _Evidence) -> dict[str, Any]:
     }
 
 
-def _time(one: Recorded) -> str:
-    return datetime.fromtimestamp(int(one.entry.time_ns) // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _state(outcome: Any) -> str:
-    """Return what a decision is drawn as: no text of an entry becomes a name of a style."""
+    """Return the style of a decision: no untrusted text becomes the name of a style."""
     return outcome if outcome in STATES else ""
 
 
@@ -222,20 +210,21 @@ def _text(value: Any) -> str:
     return _plain(text, MOST_CHARACTERS)
 
 
-def _line(text: str) -> str:
+def _line(value: object) -> str:
+    text = str(value)
     short = len(text) <= LINE_CHARACTERS and text.isascii() and text.isprintable() and "  " not in text
     return text.strip() if short else one_line(text, LINE_CHARACTERS)
 
 
 def _plain(text: str, limit: int) -> str:
-    """Make text plain; most is already, and finding that out is many times quicker."""
+    """Make text plain; most text is already, which is many times quicker to see."""
     if len(text) <= limit and text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return plain(text, limit)
 
 
 def page_damage(folder: Path, notes: list[str]) -> list[str]:
-    """Make the page of an export again and compare; a page of other code is noted, not compared."""
+    """Make the page of an export again and return how it differs; a page of other code is only noted."""
     try:
         there = read_regular(folder / PAGE).decode()  # as it is: reading text would turn line ends into others
         size = parse_note(read_regular(folder / CHECKPOINT)).size
@@ -245,10 +234,6 @@ def page_damage(folder: Path, notes: list[str]) -> list[str]:
     if f"page code {page_code()}" not in there:
         notes.append(f"{PAGE} was made by another version of Peergate and is not compared with the entries")
         return []
-    entries = [_opened(one) for one in envelopes]
+    opened = map(open_envelope, envelopes)
+    entries = [recorded(one.payload, signatures_text(*one.signatures)) for one in opened]
     return [] if trail_page(entries, Store(folder / STORE)) == there else [f"{PAGE}: does not show these entries"]
-
-
-def _opened(envelope: bytes) -> Recorded:
-    opened = open_envelope(envelope)
-    return recorded(opened.payload, signatures_text(*opened.signatures))

@@ -1,7 +1,7 @@
-"""What a builder said and did in each attempt, and what the gate said after: read from the trail, for people.
+"""What a builder said and did in each attempt, and the gate's answer, read from the trail for people.
 
-Texts are cut to a size; where something is left out the digest of the whole is beside it, and `peergate audit show`
-prints that. Everything in it was written by models, jobs and reviewers: it is made printable, and masked once more.
+Long texts are cut and name the digest of the whole for `peergate audit show`. Models, jobs and reviewers wrote
+everything in it, so it is made printable and masked once more.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ MOST = 4000
 
 
 class Text(NamedTuple):
-    """A text as far as it is shown, with the digest of the whole where something is left out."""
+    """A text as it is shown, with the digest of the whole if it is cut."""
 
     shown: str
     digest: str | None = None
+
+
+_GONE = "(it is not in the store any more)"
 
 
 class Event(NamedTuple):
@@ -46,6 +49,9 @@ class Event(NamedTuple):
     phase: str = ""
     helper: str = ""
     usd: float = 0.0
+
+
+Described = tuple[str, tuple[Text, ...]]
 
 
 class Attempt(NamedTuple):
@@ -77,45 +83,41 @@ class Transcript:
         """Yield the attempts in the order in which they began."""
         found: dict[tuple[str, int], list[Event]] = {}
         for one in entries:
-            event = self._event(one)
-            if event is not None:
+            if (event := self._event(one)) is not None:
                 # Entries about the design name no stage, or this one.
                 found.setdefault((one.body["stage"] or DESIGN, one.body["attempt"]), []).append(event)
         for (stage, attempt), events in found.items():
             yield Attempt(stage, attempt, tuple(events))
 
     def _event(self, one: Recorded) -> Event | None:
-        tell = _TELL.get(one.entry.kind)
-        if tell is None:
+        kind, body = one.entry.kind, one.body
+        if kind not in _KINDS:
             return None
-        what, texts = tell(self, one.body)
-        body = one.body
-        usd = body["usd"] if one.entry.kind == "turn" else 0.0
-        line = self.line(what)
-        phase, helper = body.get("phase", ""), self.line(body.get("helper", ""))
-        return Event(one.entry.seq, when(one), one.entry.kind, line, texts, phase, helper, usd)
+        what, texts = getattr(self, f"_{'job' if kind in _JOB else kind}")(body)
+        usd = body["usd"] if kind == "turn" else 0.0
+        phase, helper = body.get("phase", ""), self._line(body.get("helper", ""))
+        return Event(one.entry.seq, when(one), kind, self._line(what), texts, phase, helper, usd)
 
-    def line(self, text: str) -> str:
-        """Return a text as one printable line without secrets."""
+    def _line(self, text: str) -> str:
         return one_line(self._clean(text), MOST)
 
-    def text(self, whole: str, most: int, digest: str | None = None) -> Text:
-        """Return a text without secrets, cut to a size."""
+    def _text(self, whole: str, most: int, digest: str | None = None) -> Text:
         clean = self._clean(whole)
         return Text(clean, None) if len(clean) <= most else Text(plain(clean, most), digest)
 
-    def stored(self, digest: str, most: int) -> Text:
-        """Return a text of the store; a missing one is named as missing, because the rest can still be read."""
+    def _stored(self, digest: str, most: int) -> Text:
+        """Return a text of the store; a missing text is named as missing, because the rest can still be read."""
         try:
-            return self.text(self._store.get(digest).decode("utf-8", "replace"), most, digest)
+            return self._text(self._store.get(digest).decode("utf-8", "replace"), most, digest)
         except EvidenceMissing:
-            return Text("(it is not in the store any more)", digest)
+            return Text(_GONE, digest)
 
     def _clean(self, text: str) -> str:
         return self._masker.text(plain(text, len(text)))
 
-    def turn(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Describe an answer of the model."""
+    # One description for each kind of entry: a line, and texts below it.
+
+    def _turn(self, body: dict[str, Any]) -> Described:
         usage = body["usage"] or {}
         tokens = ", ".join(f"{count} {name.removesuffix('_tokens')}" for name, count in usage.items() if count)
         cost = f"{body['usd']:.4f} USD{'' if body['usd_is_measured'] else ' at most'}"
@@ -124,77 +126,64 @@ class Transcript:
         try:
             said = Turn.model_validate(self._store.get_value(body["said"])).text
         except EvidenceMissing:
-            return what, (Text("(it is not in the store any more)", body["said"]),)
-        return what, (self.text(said, SAID, body["said"]),) if said.strip() else ()
+            return what, (Text(_GONE, body["said"]),)
+        return what, (self._text(said, SAID, body["said"]),) if said.strip() else ()
 
-    def call(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Describe a call of a tool."""
-        asked = self.stored(body["arguments"], ASKED)
+    def _call(self, body: dict[str, Any]) -> Described:
+        asked = self._stored(body["arguments"], ASKED)
         return f"call {body['number']}: {body['tool']}", (asked,) if asked.shown.strip() not in ("", "{}") else ()
 
-    def result(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Describe the result of a call."""
+    def _result(self, body: dict[str, Any]) -> Described:
         ends = ", the phase ends" if body["ends_phase"] else ""
-        return f"{'refused' if body['is_error'] else 'done'}{ends}", (self.stored(body["text"], TOLD),)
+        return f"{'refused' if body['is_error'] else 'done'}{ends}", (self._stored(body["text"], TOLD),)
 
-    def plan(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Describe how the planning ended."""
-        if body["escalate"]:
-            return "a person is asked", (self.text(body["reason"], SHORT),)
+    def _plan(self, body: dict[str, Any]) -> Described:
         changes = ", ".join(f"{name} = {value}" for name, value in body["changes"].items()) or "as the spec says"
-        return f"launched, {changes}", (self.text(body["reason"], SHORT),)
+        what = "a person is asked" if body["escalate"] else f"launched, {changes}"
+        return what, (self._text(body["reason"], SHORT),)
 
-    def submit(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Describe what the builder submitted."""
+    def _submit(self, body: dict[str, Any]) -> Described:
         back = f", {body['sent_back']} sent back before" if body["sent_back"] else ""
         if body["unsubmitted"]:
             return f"nothing was handed in: {body['unsubmitted']}{back}", ()
         claims = [f"{one['stage']} {one['metric']} = {one['value']:g}" for one in body["claims"]]
-        return f"handed in with {len(claims)} claims{back}", (self.text("\n".join(claims), SHORT),) if claims else ()
+        return f"handed in with {len(claims)} claims{back}", (self._text("\n".join(claims), SHORT),) if claims else ()
 
-    def decision(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Describe the decision of the gate."""
+    def _decision(self, body: dict[str, Any]) -> Described:
         required = [f"required: {name} = {value:g}" for name, value in body["required"].items()]
         told = "\n".join([*body["reasons"], *required])
-        return f"the gate: {body['outcome']}", (self.text(told, TOLD),) if told else ()
+        return f"the gate: {body['outcome']}", (self._text(told, TOLD),) if told else ()
 
-    def verdict(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Name the reviewer, or why there is no verdict."""
+    def _verdict(self, body: dict[str, Any]) -> Described:
         if not body["error"]:
             return f"judged by {body['reviewer']}", ()
-        return f"no verdict from {body['reviewer']} ({body.get('cause')})", (self.text(body["error"], SHORT),)
+        return f"no verdict from {body['reviewer']} ({body.get('cause')})", (self._text(body["error"], SHORT),)
 
-    def human(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Describe the answer of a person."""
-        return f"{body['by']} answered: {body['answer']}", (self.text(body["reason"], SHORT),)
+    def _human(self, body: dict[str, Any]) -> Described:
+        return f"{body['by']} answered: {body['answer']}", (self._text(body["reason"], SHORT),)
 
-    def job(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Name the job that began or ended."""
+    def _job(self, body: dict[str, Any]) -> Described:
         return body["key"], ()
 
 
-_TELL = {
-    "turn": Transcript.turn,
-    "call": Transcript.call,
-    "result": Transcript.result,
-    "plan": Transcript.plan,
-    "launch": Transcript.job,
-    "exit": Transcript.job,
-    "lost": Transcript.job,
-    "submit": Transcript.submit,
-    "verdict": Transcript.verdict,
-    "decision": Transcript.decision,
-    "human": Transcript.human,
-}
+_JOB = ("launch", "exit", "lost")
+_KINDS = ("turn", "call", "result", "plan", "submit", "verdict", "decision", "human", *_JOB)
+
+
+def _with_phases(events: Iterable[Event]) -> Iterator[tuple[str, Event]]:
+    """Yield each event with the phase that begins with it, or an empty text."""
+    phase = ""
+    for one in events:
+        new = one.phase if one.phase != phase else ""
+        phase = new or phase
+        yield new, one
 
 
 def lines_of(attempt: Attempt) -> Iterator[str]:
     """Yield an attempt as lines for a terminal."""
     yield f"== {attempt.stage}.{attempt.attempt}: {attempt.usd:.4f} USD for the builder's turns =="
-    phase = ""
-    for one in attempt.events:
-        if one.phase and one.phase != phase:
-            phase = one.phase
+    for phase, one in _with_phases(attempt.events):
+        if phase:
             yield f"-- {phase} --"
         helper = f" [helper {one.helper}]" if one.helper else ""
         yield f"{one.time}  entry {one.seq}  {one.kind}{helper}: {one.what}"
@@ -205,15 +194,13 @@ def lines_of(attempt: Attempt) -> Iterator[str]:
 
 
 def markdown_of(session: str, attempts: Iterable[Attempt]) -> str:
-    """Return all attempts as Markdown. Texts are in fenced blocks that they cannot end."""
+    """Return attempts as Markdown, with texts in fenced blocks that they cannot end."""
     parts = [f"# {markdown.line(session)}: what the builder did", _NOTE]
     for attempt in attempts:
         parts.append(f"## {markdown.line(attempt.stage)}, attempt {attempt.attempt}")
         parts.append(f"The builder's turns cost {attempt.usd:.4f} USD.")
-        phase = ""
-        for one in attempt.events:
-            if one.phase and one.phase != phase:
-                phase = one.phase
+        for phase, one in _with_phases(attempt.events):
+            if phase:
                 parts.append(f"### {markdown.line(phase)}")
             helper = f" (helper {markdown.line(one.helper)})" if one.helper else ""
             parts.append(f"**{one.kind}**{helper}, entry {one.seq}, {one.time}: {markdown.line(one.what)}")

@@ -1,4 +1,4 @@
-"""Where requested reviews are carried out, and what came of one."""
+"""Where requested reviews are carried out, and their results."""
 
 from __future__ import annotations
 
@@ -24,39 +24,30 @@ from specs.trail.requested_review import (
 AnyRequest = QuestionRequest | ReviewRequest | AdversarialRequest
 
 
-def _quiet(_: str) -> None:
-    """Say nothing."""
-
-
-def _everything(_: Path) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Desk:
-    """Who is asked, where that is recorded, and what may be read."""
+    """Who is asked, where the request is recorded, and what may be read."""
 
     runs: Path = Path("runs")
-    """The folder that holds run folders; ``reviews`` in it holds the requests of no session."""
+    """The folder of run folders; its ``reviews`` holds the requests outside of sessions."""
     session: str | None = None
     """Ask in this session: its reviewer, its budget, its trail."""
     reviewer: Reviewer = Reviewer()
     """Who is asked outside of a session; ``checklist`` asks no model."""
     max_cost_usd: float | None = None
     """The most one request may cost outside of a session, instead of what its effort allows."""
-    readable: Callable[[Path], bool] = _everything
-    """Says which files and folders may be read at all, by their real paths. A builder's tool passes what the builder
-    may see, and nothing else."""
+    readable: Callable[[Path], bool] = lambda _: True
+    """Says which real paths may be read; a builder's tool allows what the builder may see."""
     by: str = field(default_factory=getpass.getuser)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-    """Where keys are found; the values of secrets in it are masked in everything that is sent or kept."""
-    say: Callable[[str], None] = _quiet
+    """Where keys are found; everything sent or kept has the values of its secrets masked."""
+    say: Callable[[str], None] = lambda _: None
     """Takes one line about what happens now."""
 
 
 @dataclass(frozen=True)
 class Requested:
-    """What came of a request: an answer, or the error that is recorded in its place."""
+    """The answer to a request, or the error that is recorded in its place."""
 
     request: AnyRequest
     reading: Reading
@@ -64,13 +55,13 @@ class Requested:
     answered: AnsweredEntry
     answer: Answer | None
     error: PeergateError | None
-    """ReviewerUnavailable: nobody gave a whole answer. BudgetExceeded: the money does not reach."""
+    """ReviewerUnavailable: nobody gave a whole answer. BudgetExceeded: too little money."""
     folder: Path
     """The run folder, or the folder of requested reviews, whose trail holds the request."""
 
     @property
     def key(self) -> str:
-        """Return the key of the trail entry that holds what came of it."""
+        """The key of the trail entry with the result."""
         return f"answered/{self.answered.number}"
 
     def as_json(self) -> dict[str, Any]:

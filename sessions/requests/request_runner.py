@@ -1,17 +1,16 @@
-"""Carries a request out and keeps the books: whose trail, whose money, asked before, asked now, answered, settled."""
+"""Carries a requested review out: records it, reserves its money, has it answered, and settles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
 from reviews.evidence.gather import registered_spec
 from reviews.requests import request_record
-from reviews.requests.ask_policy import policy_digest, tier_of
+from reviews.requests.ask_policy import policy_digest
 from reviews.requests.model_request import ask_model, instructions
 from reviews.requests.rules.file_review import review_by_rule
 from reviews.requests.rules.rule_findings import Material
@@ -23,7 +22,7 @@ from reviews.trail.trail import Trail
 from sessions.money import ledger
 from sessions.nodes.reviewer_call import exchange_facts
 from sessions.requests.consult_context import AnyRequest, Desk, Requested
-from sessions.run.run_layout import STORE, TRAIL
+from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable, UserError
 from specs.masking import current, without_secrets
 from specs.session.session_spec import Effort, ResolvedSpec, Reviewer
@@ -35,26 +34,36 @@ from specs.trail.requested_review import (
     AnsweredEntry,
     AskedEntry,
     PolicyAnswer,
-    QuestionAnswer,
     QuestionRequest,
     Reading,
     ReviewRequest,
     Tier,
 )
 
-if TYPE_CHECKING:  # Imports an HTTP client: whoever needs no model needs none.
+if TYPE_CHECKING:  # Imports an HTTP client, which only a request to a model needs.
     from reviews.reviewers.vendors.review_model import Model
 
 STAGE = "asked"
-"""What stands for the stage in the ledger's lines of requested reviews."""
+"""The stage in the ledger's lines of requested reviews."""
 CHARACTERS = 1000
+
+
+class Case(NamedTuple):
+    """A request with everything that answering it needs."""
+
+    request: AnyRequest
+    reading: Reading
+    tier: Tier
+    policy: PolicyAnswer | None = None
+    material: Material | None = None
+    """What rules look at in a review of files."""
+    runs: Sequence[RunEvidence] = ()
 
 
 class _Open(NamedTuple):
     """A request that is recorded and not answered yet."""
 
-    request: AnyRequest
-    reading: Reading
+    case: Case
     body: AskedEntry
     asked: Recorded
     reservation: str | None
@@ -74,8 +83,8 @@ class Book:
         """Open the session, if there is one; a folder of requested reviews is made when it is needed.
 
         Raises:
-            UserError: there is no such session, it is closed, or it holds a price of its own.
-            AuditDamage: its trail does not hold together.
+            UserError: there is no such session, it is closed, or a price is given for it.
+            AuditDamage: its trail is damaged.
         """
         if self.desk.session is None:
             if (self.folder / TRAIL).exists():
@@ -87,8 +96,6 @@ class Book:
         if self.desk.max_cost_usd is not None:
             raise UserError("what a review may cost is registered with the session", hint="leave --max-cost out")
         if not (self.folder / TRAIL).is_file():
-            from sessions.run.run_layout import require_run
-
             require_run(self.folder)
         trail, store = Trail(self.folder / TRAIL, self.folder.name), Store(self.folder / STORE)
         self._opened = trail, store
@@ -100,13 +107,11 @@ class Book:
             trail.close()
             raise
         every = self.resolved.spec.reviewers()
-        # Of a panel, one who can be asked: a question is no gate, and takes no quorum.
+        # Of a panel, one member that can be asked: a question is no gate and needs no quorum.
         self.reviewer = next((one for one in every if one.asks_a_model and not one.is_plugin), every[0])
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close and seal the trail."""
         if self._opened is not None:
             self._opened[0].close()
@@ -118,53 +123,24 @@ class Book:
 
     @property
     def trail(self) -> Trail:
-        """Return the trail the request is recorded in."""
+        """The trail that records the request."""
         return self._open()[0]
 
     @property
     def store(self) -> Store:
-        """Return the content store beside the trail."""
+        """The content store beside the trail."""
         return self._open()[1]
 
-    def require_files(self, reading: Reading, for_rules: bool) -> None:
-        """Refuse a request of which nothing can be shown.
-
-        Raises:
-            UserError: nothing was read.
-        """
-        if reading.files or (for_rules and not self.asks_a_model):
-            return
-        why = "; ".join(f"{one.name}: {one.why}" for one in reading.left_out[:5]) or "there are no files"
-        raise UserError("nothing that was named can be read", hint=why)
-
-    def answered_by_policy(
-        self, request: QuestionRequest, reading: Reading, policy: PolicyAnswer, answer: QuestionAnswer
-    ) -> Requested:
-        """Record a question and the policy's answer to it; nobody is asked."""
-        tier = tier_of(request.kind, request.stakes, request.has_plan)
-        with self.trail.alone():
-            opened = self._record(request, reading, tier, policy, None, None)
-            return self._close(opened, "policy", answer)
-
-    def carry_out(
-        self,
-        request: AnyRequest,
-        reading: Reading,
-        tier: Tier,
-        policy: PolicyAnswer | None = None,
-        material: Material | None = None,
-        runs: Sequence[RunEvidence] = (),
-    ) -> Requested:
-        """Have a request answered: by what a model said to the same one before, by a model, or by rules.
+    def carry_out(self, case: Case) -> Requested:
+        """Have a request answered: by the recorded answer to the same request, by a model, or by rules.
 
         Raises:
             UserError: the reviewer cannot be asked: no key, no price, no package.
         """
         if not self.asks_a_model:
-            return self._by_rule(request, reading, tier, policy, material, runs)
-        effort = self._effort(tier)
-        again = self._repeat(request, reading, tier, policy)
-        return again or self._ask(self._model(), request, reading, tier, effort, policy)
+            return self._by_rule(case)
+        effort = self._effort(case.tier)
+        return self._repeat(case) or self._ask(self._model(), case, effort)
 
     def _open(self) -> tuple[Trail, Store]:
         if self._opened is None:
@@ -188,70 +164,40 @@ class Book:
             raise UserError(f"package '{error.name}' is not installed", hint=hint) from error
         return make_model(self.reviewer, self.desk.environ)
 
-    def _repeat(
-        self, request: AnyRequest, reading: Reading, tier: Tier, policy: PolicyAnswer | None
-    ) -> Requested | None:
-        """Give the recorded answer to the same request again, if there is one."""
+    def _repeat(self, case: Case) -> Requested | None:
+        """Return the recorded answer to the same request, if there is one."""
         if self._opened is None and not (self.folder / request_record.TRAIL).exists():
             return None
-        same = request_record.same_digest(request, reading, self.reviewer)
-        found = request_record.recorded_answer(self.trail.iterate("asked", "answered"), self.store, same, tier)
+        same = request_record.same_digest(case.request, case.reading, self.reviewer)
+        found = request_record.recorded_answer(self.trail.iterate("asked", "answered"), self.store, same, case.tier)
         if found is None:
             return None
         number, answer = found
         self.desk.say(f"the same was asked before: this is the recorded answer of answered/{number}, no new call")
-        with self.trail.alone():
-            opened = self._record(request, reading, tier, policy, None, None)
-            return self._close(opened, "recorded", answer, same_as=number)
+        return self.answered(case, "recorded", answer, same_as=number)
 
-    def _by_rule(
-        self,
-        request: AnyRequest,
-        reading: Reading,
-        tier: Tier,
-        policy: PolicyAnswer | None,
-        material: Material | None,
-        runs: Sequence[RunEvidence],
-    ) -> Requested:
-        answer: Answer | None = None
-        error: PeergateError | None = None
-        if isinstance(request, ReviewRequest) and material is not None:
-            answer = review_by_rule(material, request.kind)
-        elif isinstance(request, AdversarialRequest):
-            answer = score(reading, runs)
-        else:
-            who, hint = "rules judge no free question", "--vendor and --model name somebody to ask"
-            if self.resolved is not None:
-                who, hint = (
-                    f"the reviewer of this session is '{self.reviewer.vendor}'",
-                    "ask a person, or outside of it",
-                )
-            error = ReviewerUnavailable(f"not judged: {who}", where=self.reviewer.vendor, hint=hint)
-        with self.trail.alone():
-            opened = self._record(request, reading, tier, policy, None, None)
-            return self._close(opened, "checklist", answer, error)
+    def _by_rule(self, case: Case) -> Requested:
+        if isinstance(case.request, ReviewRequest) and case.material is not None:
+            return self.answered(case, "checklist", review_by_rule(case.material, case.request.kind))
+        if isinstance(case.request, AdversarialRequest):
+            return self.answered(case, "checklist", score(case.reading, case.runs))
+        who, hint = "rules judge no free question", "--vendor and --model name somebody to ask"
+        if self.resolved is not None:
+            who, hint = f"the reviewer of this session is '{self.reviewer.vendor}'", "ask a person, or outside of it"
+        error = ReviewerUnavailable(f"not judged: {who}", where=self.reviewer.vendor, hint=hint)
+        return self.answered(case, "checklist", None, error)
 
-    def _ask(
-        self,
-        model: Model,
-        request: AnyRequest,
-        reading: Reading,
-        tier: Tier,
-        effort: Effort,
-        policy: PolicyAnswer | None,
-    ) -> Requested:
+    def _ask(self, model: Model, case: Case, effort: Effort) -> Requested:
         cap = model.cost_cap(effort)
         try:
-            opened = self._record(request, reading, tier, policy, effort, cap)
+            opened = self._record(case, effort, cap)
         except BudgetExceeded as refused:
-            with self.trail.alone():
-                opened = self._record(request, reading, tier, policy, effort, None)
-                return self._close(opened, "nobody", None, refused)
-        self.desk.say(f"asking {model.name}, {tier} effort: up to {effort.timeout_s:.0f} s and {cap:.2f} USD")
+            return self.answered(case, "nobody", None, refused, effort)
+        self.desk.say(f"asking {model.name}, {case.tier} effort: up to {effort.timeout_s:.0f} s and {cap:.2f} USD")
         try:
-            said = ask_model(model, request, reading, effort)
+            said = ask_model(model, case.request, case.reading, effort)
         except BaseException as error:
-            # Ctrl-C, say: nobody knows whether the call is billed, so its whole cap counts.
+            # After Ctrl-C, for example, nobody knows whether the call is billed, so its whole cap counts.
             broken = ReviewerUnavailable(f"broken off: {type(error).__name__}", where=model.name)
             self._close(opened, "model", None, broken, usd=cap, usd_is_measured=False)
             raise
@@ -260,28 +206,34 @@ class Book:
         return self._close(opened, by, said.value, error, **exchange_facts(self.store, said.exchange))
 
     def _as_error(self, error: ReviewerUnavailable, statuses: tuple[int | None, ...]) -> PeergateError:
-        """Return why there is no answer; what was never sent was not paid for by the cap."""
+        """Return why there is no answer; a request that was never sent did not fit in the cap."""
         if statuses:
             return error
         hint = "ask about less" if self.desk.session else "--max-cost allows more; or ask about less"
         return BudgetExceeded(error.message, where=error.where, hint=hint)
 
-    def _record(
+    def answered(
         self,
-        request: AnyRequest,
-        reading: Reading,
-        tier: Tier,
-        policy: PolicyAnswer | None,
-        effort: Effort | None,
-        cap: float | None,
-    ) -> _Open:
-        """Record what is asked of whom, and reserve the money for it, both or nothing.
+        case: Case,
+        by: AnsweredBy,
+        answer: Answer | None,
+        error: PeergateError | None = None,
+        effort: Effort | None = None,
+        **facts: Any,
+    ) -> Requested:
+        """Record a request that costs nothing, and its answer."""
+        with self.trail.alone():
+            return self._close(self._record(case, effort), by, answer, error, **facts)
+
+    def _record(self, case: Case, effort: Effort | None = None, cap: float | None = None) -> _Open:
+        """Record the request and who is asked, and reserve the money for it, both or nothing.
 
         Raises:
             BudgetExceeded: the cap does not fit into the session's share for reviews.
             UserError: the session was closed.
         """
         trail, store = self._open()
+        request, policy = case.request, case.policy
         prompt = store.put(instructions(request.mode).encode()) if effort else None
         name = f"{self.reviewer.vendor}:{self.reviewer.model}" if self.asks_a_model else self.reviewer.vendor
         with trail.alone():
@@ -290,12 +242,12 @@ class Book:
                 mode=request.mode,
                 topic=plain(_topic(request), 200),
                 request=store.put_value(request),
-                read=store.put_value(reading),
+                read=store.put_value(case.reading),
                 instructions=prompt,
-                same=request_record.same_digest(request, reading, self.reviewer),
+                same=request_record.same_digest(request, case.reading, self.reviewer),
                 policy=policy,
                 policy_code=policy_digest() if policy else None,
-                tier=tier,
+                tier=case.tier,
                 reviewer=name,
                 max_cost_usd=effort.max_cost_usd if effort else None,
                 timeout_s=effort.timeout_s if effort else None,
@@ -303,7 +255,7 @@ class Book:
             )
             asked = request_record.record_asked(trail, body)
             reservation = self._reserve(trail, body.number, cap) if cap is not None else None
-        return _Open(request, reading, body, asked, reservation)
+        return _Open(case, body, asked, reservation)
 
     def _reserve(self, trail: Trail, number: int, cap: float) -> str:
         if self.resolved is not None:
@@ -316,7 +268,7 @@ class Book:
     def _close(
         self, opened: _Open, by: AnsweredBy, answer: Answer | None, error: PeergateError | None = None, **facts: Any
     ) -> Requested:
-        """Record what came of a request and settle what it cost, both or nothing."""
+        """Record the answer or error of a request and settle its cost, both or nothing."""
         answer = without_secrets(answer, current()) if answer else None
         told = {
             "number": opened.body.number,
@@ -330,8 +282,8 @@ class Book:
         with self.trail.alone():
             request_record.record_answered(self.trail, body)
             if body.reservation is not None:
-                ledger.settle_review(self.trail, body.reservation, body.usd)
-        return Requested(opened.request, opened.reading, opened.body, body, answer, error, self.folder)
+                ledger.settle(self.trail, body.reservation, body.usd)
+        return Requested(opened.case.request, opened.case.reading, opened.body, body, answer, error, self.folder)
 
 
 def _topic(request: AnyRequest) -> str:

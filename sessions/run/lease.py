@@ -1,13 +1,9 @@
 """Who owns a session: one orchestrator, known by a lease with a number that only rises.
 
-Three things together. A lock of the operating system (``lease.lock``) that ends with its process: a killed owner is
-followed at once. A record of who holds it, with a sign of life every few seconds, in the run folder or, for a session
-in Postgres, in its database: an owner that hangs, sleeps or is on a machine that is gone shows none, and after
-``LEASE_S`` without one another process takes over. And the fence: whoever takes a session up writes the number into the
-trail, and the trail refuses appends under an older one (:attr:`reviews.trail.trail.Trail.fence`). So an owner that
-wakes up after it was taken over can do nothing more that counts, however long it slept and whatever its clock says.
-
-A session is taken over without being asked: waiting for a person would make every lost pod wait for one.
+The lock ``lease.lock`` ends with its process, so a killed owner is replaced at once. A record, in the run folder or in
+the session's database, shows a sign of life every few seconds; after ``LEASE_S`` without one another process takes
+over, without asking a person. The new owner writes its number into the trail, which refuses appends under an older one
+(:attr:`reviews.trail.trail.Trail.fence`), so a previous owner that wakes up can do nothing that counts.
 """
 
 from __future__ import annotations
@@ -15,15 +11,13 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psutil
 from filelock import FileLock, Timeout
@@ -31,12 +25,17 @@ from filelock import FileLock, Timeout
 from reviews.reviewers.process.confinement import is_confined
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.trail import Trail
+from sessions.jobs.heartbeat import repeating
 from sessions.run import lease_record
-from sessions.run.lease_record import LOCK, LeaseRecord
+from sessions.run.lease_record import LOCK, FileRecords, LeaseRecord
 from sessions.run.run_layout import TRAIL
 from specs.errors import LeaseHeld, LeaseLost, PeergateError
 from specs.text import plain
 from training.running_code import code_state
+
+if TYPE_CHECKING:
+    # Only a session in a database imports it.
+    from sessions.run.lease_rows import PostgresRecords
 
 BEAT_EVERY_S = 5.0
 
@@ -47,56 +46,25 @@ class Held:
 
     record: LeaseRecord
     over: dict[str, Any] | None = None
-    """From whom it was taken over; None when nobody held it any more."""
+    """The owner it was taken over from; None if it was free."""
     is_mine: Callable[[], bool] = lambda: True
-    """Asks whether the newest record is still this one."""
-    on_loss: Callable[[], None] = lambda: None
-    """Called when another process has taken it over, from a thread of its own."""
-    lost: threading.Event = field(default_factory=threading.Event)
+    """Says whether the newest record is still this one."""
+    on_loss: Callable[[], object] = lambda: None
+    """Called from another thread after a take-over by another process."""
 
     def body(self, epoch: int) -> dict[str, Any]:
-        """Return what an entry says of it."""
+        """Return the lease's part of a trail entry."""
         return {"epoch": epoch, "host": self.record.host, "pid": self.record.pid, "over": self.over}
 
 
-class Records(Protocol):
-    """Where the record of one session's lease is kept."""
-
-    def read(self) -> LeaseRecord | None:
-        """Return the newest record."""
-        ...
-
-    def replace(self, old: LeaseRecord | None, new: LeaseRecord) -> bool:
-        """Put a record in the place of another; False when that is not the newest any more."""
-        ...
-
-    def beat(self, own: LeaseRecord) -> bool:
-        """Show a sign of life; False when the newest record is another's."""
-        ...
-
-    def silent_s(self) -> float:
-        """Return for how long there was no sign of life, in seconds."""
-        ...
-
-    def mark(self) -> object:
-        """Return something that changes with every sign of life."""
-        ...
-
-    def end_connections(self, of: LeaseRecord) -> None:
-        """End what a process that was taken over may still hold open in the trail's database."""
-        ...
-
-    def close(self) -> None:
-        """Let go of where it is kept."""
-        ...
+Records: TypeAlias = "FileRecords | PostgresRecords"
+"""Where the record of one session's lease is kept."""
 
 
 def records_of(run: Path) -> Records:
     """Return where the lease of a session is recorded: with its trail."""
     pointer = pointer_of(run / TRAIL)
     if pointer is None:
-        from sessions.run.lease_file import FileRecords
-
         return FileRecords(run)
     from sessions.run.lease_rows import PostgresRecords
 
@@ -107,7 +75,7 @@ def records_of(run: Path) -> Records:
 def lease(run: Path, wait_s: float = 1.0) -> Generator[Held]:
     """Own the session: two orchestrators on one session would fork its history.
 
-    A short wait, because a command that only asks who owns it holds the lock for a moment too.
+    It waits briefly, because a command that only asks for the owner holds the lock for a moment too.
 
     Raises:
         LeaseHeld: another process has it.
@@ -115,14 +83,28 @@ def lease(run: Path, wait_s: float = 1.0) -> Generator[Held]:
     records = records_of(run)
     try:
         held, lock = _acquire(run, records, wait_s)
-        with lock, _alive(records, held):
-            yield held
+
+        def sign() -> bool:
+            # A full disk or a brief loss of the database is not the loss of the session.
+            with suppress(OSError, PeergateError):
+                if not records.beat(held.record):
+                    held.on_loss()
+                    return False
+            return True
+
+        with lock:
+            try:
+                with repeating(sign, BEAT_EVERY_S, "lease"):
+                    yield held
+            finally:
+                with suppress(OSError, PeergateError):
+                    records.replace(held.record, held.record.model_copy(update={"released": True}))
     finally:
         records.close()
 
 
 def is_running(run: Path) -> bool:
-    """Say whether some process owns the session; one that hangs does until it is taken over."""
+    """Say whether a process owns the session; a hanging one does until it is taken over."""
     records = records_of(run)
     try:
         record = records.read()
@@ -137,30 +119,21 @@ def is_running(run: Path) -> bool:
 
 
 def take_up(trail: Trail, held: Held) -> None:
-    """Record that this process has taken the session up, and append under its number from here on.
-
-    Raises:
-        LeaseLost: another process has taken it over in the meantime.
-    """
+    """Record that this process has resumed the session, and append under its number; raise LeaseLost if it lost it."""
     state = code_state().model_dump(mode="json")
     with trail.alone():
         _require(trail, held)
         epoch = max(held.record.number, trail.epoch() + 1)
         number = sum(1 for _ in trail.iterate("resume")) + 1
         body = {"by": getpass.getuser(), "reviewer_confined": is_confined(), "lease": held.body(epoch)}
-        body["code_state"] = state
-        trail.append("resume", f"resume/{number}", body)
+        trail.append("resume", f"resume/{number}", body | {"code_state": state})
     trail.fence = epoch
 
 
 def stand_by(trail: Trail, held: Held) -> None:
-    """Append as the owner of a session that is not taken up: to amend it, take something back or end it.
-
-    Raises:
-        LeaseLost: another process has taken it over in the meantime.
-    """
+    """Append as owner without resuming, to amend, retract or end the session; raise LeaseLost if it was taken over."""
     if held.over is not None:
-        # The one it was taken from has to be kept out.
+        # The previous owner has to be fenced out.
         take_up(trail, held)
         return
     with trail.alone():
@@ -173,7 +146,7 @@ def _require(trail: Trail, held: Held) -> None:
         raise LeaseLost(
             "another process has taken the session over; nothing was recorded",
             where=trail.session,
-            hint="`peergate status` says how the session stands",
+            hint="`peergate status` shows the session",
         )
 
 
@@ -181,9 +154,9 @@ def _acquire(run: Path, records: Records, wait_s: float) -> tuple[Held, FileLock
     deadline = time.monotonic() + wait_s
     while True:
         record = records.read()
-        lock = FileLock(run / (record.lock if record else LOCK))
-        over: dict[str, Any] | None = None
         name = record.lock if record else LOCK
+        lock = FileLock(run / name)
+        over: dict[str, Any] | None = None
         try:
             lock.acquire(timeout=max(0.0, deadline - time.monotonic()), poll_interval=0.02)
         except Timeout as error:
@@ -197,7 +170,7 @@ def _acquire(run: Path, records: Records, wait_s: float) -> tuple[Held, FileLock
                 raise _refusal(run, record, records) from error
         else:
             if record is not None and records.read() == record and not _is_over(record):
-                # Its lock is free and still it may live: on another machine, or where a folder has no locks.
+                # Its lock is free, but it may live on another machine, or the folder may lack locks.
                 if not _is_silent(records):
                     lock.release()
                     raise _refusal(run, record, records)
@@ -219,25 +192,19 @@ def _acquire(run: Path, records: Records, wait_s: float) -> tuple[Held, FileLock
         if replaced:
             if over is not None and record is not None:
                 records.end_connections(record)
-            return Held(new, over, partial(_is_newest, records, new)), lock
+            return Held(new, over, lambda own=new: records.read() == own), lock
         lock.release()
         if time.monotonic() > deadline:
             raise _refusal(run, records.read(), records)
 
 
-def _is_newest(records: Records, record: LeaseRecord) -> bool:
-    return records.read() == record
-
-
 def _is_over(record: LeaseRecord) -> bool:
-    """Say whether the owner, whose lock is free, has let go of it or was a process of this machine that is gone.
+    """Say whether an owner whose lock is free has released it or was a process of this machine that has ended.
 
-    This process itself has let go of it too: only the database that it wanted to tell was gone.
+    This process counts too: it has released the lock, but could not tell the database.
     """
-    if record.released:
-        return True
-    if record.host != platform.node():
-        return False
+    if record.released or record.host != platform.node():
+        return record.released
     if record.pid == os.getpid():
         return True
     try:
@@ -247,9 +214,9 @@ def _is_over(record: LeaseRecord) -> bool:
 
 
 def _is_silent(records: Records) -> bool:
-    """Say whether the owner shows no sign of life: by the clock, and while it is watched for two beats.
+    """Say whether the owner shows no sign of life, by the clock and while it is watched for two beats.
 
-    A clock alone may have been set, and a machine that wakes up has an old time on everything.
+    The clock alone may have been set, and on a machine that wakes up everything looks old.
     """
     if records.silent_s() <= lease_record.LEASE_S:
         return False
@@ -268,39 +235,13 @@ def _over(record: LeaseRecord, records: Records) -> dict[str, Any]:
 
 
 def _refusal(run: Path, record: LeaseRecord | None, records: Records) -> LeaseHeld:
-    hint = "wait for it, stop it with Ctrl-C there, or `peergate pause`"
-    if record is None or record.released:
-        return LeaseHeld("another process is running this session", where=str(run), hint=hint)
-    since = datetime.fromtimestamp(record.since, UTC).isoformat(timespec="seconds")
-    who = f"{plain(record.by, 60)}, process {record.pid} on {plain(record.host, 60)}, since {since}"
-    silent = max(0.0, records.silent_s())
-    return LeaseHeld(
-        f"another process is running this session: {who}, last sign of life {silent:.0f} s ago",
-        where=str(run),
-        hint=f"{hint}; after {lease_record.LEASE_S:.0f} s without a sign of life `peergate resume` takes over",
+    told, hint = (
+        "another process is running this session",
+        "wait for it, stop it with Ctrl-C there, or `peergate pause`",
     )
-
-
-@contextmanager
-def _alive(records: Records, held: Held) -> Generator[None]:
-    """Show signs of life from a thread of its own, and let go of the lease at the end."""
-    ended = threading.Event()
-
-    def go_on() -> None:
-        while not ended.wait(BEAT_EVERY_S):
-            # A disk that is full or a database that is gone for a moment is not the loss of the session.
-            with suppress(OSError, PeergateError):
-                if not records.beat(held.record):
-                    held.lost.set()
-                    held.on_loss()
-                    return
-
-    thread = threading.Thread(target=go_on, name="lease", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        with suppress(OSError, PeergateError):
-            records.replace(held.record, held.record.model_copy(update={"released": True}))
+    if record is not None and not record.released:
+        since = datetime.fromtimestamp(record.since, UTC).isoformat(timespec="seconds")
+        who = f"{plain(record.by, 60)}, process {record.pid} on {plain(record.host, 60)}, since {since}"
+        told += f": {who}, last sign of life {max(0.0, records.silent_s()):.0f} s ago"
+        hint += f"; after {lease_record.LEASE_S:.0f} s without a sign of life `peergate resume` takes over"
+    return LeaseHeld(told, where=str(run), hint=hint)

@@ -1,13 +1,22 @@
-"""What a lease says, and where it is kept."""
+"""What a lease says, and its record in the run folder: ``lease.json``. The file's time is the newest sign of life."""
 
 from __future__ import annotations
 
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from reviews.trail.store import write_durably
 from specs.digests import Contract
 
 LEASE_S = 60.0
-"""Without a sign of life for this long, the owner is taken for gone. Network folders tell old times for less."""
+"""Without a sign of life for this long, the owner counts as gone. Network folders delay signs by less."""
 
 LOCK = "lease.lock"
+NAME = "lease.json"
 
 
 class LeaseRecord(Contract):
@@ -19,8 +28,54 @@ class LeaseRecord(Contract):
     host: str
     pid: int
     started: float
-    """When the process was started: its id alone may have been given to another one."""
+    """When the process was started, because its id may be reused."""
     since: float
     lock: str = LOCK
-    """The file whose lock the owner holds: another one after each take-over, the old one may still be held."""
+    """The file whose lock the owner holds: a new one after each take-over, as the old one may still be held."""
     released: bool = False
+
+
+class FileRecords:
+    """The record of a lease in a file, replaced under the lock that the record names."""
+
+    def __init__(self, run: Path) -> None:
+        self._path = run / NAME
+
+    def read(self) -> LeaseRecord | None:
+        """Return the record; None if it is missing or unreadable, and then the trail gives the number."""
+        try:
+            return LeaseRecord.model_validate_json(self._path.read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def replace(self, old: LeaseRecord | None, new: LeaseRecord) -> bool:
+        """Replace a record; False if it is not the newest any more."""
+        if self.read() != old:
+            return False
+        write_durably(self._path, new.canonical())
+        return True
+
+    def beat(self, own: LeaseRecord) -> bool:
+        """Change the time of the file, a sign of life; False if the record is another's."""
+        if self.read() != own:
+            return False
+        os.utime(self._path)
+        return True
+
+    def silent_s(self) -> float:
+        """Return the age of the file."""
+        with suppress(OSError):
+            return time.time() - self._path.stat().st_mtime
+        return 0.0
+
+    def mark(self) -> object:
+        """Return the time of the file, which changes with every sign of life."""
+        with suppress(OSError):
+            return self._path.stat().st_mtime_ns
+        return None
+
+    def end_connections(self, of: LeaseRecord) -> None:
+        """Do nothing: a process that hangs inside a transaction keeps others from writing until it ends."""
+
+    def close(self) -> None:
+        """Do nothing."""

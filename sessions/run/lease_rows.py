@@ -15,22 +15,18 @@ from sessions.run.lease_record import LeaseRecord
 
 
 class LogRow(NamedTuple):
-    """A session of a database: its log's number, its name, where its run folder is, how long its trail is."""
+    """A session of a database: its log's number, its name, its run folder, the length of its trail."""
 
     log: str
     name: str
     place: str
     size: int
     is_held: bool
-    """Whether somebody runs it and showed a sign of life lately."""
+    """Whether its owner showed a recent sign of life."""
 
 
 def every_log(database: Database) -> list[LogRow]:
-    """Return all sessions of a database.
-
-    Raises:
-        DatabaseUnreachable: it cannot be reached.
-    """
+    """Return all sessions of a database, or raise DatabaseUnreachable."""
     query: LiteralString = (
         "SELECT id::text, name, place, size, lease IS NOT NULL AND NOT (lease->>'released')::boolean"
         " AND clock_timestamp() - beat < make_interval(secs => %s) FROM peergate.log"
@@ -44,11 +40,7 @@ def every_log(database: Database) -> list[LogRow]:
 
 
 def entries_of(database: Database, logs: Sequence[str], kinds: Sequence[str]) -> dict[str, list[tuple[bytes, bytes]]]:
-    """Return signed bytes and signatures of the entries of some kinds, by log, in order.
-
-    Raises:
-        DatabaseUnreachable: it cannot be reached.
-    """
+    """Return signed bytes and signatures of the entries of some kinds, by log, in order; or DatabaseUnreachable."""
     query: LiteralString = (
         "SELECT log::text, payload, signatures FROM peergate.entry"
         " WHERE log = ANY(%s::uuid[]) AND kind = ANY(%s) ORDER BY log, seq"
@@ -65,7 +57,7 @@ def entries_of(database: Database, logs: Sequence[str], kinds: Sequence[str]) ->
 
 
 class PostgresRecords:
-    """A :class:`sessions.run.lease.Records` in Postgres. Times are the server's: machines need not agree on one."""
+    """A :class:`sessions.run.lease.Records` in Postgres. Times are the server's, so clocks of machines may differ."""
 
     def __init__(self, trail: Path, pointer: Pointer) -> None:
         self._log = pointer.log
@@ -77,16 +69,15 @@ class PostgresRecords:
         return LeaseRecord.model_validate(found[0]) if found and found[0] else None
 
     def replace(self, old: LeaseRecord | None, new: LeaseRecord) -> bool:
-        """Put a record in the place of another, if that is still the newest."""
-        number = old.number if old else None
-        released = old.released if old else None
-        done = self._one(
+        """Replace a record, if it is still the newest."""
+        number, released = (old.number, old.released) if old else (None, None)
+        query: LiteralString = (
             "UPDATE peergate.log SET lease = %s::jsonb, beat = clock_timestamp() WHERE id = %s"
             " AND (lease->>'number')::bigint IS NOT DISTINCT FROM %s"
-            " AND (lease->>'released')::boolean IS NOT DISTINCT FROM %s RETURNING 1",
-            json.dumps(new.model_dump(mode="json")), self._log, number, released,
-        )  # fmt: skip
-        # The answer to the first try may have been lost, and the second finds what the first wrote.
+            " AND (lease->>'released')::boolean IS NOT DISTINCT FROM %s RETURNING 1"
+        )
+        done = self._one(query, json.dumps(new.model_dump(mode="json")), self._log, number, released)
+        # If the answer to the first try was lost, the second finds what the first wrote.
         return done is not None or self.read() == new
 
     def beat(self, own: LeaseRecord) -> bool:
@@ -110,7 +101,7 @@ class PostgresRecords:
         return self._one("SELECT beat FROM peergate.log WHERE id = %s", self._log)
 
     def end_connections(self, of: LeaseRecord) -> None:
-        """End the transactions that a process which was taken over holds open: they would keep this one waiting."""
+        """End open transactions of a process that was taken over, which would block this one."""
         query: LiteralString = (
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
             " WHERE application_name = %s AND state LIKE 'idle in transaction%%' AND datname = current_database()"
@@ -118,7 +109,7 @@ class PostgresRecords:
         self._one(query, application_name(of.host, of.pid))
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Disconnect."""
         self._database.close()
 
     def _one(self, query: LiteralString, *values: Any) -> tuple[Any, ...] | None:

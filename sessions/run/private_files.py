@@ -1,7 +1,7 @@
-"""What Peergate writes is for its user alone: run folders hold held-out items, and other users of a machine may build.
+"""Keeps run folders, which hold held-out items, readable by their user alone.
 
-Processes that write into run folders call :func:`keep_private` before anything else. What a person asks to be written
-somewhere, such as an export, gets the modes that this person's umask says.
+Processes that write into run folders call :func:`keep_private` first. Files that a person asks for, such as an export,
+get the modes of this person's umask.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 OTHERS = 0o077
-"""The bits of a mode that let the group or others do something."""
+"""The permission bits of the group and of others."""
 _NAMED = 3
 _users: int | None = None
 
 
 def keep_private() -> None:
-    """Let nobody else read what this process and those it starts create from now on."""
+    """Make all later files of this process and those it starts readable by their user alone."""
     global _users
     before = os.umask(OTHERS)
     _users = before if _users is None else _users
@@ -27,7 +27,7 @@ def keep_private() -> None:
 
 @contextmanager
 def as_the_user_wants() -> Generator[None]:
-    """Create files with the modes that the user's own umask says."""
+    """Create files with the modes of the user's umask."""
     before = os.umask(OTHERS if _users is None else _users)
     try:
         yield
@@ -36,13 +36,10 @@ def as_the_user_wants() -> Generator[None]:
 
 
 def warn_of_readers(runs: Iterable[Path]) -> None:
-    """Say in one line on stderr which run folders other users can open: of an older umask, or opened up since."""
+    """Warn in one line on stderr about run folders that other users can open."""
     found = [run for run in runs if run.is_dir() and run.stat().st_mode & OTHERS]
     if found:
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        names = " ".join(str(run) for run in found[:_NAMED])
-        print(
-            f"warning: other users of this machine can open {names}{more}, and read held-out items there;"
-            f" `chmod 700 {names}` closes {'it' if len(found) == 1 else 'them'}",
-            file=sys.stderr,
-        )
+        names, what = " ".join(str(run) for run in found[:_NAMED]), "it" if len(found) == 1 else "them"
+        told = f"other users of this machine can open {names}{more}, and read held-out items there"
+        print(f"warning: {told}; `chmod 700 {names}` closes {what}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Where things lie in a run folder, and which one a person means. Imports little, so that commands start quickly."""
+"""The layout of a run folder, and how commands find one. Imports little, so that commands start fast."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from pathlib import Path
 
 from specs.errors import Blocked, UserError
 
-TRAIL = "trail.sqlite"
-
+TRAIL, STORE = "trail.sqlite", "store"
 POINTER = "trail.postgres"
-"""Of a session in Postgres instead (``reviews/trail/tables/pointer.py``)."""
-
+"""Replaces the trail of a session in Postgres (``reviews/trail/tables/pointer.py``)."""
 REVIEWS = "reviews.sqlite"
-"""The trail of a folder that holds nothing but requested reviews (``reviews/requests/request_record.py``)."""
-
-STORE = "store"
+"""The trail of a folder that holds only requested reviews (``reviews/requests/request_record.py``)."""
 
 
 def is_run(run: Path) -> bool:
-    """Say whether a session lies in a folder: its trail, or what points to its trail in a database.
-
-    A folder that cannot be opened may be one; reading it reports why.
-    """
+    """Say whether a folder holds a session's trail or a pointer to it; an unreadable folder counts as a session."""
     try:
         return (run / TRAIL).is_file() or (run / POINTER).is_file()
     except PermissionError:
@@ -30,7 +23,7 @@ def is_run(run: Path) -> bool:
 
 
 def why_unreadable(run: Path) -> str:
-    """Say why a run folder or its trail cannot be opened; empty when it can."""
+    """Say why a run folder or its trail cannot be opened; empty if it can."""
     try:
         with os.scandir(run):
             pass
@@ -43,7 +36,7 @@ def why_unreadable(run: Path) -> str:
 
 
 def run_folder(run: Path) -> Path:
-    """Return the run folder a person means: the folder itself, or the name of one under ./runs."""
+    """Return a named run folder: the folder itself, or the one of this name under ./runs."""
     under = Path("runs") / run
     if not _has_trail(run) and len(run.parts) == 1 and _has_trail(under):
         return under
@@ -51,7 +44,7 @@ def run_folder(run: Path) -> Path:
 
 
 def trail_name(run: Path) -> str:
-    """Return the name of the trail in a folder: a session's, or that of requested reviews where only those are."""
+    """Return the name of the trail in a folder: a session's, or that of requested reviews if it holds only those."""
     return TRAIL if is_run(run) or not (run / REVIEWS).exists() else REVIEWS
 
 
@@ -60,16 +53,16 @@ def _has_trail(run: Path) -> bool:
 
 
 def require_run(run: Path) -> Path:
-    """Return the run folder if a session lies in it.
+    """Return a session's run folder.
 
     Raises:
-        UserError: it does not; the message lists what is there.
+        UserError: it holds no session; the message lists the sessions beside it.
         Blocked: it cannot be read.
     """
-    if why := why_unreadable(run) if is_run(run) else "":
-        raise Blocked(f"the session cannot be read: {why}", where=str(run))
     if not is_run(run):
         there = sorted(path.name for path in run.parent.glob("*") if is_run(path)) if run.parent.is_dir() else []
         known = f"sessions in {run.parent}: {', '.join(there)}" if there else f"no session lies in {run.parent}"
         raise UserError(f"there is no session '{run.name}'", where=str(run), hint=f"{known}; --runs names the folder")
+    if why := why_unreadable(run):
+        raise Blocked(f"the session cannot be read: {why}", where=str(run))
     return run

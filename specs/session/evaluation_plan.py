@@ -1,4 +1,4 @@
-"""Paired tests that a spec registers beside its analysis: which stages, which outcome, which test, which effect."""
+"""What a spec registers beside the test of its analysis: gap, drift, paired tests, kinds of items, controls."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract
+from specs.digests import Contract, omitted
 from specs.exact import exact
 from specs.stages.sampling import Share
-from specs.stages.stage import Name
+from specs.stages.stage import Criterion, Name
 
 
 class Gap(Contract):
@@ -41,7 +41,7 @@ class EvaluationPlan(Contract):
 
     gap: Gap | None = None
     drift: tuple[Drift, ...] = ()
-    paired: tuple[PairedTest, ...] = Field(default=(), exclude_if=lambda given: not given)
+    paired: tuple[PairedTest, ...] = omitted(())
     """Comparisons of stages beside the analysis, each with the test that its outcome asks for."""
     labelled: Name | None = None
     """The data file with answers that people have labelled, against which the task's verifier is held."""
@@ -70,8 +70,7 @@ class PairedTest(Contract):
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """Significance level of the p-value after adjustment over the tests of the same ``after`` stage."""
     minimum_effect: Annotated[float, Field(gt=0, le=5)]
-    """The least gain that would matter: a fraction of the items gained minus lost (binary) or risen minus fallen
-    (ordinal), or mean difference in standard deviations of the differences, d_z (continuous)."""
+    """The least gain that would matter: items gained minus lost (risen minus fallen) / items, or d_z (continuous)."""
     expected_lost: Annotated[float, Field(ge=0, lt=0.5)] = 0.05
     """Fraction of the items expected to get worse, for the power; not used with continuous outcomes."""
     power: Annotated[float, Field(gt=0, lt=1)] = 0.8
@@ -88,3 +87,57 @@ class PairedTest(Contract):
         if self.outcome != "continuous" and exact(self.minimum_effect) + 2 * exact(self.expected_lost) > 1:
             raise ValueError("minimum_effect and twice expected_lost exceed all items")
         return self
+
+
+PrimaryMetric = Literal["accuracy", "conversation_pass_rate"]
+Least = Annotated[int, Field(ge=1, le=1000)]
+
+
+class KindRule(Contract):
+    """What each kind of held-out items has to show; part of the registered hypothesis.
+
+    Each kind has its own exact McNemar test; the p-values are adjusted over all kinds (Benjamini and Hochberg).
+    """
+
+    primary: Name | None = None
+    """A kind that has to gain by itself."""
+    risen: Least | None = None
+    """Kinds: how many at least have to gain."""
+    kept: Least | None = None
+    """Kinds: how many at least must keep the lower end of the 95 % interval of their gain above ``-margin``."""
+    false_discovery: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """A kind gains where it gained more than it lost and its adjusted p is below this."""
+    margin: Annotated[float, Field(gt=0, le=0.5)] = 0.1
+    """Fraction of the items of a kind: the largest loss that would not matter."""
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> Self:
+        if self.primary is None and self.risen is None and self.kept is None:
+            raise ValueError("a rule on kinds asks for primary, risen or kept")
+        return self
+
+    def criteria(self) -> tuple[Criterion, ...]:
+        """Return what it asks of the metrics of the treatment."""
+        found: list[Criterion] = []
+        if self.primary is not None:
+            found.append(Criterion(metric="primary_kind_p", below=self.false_discovery))
+            found.append(Criterion(metric="primary_kind_gain", above=0.0))
+        if self.risen is not None:
+            found.append(Criterion(metric="kinds_risen", at_least=float(self.risen)))
+        if self.kept is not None:
+            found.append(Criterion(metric="kinds_kept", at_least=float(self.kept)))
+        return tuple(found)
+
+
+class Control(Contract):
+    """The two arms once more, with a history that tells nothing: what is gained there did not come from memory."""
+
+    before: Name
+    """A multi_turn stage with the baseline's model."""
+    after: Name
+    """A multi_turn stage with the treatment's model."""
+
+
+def control_criteria(alpha: float) -> tuple[Criterion, ...]:
+    """Return what is asked where controls are registered: the gain is larger than under each of them."""
+    return (Criterion(metric="control_excess_p", below=alpha), Criterion(metric="control_excess", above=0.0))

@@ -42,11 +42,20 @@ _TYPES = {
 }
 
 
+_BOUNDS = {
+    "greater_than_equal": "be at least {ge}",
+    "greater_than": "be above {gt}",
+    "less_than_equal": "be at most {le}",
+    "less_than": "be below {lt}",
+    "string_too_short": "have at least {min_length} characters",
+    "too_short": "hold at least {min_length}",
+    "too_long": "hold exactly one value",
+}
 M = TypeVar("M", bound=BaseModel)
 
 
 def validate(data: Any, model: type[M]) -> M | list[LintProblem]:
-    """Return the value that plain data stand for, or everything its schema has against them."""
+    """Return the value of plain data, or everything that is wrong with them by its schema."""
     try:
         return model.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
@@ -78,7 +87,7 @@ def _plain_loc(loc: Loc) -> Loc:
 
 
 def show(value: Any) -> str:
-    """Write a value as it may stand in a message: short and on one line."""
+    """Return a value in short, on one line."""
     if isinstance(value, dict):
         return "keys and values"
     if isinstance(value, list | tuple):
@@ -110,31 +119,14 @@ def explain(error: Mapping[str, Any], model: type[BaseModel]) -> LintProblem:
         return _literal(loc, name, value, str(context.get("expected", "")))
     if raw and raw[-1] == "[key]":
         return LintProblem(loc, f"the key must be {_pattern(context)}, got {show(value)}")
-    must, hint = _must(kind, context, value)
-    if not must:
-        return LintProblem(loc, f"{name}: {error['msg']}, got {show(value)}")
-    return LintProblem(loc, f"{name} must {must}, got {show(value)}", hint)
-
-
-def _must(kind: str, context: dict[str, Any], value: Any) -> tuple[str, str]:
-    """Return what the value must be, and a hint."""
     if kind in _TYPES:
-        return f"be {_TYPES[kind]}", _type_hint(kind, value)
-    for bound, words in (
-        ("greater_than_equal", "be at least {ge}"),
-        ("greater_than", "be above {gt}"),
-        ("less_than_equal", "be at most {le}"),
-        ("less_than", "be below {lt}"),
-        ("string_too_short", "have at least {min_length} characters"),
-        ("too_short", "hold at least {min_length}"),
-        ("too_long", "hold exactly one value"),
-    ):
-        if kind == bound:
-            numbers = {key: f"{limit:.15g}" for key, limit in context.items() if isinstance(limit, int | float)}
-            return words.format_map(numbers), ""
+        return LintProblem(loc, f"{name} must be {_TYPES[kind]}, got {show(value)}", _type_hint(kind, value))
     if kind == "string_pattern_mismatch":
-        return f"be {_pattern(context)}", ""
-    return "", ""
+        return LintProblem(loc, f"{name} must be {_pattern(context)}, got {show(value)}")
+    if kind in _BOUNDS:
+        numbers = {key: f"{limit:.15g}" for key, limit in context.items() if isinstance(limit, int | float)}
+        return LintProblem(loc, f"{name} must {_BOUNDS[kind].format_map(numbers)}, got {show(value)}")
+    return LintProblem(loc, f"{name}: {error['msg']}, got {show(value)}")
 
 
 def _type_hint(kind: str, value: Any) -> str:
@@ -178,10 +170,8 @@ def _key_hint(raw: Loc, model: type[BaseModel]) -> str:
     if owner is None:
         return ""
     parameters = owner.model_fields.get("parameters")
-    inner = (
-        next((option for option in _options(parameters.annotation) if _is_model(option)), None) if parameters else None
-    )
-    if inner is not None and name in inner.model_fields:
+    inner = (option for option in _options(parameters.annotation) if _is_model(option)) if parameters else ()
+    if any(name in one.model_fields for one in inner):
         return _UNDER_PARAMETERS
     return suggest(name, owner.model_fields, "keys here")
 

@@ -1,21 +1,21 @@
 """From a file to a registered spec; problems have their line and column, the schema's before the rules'.
 
-Reads the spec, its constitution and the data files it names, and nothing else. What this does not check: whether
-the model exists, whether training and held-out items overlap, and whether the design has enough power.
+Reads the spec, its constitution and data files. Whether the model exists is not checked here.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from specs import task_file
+from specs import plugins, task_file
 from specs.digests import digest_bytes, digest_file
-from specs.errors import AuditDamage, Problem, SpecError, UserError
+from specs.errors import AuditDamage, PluginFault, Problem, SpecError, UserError
 from specs.home import HOME
-from specs.masking import current
 from specs.resources import LauncherName
 from specs.session.constitution import Constitution
 from specs.session.explain import explain, validate
@@ -23,10 +23,11 @@ from specs.session.lint.rules import lint, lint_constitution
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
 from specs.session.profiles import apply_profile, profile_names
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.session.used_plugins import used_plugins
 from specs.session.yaml_positions import Document, UnreadableError, read_document, read_yaml
 from specs.stages.artifacts import Item
+from specs.text import plain
 
+_RESTORE = "restore the registered file, or register the new digest if the change is meant"
 MAX_DATA_BYTES = 1 << 28
 MAX_DATA_PROBLEMS = 20
 """More lines than this are wrong for one reason; the rest is counted."""
@@ -43,17 +44,16 @@ def load_spec(
 
     Args:
         path: the spec file.
-        profile: the profile to use, instead of the one that the spec names.
-        launcher: replaces the session's, as if it were written there.
-        allow_missing_data: accept that data files are not here yet. Their registered digests stand in, and a data
-            file without one is left out of ``data_digests``. The constitution has to be here in any case.
+        profile: used instead of the one that the spec names.
+        launcher: used instead of the session's.
+        allow_missing_data: use the registered digests of data files that do not exist; files without are left out.
 
     Raises:
         SpecError: the spec, its constitution or its data are wrong. Holds every problem of the first of these that
             has one: the YAML, the profile, the schema, the rules with the files that the spec names.
         UserError: the spec file itself cannot be read.
     """
-    document = _read_document(path, _read_spec(path))
+    document = _read_document(path, _read_file(path))
     if problems := apply_profile(document, profile):
         raise document.error(path, problems)
     if launcher is not None:
@@ -77,6 +77,41 @@ def load_spec(
     )
 
 
+def used_plugins(spec: SessionSpec) -> dict[str, str]:
+    """Return what the spec uses of other distributions, and all checks that are installed, with their identity now.
+
+    Raises:
+        PluginFault: files of one cannot be read, or several distributions bring the same.
+    """
+    named = [plugins.find(group, name) for group, name in _named(spec)]
+    points = [one for one in (*named, *plugins.installed("peergate.checks")) if one is not None]
+    return plugins.identities(sorted({plugins.key_of(one) for one in points}))
+
+
+def _named(spec: SessionSpec) -> Iterator[tuple[plugins.Group, str]]:
+    yield "peergate.tasks", spec.task
+    for reviewer in spec.reviewers():
+        if reviewer.is_plugin:
+            yield "peergate.reviewers", reviewer.vendor
+    for stage in spec.stages:
+        yield "peergate.stages", stage.kind
+        yield "peergate.launchers", spec.launcher_of(stage.name)
+        if scorer := getattr(stage.parameters, "scorer", None):
+            yield "peergate.tasks", scorer
+
+
+def missing_plugins(resolved: str | bytes) -> str:
+    """Return in words which plug-ins a saved spec registered that are not installed here; empty if none is missing.
+
+    Raises:
+        ValueError: this is not JSON.
+        AttributeError: this is not a mapping with a mapping of plug-ins.
+    """
+    registered = json.loads(resolved).get("plugins", {})
+    brought = {plugins.key_of(one) for group in plugins.GROUPS for one in plugins.installed(group)}
+    return plain("; ".join(f"{what} ({then})" for what, then in registered.items() if what not in brought), 400)
+
+
 def list_profiles(path: Path) -> tuple[str, ...]:
     """Return the profiles of a spec; none when it cannot be read, which :func:`load_spec` tells about.
 
@@ -84,7 +119,7 @@ def list_profiles(path: Path) -> tuple[str, ...]:
         UserError: the file itself cannot be read.
     """
     try:
-        return profile_names(read_yaml(_read_spec(path)))
+        return profile_names(read_yaml(_read_file(path)))
     except UnreadableError:
         return ()
 
@@ -96,7 +131,7 @@ def load_constitution(path: Path) -> tuple[Constitution, str]:
         SpecError: it is wrong; holds every problem found.
         UserError: the file cannot be read.
     """
-    raw = _read_spec(path)
+    raw = _read_file(path)
     return _parse_constitution(path, raw), digest_bytes(raw)
 
 
@@ -127,26 +162,24 @@ def read_resolved(text: str | bytes) -> ResolvedSpec:
     """Read back, strictly, what ``ResolvedSpec.canonical()`` wrote.
 
     Raises:
-        AuditDamage: it is not one; it was written by Peergate, so it has been changed since.
+        PluginFault: a plug-in that it registers is not installed here.
+        AuditDamage: it is no resolved spec. Peergate wrote one, so it has changed since.
     """
     try:
         return ResolvedSpec.model_validate_json(text, strict=True)
     except ValidationError as error:
+        with suppress(ValueError, AttributeError, RecursionError):
+            if missing := missing_plugins(text):
+                raise PluginFault(f"not installed here: {missing}", hint="install what was registered") from error
         said = explain(error.errors(include_url=False)[0], ResolvedSpec)
         raise AuditDamage(
-            f"this is no resolved spec: {dotted(said.loc)}: {said.message}", hint="the saved session was changed"
+            f"this is no resolved spec: {dotted(said.loc)}: {said.message}",
+            hint="it was changed, or another version of Peergate wrote it: `peergate audit verify` says which",
         ) from error
 
 
 def _read_document(path: Path, raw: bytes) -> Document:
-    text = raw.decode("utf-8", "replace")
-    found: list[Problem] = []
-    for start, what in current().places(text):
-        hint = "take it out of the file; keys are read from variables of the environment"
-        line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
-        found.append(Problem(str(path), line, column, "", f"here begins a secret ({what})", hint))
-    if found:  # The file is kept as it is, by its digest. Nothing else is said of it: it would quote it.
-        raise SpecError(found)
+    task_file.require_no_secret(path, raw.decode("utf-8", "replace"))
     return read_document(path, raw)
 
 
@@ -199,18 +232,12 @@ class _Files:
             task_file.remember(name, text)
             task_file.trust(name)
             task_file.module_of(name)
-        except SpecError as error:
-            self.others += error.problems
-            return spec.model_copy(update={"task": path}), None
-        except task_file.TaskFault as fault:
-            where = (str(self.folder / path), fault.line, fault.column)
-            self.others.append(Problem(*where, "", printable(fault.message)))
+        except (SpecError, task_file.TaskFault) as error:
+            self.others += error.problems if isinstance(error, SpecError) else [error.problem(self.folder)]
             return spec.model_copy(update={"task": path}), None
         if stated and name != spec.task:
             message = f"'{path}' has the digest {name.partition('@')[2]}, the spec registers {stated}"
-            self.problems.append(
-                LintProblem(("task",), message, "restore the registered file, or register the new digest")
-            )
+            self.problems.append(LintProblem(("task",), message, _RESTORE))
         return spec.model_copy(update={"task": name}), text
 
     def _constitution(self, named: str) -> str:
@@ -234,8 +261,7 @@ class _Files:
         digest = digest_bytes(raw)
         if registered is not None and digest != registered:
             message = f"'{named}' has the digest {digest}, the spec registers {registered}"
-            hint = "restore the registered file, or register the new digest if the change is meant"
-            self.problems.append(LintProblem((*loc, "digest"), message, hint))
+            self.problems.append(LintProblem((*loc, "digest"), message, _RESTORE))
         count, problems = _check_items(self.folder / named, raw)
         self.others += problems
         if items is not None and not problems and count != items:
@@ -260,7 +286,7 @@ class _Files:
         return None
 
 
-def _read_spec(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         if not path.is_file():
             raise UserError(f"there is no file '{path}'" if not path.exists() else f"'{path}' is not a file")
@@ -281,9 +307,7 @@ def _parse_constitution(path: Path, raw: bytes) -> Constitution:
 def _check_items(path: Path, raw: bytes) -> tuple[int, list[Problem]]:
     """Return how many items a JSONL file holds and what is wrong with its lines."""
     found: list[Problem] = []
-    lines = raw.split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
+    lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         item = _read_item(line)
@@ -296,11 +320,10 @@ def _check_items(path: Path, raw: bytes) -> tuple[int, list[Problem]]:
             found += [Problem(str(path), number, column, *map(printable, said)) for column, *said in item]
     if not lines:
         found.append(Problem(str(path), 1, 1, "", "the file holds no items", "one JSON object a line"))
-    if len(found) > MAX_DATA_PROBLEMS:
-        rest = len(found) - MAX_DATA_PROBLEMS
-        last = found[MAX_DATA_PROBLEMS]
-        found = found[:MAX_DATA_PROBLEMS]
-        found.append(Problem(str(path), last.line, 1, "", f"and {rest} more problems from this line on"))
+    if rest := found[MAX_DATA_PROBLEMS:]:
+        found[MAX_DATA_PROBLEMS:] = [
+            Problem(str(path), rest[0].line, 1, "", f"and {len(rest)} more problems from this line on")
+        ]
     return len(lines), found
 
 

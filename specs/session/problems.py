@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -31,6 +31,10 @@ class LintProblem:
     place: Place | None = field(default=None, kw_only=True)
     """Where it is, if its ``loc`` does not say so."""
 
+    def below(self, *loc: str | int) -> LintProblem:
+        """Return the problem with its place below another one."""
+        return replace(self, loc=(*loc, *self.loc))
+
 
 def dotted(loc: Loc) -> str:
     """Write a place as a person would: ``stages[2].gate.criteria[0].metric``."""
@@ -50,7 +54,7 @@ def printable(text: str) -> str:
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the known word most like ``word``, if any is like it at all."""
+    """Return the known word most like ``word``, or None if none is similar."""
     found = get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return found[0] if found else None
 

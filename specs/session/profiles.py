@@ -1,7 +1,6 @@
-"""One experiment for several machines: a profile changes values of a spec before it is read, and nothing else.
+"""Profiles: one experiment for several machines. A profile changes values of a spec before it is read.
 
-The merged document is what is checked and registered; each value keeps the place it was written at, so a problem is
-told with the line of the profile when the profile wrote it.
+Each value keeps the place it was written at, for problems.
 """
 
 from __future__ import annotations
@@ -25,14 +24,10 @@ def profile_names(document: Document) -> tuple[str, ...]:
 
 
 def apply_profile(document: Document, wanted: str | None) -> list[LintProblem]:
-    """Put the values of a profile in the places of the spec's own; returns what is wrong with that.
+    """Put the values of a profile into a spec, in place; returns what is wrong with that.
 
-    Mappings are merged, everything else is replaced. A spec without ``profiles`` may carry the name of the profile it
-    was made with: that is how a resolved one is written.
-
-    Args:
-        document: the spec; changed in place. Of no use when something is wrong but for the places of that.
-        wanted: the profile to use, instead of the one that the spec names.
+    Mappings are merged, everything else is replaced. ``wanted`` replaces the profile that the spec names. A resolved
+    spec has no ``profiles`` and may carry the name of the one it was made with.
     """
     top: Keyed = document.data
     own = top.get("profile")
@@ -80,17 +75,15 @@ def _stages(top: Keyed, here: Loc, changes: Any) -> Iterator[LintProblem]:
     listed = stages if isinstance(stages, Listed) else Listed()
     places = {str(one.get("name")): number for number, one in enumerate(listed) if isinstance(one, Keyed)}
     left_out: list[int] = []
+    measuring = names_where("only_measures")  # Nothing is made or trained by these.
     for name, values in changes.items():
         where = (*here, name)
         if name not in places:
             yield LintProblem(where, f"there is no stage '{name}'", suggest(name, places))
+        elif values is None and str(listed[places[name]].get("kind")) in measuring:
+            left_out.append(places[name])
         elif values is None:
-            kind = str(listed[places[name]].get("kind"))
-            measuring = names_where("only_measures")  # Nothing is made or trained by these.
-            if kind in measuring:
-                left_out.append(places[name])
-                continue
-            message = f"a profile cannot leave out a stage of kind {kind}"
+            message = f"a profile cannot leave out a stage of kind {listed[places[name]].get('kind')}"
             yield LintProblem(where, message, f"that is another experiment; it can: {', '.join(measuring)}")
         elif not isinstance(values, Keyed):
             yield LintProblem(where, "must be a mapping of what changes in this stage")

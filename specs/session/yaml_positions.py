@@ -1,7 +1,7 @@
-"""YAML 1.2 with places: text to plain JSON-like data, and the line and column of each key and value.
+"""YAML 1.2 with places: text to JSON-like data, with the line and column of each key and value.
 
-Built from parser events, not from ruamel's constructors: nothing in a file can name a type, share a node or nest
-without end, and every scalar is read by the YAML 1.2 core schema only (``no`` is text, ``1e-5`` is a number).
+Read from parser events by the core schema only (``no`` is text): nothing in a file can name a type, share a node or
+nest without end.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt \t].*)?")
 _UNREADABLE = re.compile("[\x00\ud800-\udfff]")
 
 
+@dataclass(eq=False)
 class UnreadableError(Exception):
-    """The file cannot be read as YAML at all; nothing further can be said about it."""
+    """The file cannot be read as YAML, so that nothing further is checked."""
 
-    def __init__(self, place: Place, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.place = place
-        self.message = message
-        self.hint = hint
+    place: Place
+    message: str
+    hint: str = ""
 
 
 class Keyed(dict[str, Any]):
@@ -126,10 +125,9 @@ def decode(raw: bytes) -> str:
         before = raw[: error.start].decode("utf-8")
         message = f"the file is not UTF-8: byte 0x{raw[error.start]:02x} cannot be read"
         raise UnreadableError(_place_after(before), message, "save it as UTF-8") from error
-    if "\x00" in text:
-        raise UnreadableError(
-            _place_after(text[: text.index("\x00")]), "the file holds a NUL byte", "it is not a text file"
-        )
+    before, nul, _ = text.partition("\x00")
+    if nul:
+        raise UnreadableError(_place_after(before), "the file holds a NUL byte", "it is not a text file")
     return text
 
 
@@ -267,9 +265,8 @@ class _Reader:
         elif message:
             self._problem(event, loc, message, hint)
         elif not isinstance(read, str):
-            self._problem(
-                event, loc, f"a key must be text, got {key or 'nothing'}", f"quote it: '{key}'" if key else ""
-            )
+            hint = f"quote it: '{key}'" if key else ""
+            self._problem(event, loc, f"a key must be text, got {key or 'nothing'}", hint)
         elif key in above:
             first = above.places[key][0].line
             self._problem(event, loc, f"key '{key}' is given twice, first on line {first}", "keep one of them")

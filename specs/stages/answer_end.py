@@ -12,7 +12,7 @@ Finish = Literal["eos", "stop", "length"]
 
 
 def require_ending(truncated: bool, finish: Finish | None, stop: str | None) -> None:
-    """Raise a ValueError where a row says of its end what cannot be; rows of before say nothing of it."""
+    """Raise a ValueError where what a row says of its end contradicts itself; early rows say nothing."""
     if finish is not None and truncated != (finish == "length"):
         raise ValueError(f"truncated is {truncated}, and finish is '{finish}'")
     if (stop is not None) != (finish == "stop"):

@@ -38,8 +38,7 @@ NegativeType = Literal[
 class Preference(Contract):
     """One pair to learn from: a line of a ``preferences`` artifact.
 
-    ``group`` is what a split may never divide: all pairs of it are on one side. Whoever brings pairs of their own gives
-    the first four fields and ``source: given``.
+    No split divides a ``group``. Pairs of the user have the first four fields and ``source: given``.
     """
 
     prompt: Annotated[str, Field(min_length=1)]

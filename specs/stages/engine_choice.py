@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
+from specs.digests import omitted
 from specs.stages.stage import Placed
 
 EngineName = Literal["batched", "continuous", "llama", "vllm"]
@@ -34,10 +35,9 @@ ENGINES: dict[EngineName, Promise] = {
 class Writing(Placed):
     """What all parameters of stages that have a model write text share."""
 
-    engine: EngineName = Field(default="batched", exclude_if=lambda given: given == "batched")
-    """What completes the prompts. ``batched``: transformers, in batches sorted by length. ``continuous``: continuous
-    batching of transformers. ``llama``: llama.cpp, on the CPU. ``vllm``: vLLM, on an NVIDIA GPU, with ``device: cuda``.
-    Where the one that was granted cannot run, nothing runs instead."""
+    engine: EngineName = omitted("batched")
+    """What completes the prompts: ``batched`` (transformers), ``continuous`` (its continuous batching), ``llama``
+    (llama.cpp, CPU) or ``vllm`` (NVIDIA GPU, with ``device: cuda``). Nothing runs in the place of a missing one."""
 
     @model_validator(mode="after")
     def _engine_fits(self) -> Self:

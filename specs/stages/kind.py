@@ -1,12 +1,9 @@
-"""What a stage kind is: declared once, and asked by other code for its traits, never for its name.
-
-A kind's contract is importable in milliseconds: its job and its judge are named by strings, which nothing here loads.
-"""
+"""What a stage kind is: declared once, and asked by other code for its traits, never for its name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -19,22 +16,27 @@ from specs.stages.stage import ArtifactKind, StageBase
 
 @dataclass(frozen=True)
 class Kept:
-    """The output that later stages continue with, and the form of its lines. A stage that kept none opens no gate."""
+    """The output that later stages read. A stage that left it empty opens no gate."""
 
     output: str
     row: type[Contract]
+    """The form of its lines."""
     left: str = ""
-    """A metric that counts those which are handed on, where that is not all of them."""
+    """The metric that counts the lines that are handed on, where that is not all of them."""
 
 
 @dataclass(frozen=True)
 class Added:
-    """What a stage reads and leaves beside the rest where one of its parameters is set."""
+    """Inputs and outputs that a stage has only where one of its parameters is set."""
 
     where: str
     """A parameter, or a property of the parameters."""
     inputs: Mapping[str, ArtifactKind] = field(default_factory=dict[str, ArtifactKind])
     outputs: Mapping[str, ArtifactKind] = field(default_factory=dict[str, ArtifactKind])
+
+    def is_set(self, parameters: Any) -> bool:
+        """Say whether a stage with these parameters has them."""
+        return getattr(parameters, self.where) not in (None, False)
 
 
 @dataclass(frozen=True)
@@ -56,28 +58,30 @@ class StageKind:
     """One kind of stage. The traits below are the whole vocabulary in which other code asks about it."""
 
     name: str
+    """The ``kind`` of a stage in a spec, and the name of the entry point."""
     parameters: type[Contract]
     """Every parameter with its limits; ``seed`` is one of them."""
     inputs: Mapping[str, ArtifactKind]
-    """Role -> artifact kind."""
+    """Role -> artifact kind: what a stage names under ``inputs``."""
     outputs: Mapping[str, ArtifactKind]
+    """Role -> artifact kind; ``rows`` is one of them."""
     rows: Mapping[str, type[Contract]] = field(default_factory=dict[str, type[Contract]])
     """Output -> the form of its lines."""
     metrics: tuple[MetricDefinition, ...] = ()
     """What Peergate measures of it, from its rows."""
     job: str
-    """The process that carries it out, ``module:function``."""
+    """The function that carries it out, ``module:function``, in a process of ``training.jobs``."""
     judge: str
-    """The module that measures it and checks it (``reviews/stages/judge.py`` says what it holds)."""
+    """The module that measures and checks it."""
 
     reads_heldout: bool = False
-    """Whether it may read the held-out split; it then has the share of the budget that is held back for evaluation."""
+    """Whether it may read the held-out split; the share of the budget kept for evaluation is then open to it."""
     trains: str = ""
-    """The input that it trains on; its rows are then the steps of the training, and it leaves a trained checkpoint."""
+    """The input that it trains on; its rows are then training steps, and it leaves a trained checkpoint."""
     resumable: bool = False
-    """Whether an attempt may continue from the saved steps of one that was cut off."""
+    """Whether an attempt may continue from the saved steps of an interrupted one."""
     samples: bool = False
-    """Whether it samples text whose quality can break it off, and whose pilot has to be followed."""
+    """Whether it samples text: bad text may end it early, and it must follow its pilot's parameters."""
     loads_model: bool = True
     """Whether its job loads weights, so that memory is planned and a device granted."""
     sampled_by_task: bool = False
@@ -85,41 +89,39 @@ class StageKind:
     pairs_samples: bool = False
     """Whether its ``samples`` are rows that were sampled by the task, of the same prompts."""
     without_precision: bool = False
-    """Whether it computes without a model, so that its manifest states no precision."""
+    """Whether it computes without a model; its manifest then states no precision."""
     selects: bool = False
     """Whether it hands on some of what it read, and writes nothing new."""
     runs_code: bool = False
     """Whether it runs a script of the builder; it then reads whatever its stage names, under any role."""
     chat_form: bool = False
-    """Whether its parameter ``form`` says how its model is asked, which a base model is not by a chat template."""
+    """Whether its parameter ``form`` says how its model is asked; a base model has no chat template."""
     open_ended: bool = False
     """Whether its model continues until a stop string, and ``stops`` names them."""
     worked_examples: bool = False
     """Whether it may show a worked example of the task."""
     only_measures: bool = False
-    """Whether it asks a model registered items and leaves nothing but what came of it."""
+    """Whether it asks a model registered items and leaves nothing but the answers."""
     instruct_unsaid: bool = False
     """Whether its orders state the kind of the model for base models only; those of others keep their digests."""
     arm: Arm | None = None
+    """What the analysis needs, where a stage of the kind can be baseline or treatment."""
     kept: Kept | None = None
+    """The output that later stages read, where an empty one must close the gate."""
     examples: tuple[Literal["inputs", "outputs"], str] | None = None
-    """Where the examples stand that a model is trained on, which must share nothing with the held-out split."""
+    """The input or output with training examples, which must share nothing with the held-out split."""
     screened: str = ""
-    """An output of prompts that a model wrote: held-out ones are taken out before a later stage reads it."""
+    """An output of prompts that a model wrote: held-out ones are removed before a later stage reads it."""
     outcomes: tuple[Literal["binary", "continuous", "ordinal"], ...] = ()
-    """What its rows say of each item; two stages of one kind can then be compared item by item, more being better."""
+    """The values its rows give each item, more being better: two stages of the kind are compared item by item."""
     added: tuple[Added, ...] = ()
+    """Inputs and outputs that depend on a parameter."""
     plugin: str = ""
     """The distribution that brings it; empty for Peergate's own."""
 
     def __post_init__(self) -> None:
         scoped = tuple(one.model_copy(update={"scope": self.name}) if not one.scope else one for one in self.metrics)
         object.__setattr__(self, "metrics", scoped)
-
-    @property
-    def module(self) -> str:
-        """Return the module that ``python -m`` runs: its job's own, or for plug-ins one that loads it."""
-        return "training.jobs.plugin_job" if self.plugin else self.job.partition(":")[0]
 
     @cached_property
     def stage(self) -> type[StageBase]:
@@ -142,21 +144,12 @@ class StageKind:
 
     def inputs_of(self, parameters: Any) -> dict[str, ArtifactKind]:
         """Return what a stage with these parameters reads: role -> artifact kind."""
-        found = dict(self.inputs)
-        for added in self._set(parameters):
-            found.update(added.inputs)
-        return found
+        return _merged(self.inputs, *(one.inputs for one in self.added if one.is_set(parameters)))
 
     def outputs_of(self, parameters: Any) -> dict[str, ArtifactKind]:
         """Return what a stage with these parameters leaves: role -> artifact kind."""
-        found = dict(self.outputs)
-        for added in self._set(parameters):
-            found.update(added.outputs)
-        return found
+        return _merged(self.outputs, *(one.outputs for one in self.added if one.is_set(parameters)))
 
-    def _set(self, parameters: Any) -> list[Added]:
-        return [one for one in self.added if getattr(parameters, one.where) not in (None, False)]
 
-    def brought_by(self, distribution: str) -> StageKind:
-        """Return the kind with the name of the distribution that brings it."""
-        return replace(self, plugin=distribution)
+def _merged(*roles: Mapping[str, ArtifactKind]) -> dict[str, ArtifactKind]:
+    return {role: kind for one in roles for role, kind in one.items()}

@@ -25,7 +25,7 @@ TOLERANCE = 2 * 10**-DIGITS
 class LabelScores(Contract):
     """Next-token log-probabilities of the labels after one prompt, each without and with a leading space.
 
-    None where the tokenizer writes that form with several tokens: then it is no single next token.
+    None where the tokenizer writes that form with several tokens.
     """
 
     a: LogProbability | None
@@ -43,8 +43,7 @@ class LabelScores(Contract):
             ValueError: neither form is a single token.
         """
         forms = (self.a, self.a_spaced) if label == "A" else (self.b, self.b_spaced)
-        given = [form for form in forms if form is not None]
-        if not given:
+        if not (given := [form for form in forms if form is not None]):
             raise ValueError(f"the label {label} has no log-probability")
         return max(given)
 
@@ -81,11 +80,6 @@ class Arrangement(Contract):
 def arrangement(scores: LabelScores, good_label: Label, margin: float) -> Arrangement:
     """Return the verdict that follows from log-probabilities: a tie is "bad".
 
-    Args:
-        scores: of one prompt.
-        good_label: the label that means "good" in it.
-        margin: the least margin of a confident verdict, in nats.
-
     Raises:
         ValueError: a label has no log-probability.
     """
@@ -98,8 +92,7 @@ def arrangement(scores: LabelScores, good_label: Label, margin: float) -> Arrang
 def decide(plain: Arrangement, swapped: Arrangement, agreement: Agreement, margin: float) -> bool | None:
     """Return True for "good", False for "bad", None for an abstention.
 
-    ``both``: both orders of the labels give the same verdict, each with the margin. ``mean``: the mean of the two
-    signed margins reaches the margin; a liking for one label then cancels out.
+    ``both``: both orders give one verdict, each with the margin. ``mean``: the mean signed margin reaches it.
 
     Raises:
         ValueError: a label has no log-probability.

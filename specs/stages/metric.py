@@ -5,16 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Digest, omitted
 from specs.exact import exact
 
 Scope = str
-"""The stage kind whose raw rows hold the population; ``comparison`` pairs the two arms of the analysis, and ``rule``
-belongs to what the analysis registers of kinds and controls, which also judges it.
-
-No metric is measured by recipes: what builder's code computes is a claim."""
+"""The stage kind whose rows hold the population; ``comparison`` pairs the two arms, ``rule`` belongs to kinds and
+controls of the analysis. Recipes have none: what builder's code computes is a claim."""
 
 
 class MetricDefinition(Contract):
@@ -38,11 +36,6 @@ def defined(
     )
 
 
-def of_scope(scope: Scope, *definitions: MetricDefinition) -> tuple[MetricDefinition, ...]:
-    """Return those of a scope, in their order."""
-    return tuple(one for one in definitions if one.scope == scope)
-
-
 class Metric(Contract):
     """A measured value. ``interval`` is the 95 % interval (low, high) where the definition has one."""
 
@@ -53,7 +46,7 @@ class Metric(Contract):
     population: str
     definition: str
     interval: tuple[float, float] | None = None
-    ratio: tuple[int, int] | None = Field(default=None, exclude_if=lambda given: given is None)
+    ratio: tuple[int, int] | None = omitted()
     """The exact value of what is made of counts, in lowest terms; ``value`` is the float nearest to it."""
 
     @model_validator(mode="after")

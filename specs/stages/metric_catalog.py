@@ -1,7 +1,6 @@
-"""The metrics Peergate can measure: each has a unit, a population and a definition, and belongs to stage kinds.
+"""The metrics Peergate can measure, each with a unit, a population and a definition, by id.
 
-A criterion binds to a metric *id*, so two numbers that merely share a name ("tokens" counted three ways)
-can never meet in one gate. Values are computed in ``reviews/gate/measurer.py`` from raw rows only.
+A criterion names an id, so that two numbers with one name never meet in a gate.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every stage kind by its name: Peergate's own, and those that other distributions bring (``peergate.stages``).
 
-A kind of another distribution is loaded when a spec names it, and never before.
+A kind of another distribution is loaded when a spec names it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, get_args
 
 from pydantic import (
@@ -27,6 +28,7 @@ from specs.stages.generation.kinds import KINDS as GENERATION
 from specs.stages.kind import Arm, StageKind
 from specs.stages.packaging.kinds import KINDS as PACKAGING
 from specs.stages.recipes.kinds import KINDS as RECIPES
+from specs.stages.row_metric import RowMetric, wrong_names
 from specs.stages.stage import ArtifactKind, Name, StageBase
 from specs.text import plain
 
@@ -66,25 +68,29 @@ class _Kinds(Mapping[str, StageKind]):
     def _checked(self, found: Any, name: str, where: str, distribution: str) -> StageKind:
         if not isinstance(found, StageKind):
             raise PluginFault(f"is a {type(found).__name__}, not a StageKind", where=where)
+        if told := next(self._faults(found, name), ""):
+            raise PluginFault(told, where=where)
+        return replace(found, plugin=distribution)
+
+    def _faults(self, found: StageKind, name: str) -> Iterator[str]:
         if found.name != name:
-            raise PluginFault(f"its kind is named {plain(repr(found.name), 60)}, not '{name}'", where=where)
+            yield f"its kind is named {plain(repr(found.name), 60)}, not '{name}'"
         if "seed" not in found.parameters.model_fields:
-            raise PluginFault("its parameters have no seed, which every stage has", where=where)
+            yield "its parameters have no seed, which every stage has"
         if "rows" not in found.outputs or "rows" not in found.rows:
-            raise PluginFault("it leaves no output 'rows' of a declared form: nothing could be measured", where=where)
+            yield "it leaves no output 'rows' of a declared form: nothing could be measured"
         for place, artifact in (*found.inputs.items(), *found.outputs.items()):
             if artifact not in get_args(ArtifactKind):
                 able = ", ".join(get_args(ArtifactKind))
-                told = f"'{place}' is of kind {plain(repr(artifact), 60)}; inputs and outputs are of kind {able}"
-                raise PluginFault(told, where=where)
+                yield f"'{place}' is of kind {plain(repr(artifact), 60)}; inputs and outputs are of kind {able}"
         if found.trains and found.trains not in found.inputs:
-            told = f"it trains on {plain(repr(found.trains), 60)}, its inputs are {', '.join(found.inputs)}"
-            raise PluginFault(told, where=where)
+            yield f"it trains on {plain(repr(found.trains), 60)}, its inputs are {', '.join(found.inputs)}"
         taken = {metric.id: kind.name for kind in self._loaded.values() for metric in kind.metrics}
         for metric in found.metrics:
             if metric.id in taken:
-                raise PluginFault(f"metric '{metric.id}' is already that of {taken[metric.id]}", where=where)
-        return found.brought_by(distribution)
+                yield f"metric '{metric.id}' is already that of {taken[metric.id]}"
+            if isinstance(metric, RowMetric) and (told := wrong_names(metric, found.rows)):
+                yield f"metric '{metric.id}' {told}"
 
 
 STAGE_KINDS: Mapping[str, StageKind] = _Kinds()
@@ -181,11 +187,11 @@ def outputs_of(kind: str, parameters: Any) -> dict[str, ArtifactKind]:
 def resolve_parameters(stage: StageBase, changes: dict[str, Any]) -> Any:
     """Return the stage's parameters with ``changes`` applied, each inside its registered range.
 
-    Code is a change like any other: its digest is part of the parameters, so a grant is for that code and no other.
+    The digest of code is a parameter, so that a grant is for that code and no other.
 
     Raises:
-        ValueError: a change names no range of this stage, leaves its range or breaks the parameter's own limits; code
-            is given where the stage does not allow it, or is missing where the stage runs nothing else.
+        ValueError: a change names no range of the stage, leaves its range or the parameter's limits; code is not
+            allowed, or is missing where the stage runs nothing else.
     """
     kind = kind_of(stage)
     if kind.runs_code and "code" not in changes:

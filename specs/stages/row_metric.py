@@ -1,33 +1,54 @@
-"""Metrics that are declared over rows: the population as a predicate, the value as a function of it.
-
-Measured value, traced lines and the text of the definition all come from one declaration.
-"""
+"""Metrics declared over rows: value, traced lines and definition all come from one declaration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dis
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
+from statistics import median
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
+from specs.exact import Number
 from specs.stages.metric import MetricDefinition
+
+Fits = Callable[[Any], bool]
+Better = Literal["higher", "lower", "none"]
 
 
 @dataclass(frozen=True)
 class Over:
-    """A population: which rows, and what they have in common in words."""
+    """Rows, and what they have in common: in words, and as a predicate where it is not all of them."""
 
     told: str
-    fits: Callable[[Any], bool]
+    fits: Fits | None = None
+    output: str = ""
+    """The output that holds the rows, or what the kind's judge makes of outputs under this name. Left out: ``rows``; of
+    a part, the output of its population."""
+    may_be_empty: bool = False
+    """Whether a value of no rows is 0. Otherwise a metric of no rows is missing evidence."""
+
+    def holds(self, row: Any) -> bool:
+        """Say whether a row is one of them."""
+        return self.fits is None or self.fits(row)
 
 
 @dataclass(frozen=True)
 class Value:
-    """What is computed of a population. ``counted`` says which rows a share counts."""
+    """What is computed of a population."""
 
     told: str
-    of: Callable[[Sequence[Any]], float | Fraction]
-    counted: Over | None = None
+    of: Callable[[Sequence[Any]], Number] | None = None
+    """None: the kind's judge returns it from ``measure``, under the metric's id."""
+    parts: tuple[Over, ...] = ()
+    """The rows that it counts or is computed from, where that is not the whole population."""
+    interval: bool = False
+    """Whether it is a share of the first part that is measured with Wilson's interval."""
+    fields: tuple[str, ...] = ()
+    """Of a row, those that are read by name."""
 
 
 class RowMetric(MetricDefinition):
@@ -35,52 +56,40 @@ class RowMetric(MetricDefinition):
 
     over: Over
     value: Value
-    output: str = "rows"
+
+    @property
+    def output(self) -> str:
+        """The output that holds its population."""
+        return self.over.output or "rows"
 
 
-def metric(
-    id: str,
-    *,
-    unit: str,
-    over: Over,
-    value: Value,
-    better: Literal["higher", "lower", "none"] = "none",
-    output: str = "rows",
-) -> RowMetric:
-    """Return a metric of the kind that declares it.
+def metric(id: str, *, unit: str, over: Over, value: Value, better: Better = "none") -> RowMetric:
+    """Return the metric that computes ``value`` from the rows that ``over`` selects.
 
-    Args:
-        id: its name, which no other metric has.
-        unit: what one is of; ``fraction`` for shares.
-        over: the rows it is computed from.
-        value: what is computed of them.
-        better: which way is better.
-        output: the output that holds the rows.
+    No other metric may have its ``id``. The unit of a share is ``fraction``.
     """
     return RowMetric(
-        id=id,
-        unit=unit,
-        population=over.told,
-        definition=value.told,
-        direction=better,
-        over=over,
-        value=value,
-        output=output,
+        id=id, unit=unit, population=over.told, definition=value.told, direction=better, over=over, value=value
     )
 
 
-every = Over("all rows", lambda row: True)
+def rate(id: str, told: str, fits: Fits, *, over: Over, of: str = "rows", better: Better = "none") -> RowMetric:
+    """Return a metric that is a :func:`share`."""
+    return metric(id, unit="fraction", over=over, value=share(told, fits, of), better=better)
+
+
+every = Over("all rows")
 count = Value("number of rows", len)
 
 
-def where(told: str, fits: Callable[[Any], bool]) -> Over:
+def where(told: str, fits: Fits, output: str = "", *, may_be_empty: bool = False) -> Over:
     """Return the population of the rows that fit."""
-    return Over(told, fits)
+    return Over(told, fits, output, may_be_empty)
 
 
 def mean(name: str) -> Value:
     """Return the mean of a field."""
-    return Value(f"mean of {name}", lambda rows: sum(getattr(row, name) for row in rows) / len(rows))
+    return Value(f"mean of {name}", lambda rows: sum(getattr(row, name) for row in rows) / len(rows), fields=(name,))
 
 
 def ratio(above: str, below: str) -> Value:
@@ -88,9 +97,57 @@ def ratio(above: str, below: str) -> Value:
     return Value(
         f"{above} / {below}, each summed over the rows",
         lambda rows: sum(getattr(row, above) for row in rows) / sum(getattr(row, below) for row in rows),
+        fields=(above, below),
     )
 
 
-def share(told: str, fits: Callable[[Any], bool]) -> Value:
-    """Return the share of the rows that fit; it is measured with its interval."""
-    return Value(f"{told} / rows", lambda rows: Fraction(sum(map(fits, rows)), len(rows)), Over(told, fits))
+def share(told: str, fits: Fits, of: str = "rows") -> Value:
+    """Return the share of the rows that fit, with its interval; ``of`` is what the definition divides by."""
+    return Value(f"{told} / {of}" if of else told, fraction_of(fits), (Over(told, fits),), interval=True)
+
+
+def number(told: str, fits: Fits) -> Value:
+    """Return the number of the rows that fit."""
+    return Value(told, lambda rows: sum(map(fits, rows)), (Over(told, fits),))
+
+
+def total(told: str, of: Callable[[Any], int], part: str = "") -> Value:
+    """Return a sum over the rows; ``part`` says what rows that add to it are."""
+    return Value(told, lambda rows: sum(map(of, rows)), (Over(part, lambda row: of(row) > 0),) if part else ())
+
+
+def middle(told: str, of: Callable[[Any], float]) -> Value:
+    """Return the median over the rows."""
+    return Value(told, lambda rows: median(map(of, rows)))
+
+
+def judged(told: str, *parts: Over) -> Value:
+    """Return a value that the kind's judge computes: its ``measure`` returns it under the metric's id."""
+    return Value(told, parts=parts)
+
+
+def fraction_of(fits: Fits) -> Callable[[Sequence[Any]], Fraction]:
+    """Return the function that gives the exact share of the rows that fit."""
+    return lambda rows: Fraction(sum(map(fits, rows)), len(rows))
+
+
+def wrong_names(metric: RowMetric, rows: Mapping[str, type[BaseModel]]) -> str:
+    """Return which output or field a metric names that the rows of its kind do not have; empty if all are there."""
+    if metric.output not in rows:
+        return f"is one of output '{metric.output}'; outputs with rows are: {', '.join(rows)}"
+    predicates = [(metric.output, metric.over), *((one.output or metric.output, one) for one in metric.value.parts)]
+    named = [(metric.output, name) for name in metric.value.fields]
+    named += [(output, name) for output, one in predicates if one.fits for name in _attributes(one.fits)]
+    for output, name in named:
+        row = rows.get(output)
+        if row is not None and name not in row.model_fields and not hasattr(row, name):
+            return f"reads '{name}' of its rows, which have: {', '.join(row.model_fields)}"
+    return ""
+
+
+def _attributes(predicate: Fits) -> Iterator[str]:
+    """Yield the attributes that a function reads of its argument."""
+    code = getattr(predicate, "__code__", None)
+    for before, then in pairwise(dis.get_instructions(code) if code else ()):
+        if before.opname == "LOAD_FAST" and before.arg == 0 and then.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            yield str(then.argval)

@@ -16,7 +16,7 @@ PLACES: dict[Judges, tuple[str, ...]] = {
     "response": ("instruction", "response"),
     "comparison": ("instruction", "first", "second"),
 }
-"""What a rubric of each sort is about: these stand in its prompt in braces."""
+"""What a rubric of each sort is about; its prompt names these in braces."""
 
 _PLACE = re.compile(r"\{([a-z_]*)\}")
 
@@ -35,8 +35,8 @@ class RubricExample(Contract):
 class Rubric(Contract):
     """What a critic is asked: ``head``, the worked examples, then ``item``, after which the label is the next token.
 
-    In ``head``, ``{options}`` becomes the two lines that say what A and B mean, ``{bad}`` the label of the bad
-    one. ``item`` names in braces what it is about. In a comparison A and B are the two responses, and none is "bad".
+    In ``head``, ``{options}`` says what A and B mean and ``{bad}`` is the bad label. ``item`` names in braces what it
+    is about. In a comparison A and B are the two responses, and neither is "bad".
     """
 
     judges: Judges
@@ -55,36 +55,23 @@ class Rubric(Contract):
             ("item", self.item, PLACES[self.judges], set(PLACES[self.judges])),
         ):
             named = _PLACE.findall(text)
-            unknown = sorted(set(named) - allowed)
-            if unknown:
+            if unknown := sorted(set(named) - allowed):
                 raise ValueError(f"{{{unknown[0]}}} has no meaning in {what}; known are {', '.join(sorted(allowed))}")
-            wrong = [name for name in due if named.count(name) != 1]
-            if wrong:
+            if wrong := [name for name in due if named.count(name) != 1]:
                 raise ValueError(f"{{{wrong[0]}}} appears {named.count(wrong[0])} times in {what}; it must appear once")
         if self.item != self.item.rstrip() or "\n" not in self.item or self.item.endswith("}"):
             raise ValueError("item ends with a line such as 'Label:', and nothing after it")
+        places = PLACES[self.judges]
         for example in self.examples:
-            given = {
-                name for name in ("instruction", "response", "first", "second") if getattr(example, name) is not None
-            }
-            if given != set(PLACES[self.judges]):
-                raise ValueError(
-                    f"an example has {', '.join(sorted(given))}; needed are {', '.join(PLACES[self.judges])}"
-                )
+            given = {name for name, value in example if value is not None and name != "good"}
+            if given != set(places):
+                raise ValueError(f"an example has {', '.join(sorted(given))}; needed are {', '.join(places)}")
         return self
 
     def fill_head(self, **texts: str) -> str:
-        """Return the head with texts in its places.
-
-        Raises:
-            KeyError: a place has no text.
-        """
+        """Return the head with texts in its places; a place without one is a KeyError."""
         return _PLACE.sub(lambda found: texts[found[1]], self.head)
 
     def fill_item(self, **texts: str) -> str:
-        """Return the item with texts in its places; braces inside the texts mean nothing.
-
-        Raises:
-            KeyError: a place has no text.
-        """
+        """Return the item with texts in its places, in which braces mean nothing; a place without one is a KeyError."""
         return _PLACE.sub(lambda found: texts[found[1]], self.item)

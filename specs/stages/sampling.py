@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from specs.digests import Contract
+from specs.digests import Contract, omitted
 from specs.stages.engine_choice import Writing
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -40,10 +40,7 @@ ROLE_STOPS = ("\nInstruction", "\nQ:", "\n###", "\nUser:", "\nResponse:")
 
 
 class Quality(Contract):
-    """When a stage that samples is broken off: limits of rates over all rows that it has, from the first ones on.
-
-    A limit of 1 is never passed.
-    """
+    """When a stage that samples stops early: limits of rates over all its rows. A limit of 1 never stops it."""
 
     first: Annotated[int, Field(ge=1, le=1_000_000)] = 60
     """Rows before anything is broken off. Groups are no larger, so that the stage looks as soon as they are there."""
@@ -62,7 +59,7 @@ class Quality(Contract):
 class Sampling(Writing):
     """What all parameters of stages that sample data share."""
 
-    quality: Quality | None = Field(default=None, exclude_if=lambda given: given is None)
+    quality: Quality | None = omitted()
     """When the stage is broken off. None: for nothing that is counted over all of its rows."""
 
 

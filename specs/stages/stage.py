@@ -1,7 +1,4 @@
-"""What the stages of every kind share: names, references, artifact kinds, criteria, ranges and the gate.
-
-The kinds are declared in ``kinds.py`` of each family and found by ``specs/stages/registry.py``.
-"""
+"""What the stages of every kind share: names, references, artifact kinds, criteria, ranges and the gate."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from specs.digests import Contract
+from specs.digests import Contract, omitted
 from specs.exact import Number, decimal_text, holds
 from specs.resources import LauncherName, Resources
 
@@ -43,12 +40,21 @@ FOLDERS: tuple[ArtifactKind, ...] = ("checkpoint", "files")
 """Artifact kinds that are folders. The others are files of one JSON object a line, the constitution is YAML."""
 
 
+class NotReadBack:
+    """Marks a parameter that no effective setting repeats: it chooses the data, or becomes another setting."""
+
+    @classmethod
+    def names(cls, parameters: type[Contract]) -> set[str]:
+        """Return the names of the parameters that are marked so."""
+        fields = parameters.model_fields.items()
+        return {name for name, field in fields if any(isinstance(one, cls) for one in field.metadata)}
+
+
 class Placed(Contract):
     """What all parameters of stages that load a model share."""
 
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", exclude_if=lambda given: given == "auto")
-    """Where it has to run. ``auto`` takes a GPU where there is one, and the manifest says which it was; ``cuda`` is
-    refused without a GPU: nothing runs on the CPU instead."""
+    device: Literal["auto", "cpu", "cuda"] = omitted("auto")
+    """Where it runs: ``auto`` takes a GPU if there is one; ``cuda`` is refused without one."""
 
 
 class Criterion(Contract):
@@ -105,25 +111,24 @@ class Gate(Contract):
 
 
 class StageBase(Contract):
-    """A stage: what all kinds share. A stage of a spec is of a class that its kind made of this one."""
+    """What stages of all kinds share; each kind makes a subclass."""
 
     name: Name
     inputs: dict[str, Reference]
     ranges: dict[str, Range] = {}
     max_minutes: Annotated[float, Field(gt=0, le=60 * 24 * 30)] = 10.0
     """The job is ended after this long; also what its price cap is computed from."""
-    max_cost_usd: Annotated[float, Field(gt=0)] | None = Field(default=None, exclude_if=lambda given: given is None)
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = omitted()
     """The most the stage may cost, over all its attempts and the builder's turns on it; reviews do not count."""
     gate: Gate = Gate()
-    allow_code: bool = Field(default=False, exclude_if=lambda given: not given)
+    allow_code: bool = omitted(False)
     """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
-    pilot: Name | None = Field(default=None, exclude_if=lambda given: given is None)
-    """An earlier stage that does the same on a small scale first. Nothing but sizes may differ between the two, what a
-    builder moved there is moved here too, and the rates that the pilot had to meet hold here
-    (``specs/session/lint/pilot_rules.py``)."""
-    launcher: LauncherName | None = Field(default=None, exclude_if=lambda given: given is None)
+    pilot: Name | None = omitted()
+    """An earlier stage that does the same on a small scale: only sizes may differ, a builder's changes apply here too,
+    and its rates are required here."""
+    launcher: LauncherName | None = omitted()
     """Where its jobs run; the session's where it is not stated."""
-    resources: Resources | None = Field(default=None, exclude_if=lambda given: given is None)
+    resources: Resources | None = omitted()
     """What its jobs ask for; the session's value fills in each that is not stated here."""
 
     kind: Name

@@ -1,8 +1,7 @@
 """The form of every kind of entry: what its body must hold.
 
-A new kind is a class and a line in :data:`FORMS`. A field that is added to a kind is optional, because older trails
-stay valid, and raises the kind's version, because an older Peergate cannot judge it: to such a reader the entry is
-newer, not damaged.
+A field that is added to a kind is optional, because older trails stay valid, and raises the kind's version: to an older
+Peergate the entry is newer, not damaged.
 """
 
 from __future__ import annotations
@@ -12,26 +11,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from specs.digests import Contract
-from specs.trail.builder_bodies import Call, Note, Plan, Result, Submit, Turn
+from specs.trail import builder_bodies, gate_bodies, requested_review, session_bodies
 from specs.trail.entry import EntryKind
-from specs.trail.gate_bodies import Checks, Decided, Granted, Judged, Metrics, Shown
-from specs.trail.human_bodies import Amendment, Answered, Override, Retraction
-from specs.trail.requested_review import AnsweredEntry, AskedEntry
-from specs.trail.session_bodies import (
-    By,
-    Close,
-    Exit,
-    Keys,
-    Launch,
-    Lost,
-    Model,
-    Open,
-    Report,
-    Resume,
-    Shortage,
-    Spend,
-    Workspace,
-)
 
 MOST_PROBLEMS = 3
 
@@ -44,47 +25,47 @@ class Form(NamedTuple):
 
 
 FORMS: dict[EntryKind, Form] = {
-    "open": Form(Open, version=6),
-    "model": Form(Model),
-    "turn": Form(Turn),
-    "call": Form(Call),
-    "result": Form(Result),
-    "note": Form(Note),
-    "plan": Form(Plan),
-    "grant": Form(Granted, version=4),
-    "launch": Form(Launch, version=2),
-    "exit": Form(Exit, version=2),
-    "lost": Form(Lost, version=2),
-    "metrics": Form(Metrics),
-    "submit": Form(Submit),
-    "checks": Form(Checks),
-    "packet": Form(Shown),
-    "verdict": Form(Judged),
-    "decision": Form(Decided),
-    "spend": Form(Spend),
-    "budget": Form(Shortage),
-    "human": Form(Answered),
-    "override": Form(Override),
-    "amendment": Form(Amendment),
-    "retraction": Form(Retraction),
-    "asked": Form(AskedEntry),
-    "answered": Form(AnsweredEntry),
-    "workspace": Form(Workspace),
-    "keys": Form(Keys),
-    "pause": Form(By),
-    "resume": Form(Resume, version=4),
-    "report": Form(Report, version=2),
-    "close": Form(Close),
+    "open": Form(session_bodies.Open, version=6),
+    "model": Form(session_bodies.Model),
+    "turn": Form(builder_bodies.Turn),
+    "call": Form(builder_bodies.Call),
+    "result": Form(builder_bodies.Result),
+    "note": Form(builder_bodies.Note),
+    "plan": Form(builder_bodies.Plan),
+    "grant": Form(gate_bodies.Granted, version=4),
+    "launch": Form(session_bodies.Launch, version=2),
+    "exit": Form(session_bodies.Exit, version=2),
+    "lost": Form(session_bodies.Lost, version=2),
+    "metrics": Form(gate_bodies.Metrics),
+    "submit": Form(builder_bodies.Submit),
+    "checks": Form(gate_bodies.Checks),
+    "packet": Form(gate_bodies.Shown),
+    "verdict": Form(gate_bodies.Judged),
+    "decision": Form(gate_bodies.Decided),
+    "spend": Form(session_bodies.Spend),
+    "budget": Form(session_bodies.Shortage),
+    "human": Form(gate_bodies.Answered),
+    "override": Form(gate_bodies.Override),
+    "amendment": Form(gate_bodies.Amendment),
+    "retraction": Form(gate_bodies.Retraction),
+    "asked": Form(requested_review.AskedEntry),
+    "answered": Form(requested_review.AnsweredEntry),
+    "workspace": Form(session_bodies.Workspace),
+    "keys": Form(session_bodies.Keys),
+    "pause": Form(session_bodies.By),
+    "resume": Form(session_bodies.Resume, version=4),
+    "report": Form(session_bodies.Report, version=2),
+    "close": Form(session_bodies.Close),
 }
 
 
 def misfit(kind: str, version: int, body: bytes) -> str | None:
-    """Say what about a body, given as JSON, does not have the form of its kind; empty when it has.
+    """Say how a body, given as JSON, differs from the form of its kind; empty if it does not.
 
-    Nothing is converted: a number written as text is not a number. Names and values in the answer are untrusted.
+    Nothing is converted. Names and values in the answer are untrusted.
 
     Returns:
-        None when the kind, or this version of it, is newer than this Peergate, which then cannot say.
+        None when the kind, or this version of it, is newer than this Peergate.
     """
     form = FORMS.get(kind)  # pyright: ignore[reportArgumentType, reportCallIssue]
     if form is None or version > form.version:
@@ -108,8 +89,5 @@ def _told(problem: Any) -> str:
         return f"{where} is missing"
     if problem["type"] == "extra_forbidden":
         return f"{where} is unknown"
-    return f"{where} is {_cut(repr(problem['input']))}: {problem['msg']}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    shown = repr(problem["input"])
+    return f"{where} is {shown if len(shown) <= 60 else f'{shown[:57]}...'}: {problem['msg']}"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Digest, omitted
 from specs.trail.builder_tools import Phase
 from specs.trail.grant_and_claim import Claim
 
@@ -27,7 +25,7 @@ class Turn(Contract):
     usd: float
     usd_is_measured: bool
     reservation: str
-    helper: str = Field(default="", exclude_if=lambda given: not given)
+    helper: str = omitted("")
     """The helper that says it; empty for the builder itself."""
 
 
@@ -42,7 +40,7 @@ class Call(Contract):
     call_id: str
     tool: str
     arguments: Digest
-    helper: str = Field(default="", exclude_if=lambda given: not given)
+    helper: str = omitted("")
 
 
 class Result(Contract):

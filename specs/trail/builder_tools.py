@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from specs.digests import Contract, Digest
+from specs.digests import Digest
 from specs.trail.grant_and_claim import Claim
-from specs.trail.requested_review import DecisionKind, Option, ReviewKind, Short, Stakes, Text, Tier
+from specs.trail.requested_review import DecisionKind, Option, Request, ReviewKind, Short, Stakes, Text, Tier
 
 Phase = Literal["plan", "watch", "submit"]
 """``plan`` until a launch is asked for, ``watch`` while the job runs, ``submit`` when its rows are measured."""
@@ -18,10 +18,8 @@ ArtifactName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 
 
-class Arguments(Contract):
-    """The arguments of one call; nothing but these is taken."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
+Arguments = Request
+"""The arguments of one call; nothing but these is taken."""
 
 
 class ReadSpec(Arguments):

@@ -1,18 +1,4 @@
-"""Trail entries: what is recorded at every hand-over.
-
-``open`` the session and its registration · ``model`` the weights it starts from ·
-``turn`` an answer of the builder's model · ``call`` what a builder asks of a tool, written before it is carried out ·
-``result`` what came of it · ``note`` what the builder leaves for later · ``plan`` what it proposes ·
-``submit`` what it claims of an attempt ·
-``grant`` the right to run · ``launch`` the intent to run, written before the job exists · ``exit`` how it ended ·
-``lost`` a job that vanished · ``metrics``, ``checks``, ``packet``, ``verdict``, ``decision`` the way through a gate ·
-``spend`` ledger lines · ``budget`` what comes next does not fit in the budget: a person is asked ·
-``human`` what a person answered · ``override`` a check or condition lifted by a person ·
-``amendment`` a changed registration · ``retraction`` a judgement taken back, with all that came after it ·
-``asked`` a review that somebody requested, written before anybody is asked · ``answered`` what came of it ·
-``workspace`` the first entry of a trail that holds requested reviews and no session ·
-``keys`` a changed policy: a key rotated or revoked · ``pause``/``resume`` · ``report`` · ``close``.
-"""
+"""The entries of a trail: what is recorded at every hand-over (bodies: ``specs/trail/bodies.py``)."""
 
 from __future__ import annotations
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Digest, omitted
 from specs.resources import Resources
 from specs.stages.registry import Kind
 
@@ -31,9 +29,9 @@ class Grant(Contract):
     """The trail entry of the approving (or revising) decision this grant was minted from."""
     issued: float
     expires: float
-    resources: Resources | None = Field(default=None, exclude_if=lambda given: given is None)
+    resources: Resources | None = omitted()
     """What the job asks for, and what its machine may cost; not bound before version 2 of the entry."""
-    plugins: dict[str, str] = Field(default={}, exclude_if=lambda given: not given)
+    plugins: dict[str, str] = omitted({})
     """What the spec uses of other distributions, as it was registered: the job runs nothing else."""
 
     def key(self) -> str:

@@ -28,9 +28,9 @@ SIGNERS: dict[str, tuple[Role, ...]] = {
     "retraction": ("human",),
     "keys": ("human",),
 }
-"""Which role signs which kind of entry, `*` being all others. Heads are always signed by the log.
+"""Which role signs which kind of entry, `*` being all others; the log signs heads.
 
-``verdict:person`` is an entry of kind ``verdict`` whose reviewer is a person: they sign it themselves.
+``verdict:person``: a verdict whose reviewer is a person.
 """
 PERSON = "person"
 
@@ -64,7 +64,7 @@ class Policy(Contract):
         return self.roles.get(kind) or self.roles.get("*", ())
 
     def signed_as(self, kind: str, body: Mapping[str, Any]) -> str:
-        """Return under which name the roles of an entry stand: its kind, or its kind and that a person reviewed."""
+        """Return the name of an entry's roles: its kind, or its kind with ``:person`` if a person reviewed."""
         own = f"{kind}:{PERSON}"
         return own if own in self.roles and body.get("reviewer") == PERSON else kind
 

@@ -1,7 +1,4 @@
-"""Why a reviewer gave no verdict: a cause that code can branch on, what happened in words, and what helps.
-
-A reviewer that fails is no reviewer that refuses: the one is mended, the other is answered.
-"""
+"""Why a reviewer gave no verdict: a cause that code can branch on, what happened in words, and what helps."""
 
 from __future__ import annotations
 

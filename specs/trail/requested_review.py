@@ -1,7 +1,6 @@
 """Requested reviews: what is asked, what was read for it, and the form of each answer.
 
-The three requests are also the schemas of the tools a builder calls: their JSON Schemas carry these descriptions.
-Names of files are as they were shown to the reviewer; lines count from 1.
+The three requests are also schemas of tools: their JSON Schemas carry these descriptions.
 """
 
 from __future__ import annotations
@@ -172,7 +171,7 @@ class Place(Contract):
 
 
 class Unresolved(Contract):
-    """A finding whose evidence does not stand in what was read: shown as such, and counted nowhere else."""
+    """A finding whose evidence is not in what was read: shown as such, and counted nowhere else."""
 
     what: str
     statement: str

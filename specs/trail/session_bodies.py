@@ -182,8 +182,8 @@ class Report(Contract):
     """``report``: the files of the report, by path in the run folder."""
 
     files: dict[str, Digest]
-    entries: int
-    """How many entries the report was made from: all that the trail had then."""
+    entries: int | None = None
+    """How many entries the report was made from: all that the trail had then; not recorded before version 2."""
     outcome: Ending
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Digest, omitted
 from specs.exact import shown
 from specs.stages.stage import Criterion
 from specs.trail.grant_and_claim import ClaimResult
@@ -103,7 +101,7 @@ class Verdict(Contract):
     """Of a panel, what each member said; the findings are those of all of them."""
     quorum: int = 1
     """How many votes a panel's approval takes, and how many verdicts any answer of it."""
-    no_verdict: NoVerdict | None = Field(default=None, exclude_if=lambda given: given is None)
+    no_verdict: NoVerdict | None = omitted()
     """Why nobody judged; what is above then approves nothing."""
 
 
@@ -112,7 +110,7 @@ class CriterionResult(Contract):
 
     criterion: Criterion
     value: float | None
-    counts: tuple[int, int] | None = Field(default=None, exclude_if=lambda given: given is None)
+    counts: tuple[int, int] | None = omitted()
     """Of a fraction: how many of how many."""
     met: bool
     hypothesis: bool = False
@@ -136,7 +134,7 @@ class ConditionResult(Contract):
     due: bool
     """True when the stage it blocks is the one that this gate would open, or an earlier one."""
     value: float | None
-    counts: tuple[int, int] | None = Field(default=None, exclude_if=lambda given: given is None)
+    counts: tuple[int, int] | None = omitted()
     met: bool
 
     def measured(self) -> str:
@@ -183,9 +181,9 @@ class Packet(Contract):
     """What was found in the attempt before."""
     unchanged_since: int | None = None
     """The earlier attempt that gave the same metrics, checks and rows."""
-    code: str = Field(default="", exclude_if=lambda given: not given)
+    code: str = omitted("")
     """The script of a recipe, as it ran."""
-    lineages: dict[str, tuple[dict[str, Any], ...]] = Field(default={}, exclude_if=lambda given: not given)
+    lineages: dict[str, tuple[dict[str, Any], ...]] = omitted({})
     """By input, where its weights come from, if a builder's script trained them at some point."""
 
 

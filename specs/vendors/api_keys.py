@@ -11,7 +11,7 @@ from specs.errors import UserError
 Party = Literal["builder", "reviewer"]
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 ENDPOINT_KEYS = {"builder": "PEERGATE_BUILDER_KEY", "reviewer": "PEERGATE_REVIEWER_KEY"}
-"""For an endpoint named in a spec: whoever wrote the spec must not be sent the key of a vendor."""
+"""For an endpoint named in a spec: its author must not get the key of a vendor."""
 _SENDABLE = re.compile(r"[\x21-\x7e]+")
 NO_KEY = "no-key"
 """Sent to an endpoint that wants none: the SDKs refuse to work without."""
@@ -26,7 +26,7 @@ def find_key(party: Party, vendor: str, base_url: str | None, environ: Mapping[s
     """Return the key a party uses.
 
     Raises:
-        UserError: the key of a vendor is not set, or is none: errors of what cannot be sent would repeat it.
+        UserError: the key of a vendor is not set, or cannot be sent; the SDK's error would repeat it.
     """
     name = variable_of(party, vendor, base_url)
     return key_in(name, f"{party} vendor '{vendor}'", environ, required=not base_url) or NO_KEY

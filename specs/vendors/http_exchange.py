@@ -1,9 +1,7 @@
 """One HTTP exchange with an API: bounded in time and size, recorded, and repeated only where that cannot cost twice.
 
-The vendors' SDKs build requests and read responses; they repeat nothing themselves (``max_retries=0``).
-May be repeated: a call that the API refused with 408, 409, 429 or 5xx, or that never reached it. A call that timed out
-or was cut off may have been billed. A review repeats at most ``RETRIES`` times, never past its deadline, and nothing
-that may have been billed; a builder waits longer (``agents/providers/turn_model.py``).
+The vendors' SDKs build requests and read responses and repeat nothing. A call may be repeated that the API refused with
+408, 409, 429 or 5xx, or that never reached it; one that timed out or was cut off may have been billed.
 """
 
 from __future__ import annotations
@@ -42,6 +40,7 @@ JITTER = 0.25
 REASON_CHARACTERS = 500
 MAX_RESPONSE_BYTES = 4 * 2**20
 _REFUSED_FOR_NOW = (408, 409, 429)
+_OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
 _HEADERS = ("host", "accept", "content-type", "content-length", "user-agent", "anthropic-version")
 
 
@@ -98,9 +97,8 @@ def _certificates() -> ssl.SSLContext:
 class RecordedClient(httpx2.Client):
     """An HTTP client for one turn or one review: keeps the bodies, ends at a deadline and masks secrets in answers.
 
-    Redirects are not followed: the SDKs put the key into headers of their own, which would travel along. Sent are the
-    headers of ``_HEADERS`` and the key, nothing else: the SDKs add what ``OPENAI_CUSTOM_HEADERS`` and its like hold,
-    which may be secrets of one vendor, and the address may be somebody else's.
+    Redirects are not followed and only ``_HEADERS`` and the key are sent: an SDK's own headers may hold secrets of
+    another vendor (``OPENAI_CUSTOM_HEADERS``), and the address may be somebody else's.
     """
 
     def __init__(self, timeout_s: float, key: str, most_bytes: int | None = None) -> None:
@@ -148,19 +146,13 @@ class RecordedClient(httpx2.Client):
         request.headers = httpx2.Headers(own | {"authorization": self._authorization, "accept-encoding": "identity"})
         try:
             response = super().send(request, **options)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            raise
-        except httpx2.HTTPError:
-            self._reached = True
+        except httpx2.HTTPError as error:
+            self._reached = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
             raise
         self._reached = True
         data = self._without_secrets(self._read(response))
         self.received, self.statuses[-1], self._answer_headers = data, response.status_code, response.headers
-        headers = [
-            (name, value)
-            for name, value in response.headers.multi_items()
-            if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
-        ]
+        headers = [one for one in response.headers.multi_items() if one[0].lower() not in _OF_THE_BODY]
         return httpx2.Response(response.status_code, headers=headers, content=data, request=request)
 
     def _without_secrets(self, data: bytes) -> bytes:

@@ -1,12 +1,9 @@
-"""What asking a model costs: known before it is asked, or it is not asked.
-
-List prices are the offline data of ``genai-prices``, imported when it is first needed.
-"""
+"""What asking a model costs, which is known before it is asked. List prices are offline data of ``genai-prices``."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from specs.errors import UserError
 from specs.session.problems import closest
@@ -26,56 +23,48 @@ class Usage(NamedTuple):
     cached_tokens: int = 0
 
 
-class Price(Protocol):
-    """Turns tokens into USD."""
+class Price(NamedTuple):
+    """What the tokens of a model cost: as a spec states it, or else the vendor's list price."""
+
+    vendor: str
+    model: str
+    stated: TokenPrice | None = None
 
     def usd(self, usage: Usage, written_tokens: int = 0) -> float:
-        """Return what these tokens cost. Those written into the prompt cache are part of the input."""
-        ...
+        """Return what these tokens cost. Those read from the prompt cache or written into it are part of the input.
 
-
-class StatedPrice:
-    """The price a spec states. Tokens read from a cache cost as much as all others."""
-
-    def __init__(self, price: TokenPrice) -> None:
-        self.price = price
-
-    def usd(self, usage: Usage, written_tokens: int = 0) -> float:
-        """Return what these tokens cost."""
-        counted = usage.input_tokens + written_tokens * (WRITTEN - 1)
-        return (counted * self.price.input + usage.output_tokens * self.price.output) / 1e6
-
-
-class ListedPrice:
-    """The vendor's list price."""
-
-    def __init__(self, vendor: str, model: str, party: str) -> None:
-        """Look the model up; ``party`` is who asks it: ``builder`` or ``reviewer``.
+        A stated price is the same for tokens read from a cache.
 
         Raises:
-            UserError: no price is known of it, or ``genai-prices`` is not installed.
+            LookupError: no price is known of the model.
+            ImportError: the price is a listed one, and ``genai-prices`` is not installed.
         """
-        try:
-            if not is_listed(vendor, model):
-                message, hint = unlisted(vendor, model)
-                raise UserError(message, where=f"{party}.model", hint=hint)
-        except ImportError as error:
-            raise missing_package("genai-prices", party) from error
-        self.vendor = vendor
-        self.model = model
-
-    def usd(self, usage: Usage, written_tokens: int = 0) -> float:
-        """Return what these tokens cost."""
-        return list_price_usd(self.vendor, self.model, usage, written_tokens)
+        if self.stated is not None:
+            counted = usage.input_tokens + written_tokens * (WRITTEN - 1)
+            return (counted * self.stated.input + usage.output_tokens * self.stated.output) / 1e6
+        prices: Any = importlib.import_module("genai_prices")
+        counted = prices.Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cached_tokens or None,
+            cache_write_tokens=written_tokens or None,
+        )
+        return float(prices.calc_price(counted, self.model, provider_id=self.vendor).total_price)
 
 
 def price_of(vendor: str, model: str, stated: TokenPrice | None, party: str) -> Price:
-    """Return the price a spec states, or else the one that is listed.
+    """Return the price a spec states, or else the listed one; ``party`` asks the model: ``builder`` or ``reviewer``.
 
     Raises:
-        UserError: there is neither, or ``genai-prices`` is not installed.
+        UserError: no price is known of the model, or ``genai-prices`` is not installed.
     """
-    return StatedPrice(stated) if stated else ListedPrice(vendor, model, party)
+    try:
+        if stated is None and not is_listed(vendor, model):
+            message, hint = unlisted(vendor, model)
+            raise UserError(message, where=f"{party}.model", hint=hint)
+    except ImportError as error:
+        raise missing_package("genai-prices", party) from error
+    return Price(vendor, model, stated)
 
 
 def is_free(price: Price) -> bool:
@@ -84,10 +73,7 @@ def is_free(price: Price) -> bool:
 
 
 def most_tokens(size: int) -> int:
-    """Return how many tokens a request of so many bytes can have at most.
-
-    No tokenizer makes more tokens than bytes, so this holds for models whose tokenizer nobody knows.
-    """
+    """Return how many tokens a request of so many bytes can have: no tokenizer makes more tokens than bytes."""
     return size + MARGIN_TOKENS
 
 
@@ -111,25 +97,6 @@ def missing_package(name: str, party: str = "reviewer") -> UserError:
     return UserError(f"package '{name}' is not installed", hint=f"pip install 'peergate[{party}s]'")
 
 
-def list_price_usd(vendor: str, model: str, usage: Usage, written_tokens: int = 0) -> float:
-    """Return what these tokens cost at a vendor's list price.
-
-    Those read from the prompt cache and those written into it are part of the input.
-
-    Raises:
-        LookupError: no price is known of the model.
-        ImportError: ``genai-prices`` is not installed.
-    """
-    prices: Any = importlib.import_module("genai_prices")
-    counted = prices.Usage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cached_tokens or None,
-        cache_write_tokens=written_tokens or None,
-    )
-    return float(prices.calc_price(counted, model, provider_id=vendor).total_price)
-
-
 def is_listed(vendor: str, model: str) -> bool:
     """Say whether a price is known of a model; one of nothing counts as none.
 
@@ -137,7 +104,7 @@ def is_listed(vendor: str, model: str) -> bool:
         ImportError: ``genai-prices`` is not installed.
     """
     try:
-        return list_price_usd(vendor, model, Usage(1000, 1000)) > 0
+        return Price(vendor, model).usd(Usage(1000, 1000)) > 0
     except LookupError:
         return False
 

@@ -15,7 +15,8 @@ import torch
 from specs.stages.engine_choice import ENGINES, EngineName
 from tests.fixtures.small_text import WORDS, small_model
 from training.engines.batched import Output
-from training.engines.engine import Engine, make_engine
+from training.engines.engine import Engine
+from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 
 LLAMA = [name for name in ("llama_cpp", "gguf") if find_spec(name) is None]

@@ -125,7 +125,7 @@ def called(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in this process, which takes a tenth of the time: for tests of what it answers.
 
-    That the same comes of a process is seen by the tests of ``peergate``: ``tests/e2e`` and ``tests/unit/test_cli.py``.
+    The other tests of ``tests/e2e`` and ``tests/sessions/commands/test_cli.py`` start processes.
     """
     said, told, here, umask = io.StringIO(), io.StringIO(), Path.cwd(), os.umask(0o022)
     command = ["peergate", *map(str, arguments)]

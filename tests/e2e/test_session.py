@@ -174,7 +174,7 @@ def test_a_killed_session_trained_on_the_same_batches_to_the_same_losses(finishe
 
 def test_a_stage_started_by_hand_is_refused(finished: Path, tmp_path: Path) -> None:
     job = finished / "jobs" / "small.train.1"
-    run = [sys.executable, "-P", "-m", "training.jobs.finetuning.sft"]
+    run = [sys.executable, "-P", "-m", "training.jobs"]
     by_hand = subprocess.run([*run, str(job)], capture_output=True, text=True, check=False)
     assert by_hand.returncode == 4 and "stages run under the launcher only" in by_hand.stderr
     bare = subprocess.run([*run, str(tmp_path)], capture_output=True, text=True, check=False)

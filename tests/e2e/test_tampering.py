@@ -15,7 +15,7 @@ from reviews.trail.store import Store
 from specs.digests import canonical_bytes, digest_bytes
 from specs.job_records import JobOrder
 from tests.e2e.sessions import copy_run, entries, replace_bytes, verify
-from tests.unit.forgery import Rows, chained, keys_of, put, rows_of
+from tests.factories.forgery import Rows, chained, keys_of, put, rows_of
 
 pytestmark = pytest.mark.model
 
@@ -99,7 +99,7 @@ TAMPERING: dict[str, Callable[[Path], None]] = {
 
 
 ELSEWHERE_TOO = ("one metric", "a verdict deleted", "one byte of a trail entry", "one unused byte of the trail file")
-"""What tests/unit/test_attacks.py, test_audit_claims.py and test_audit_files.py find in sessions without weights."""
+"""What test_attacks.py, test_claims.py and test_audit_files.py find in sessions without weights."""
 
 
 @pytest.mark.parametrize(

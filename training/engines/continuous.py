@@ -1,22 +1,21 @@
 """Continuous batching of transformers: a row that ends makes room for the next prompt at once.
 
-What the library would decide by itself is set here: the size of its cache and batches follows from the prompts and
-``batch_size`` instead of from the free memory, so that what is decoded together is the same again; no other attention
-is fetched over the network; a setting it does not have is refused instead of dropped with a warning; and an answer
-that failed is an error instead of a missing row.
+The size of its cache and batches follows from the prompts and ``batch_size``, not from the free memory, so that the
+same rows are decoded together again. No other attention is fetched over the network; a setting that the library lacks
+is refused instead of dropped with a warning; a failed answer is an error instead of a missing row.
 """
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specs.stages.engine_choice import EngineName, require_penalty
-from training.engines.answer_ending import NotWhole, ended, ends_of
+from specs.stages.engine_choice import require_penalty
 from training.engines.batched import Output
 from training.engines.checkpoint import device_of, load
+from training.engines.engine import Engine, NotWhole, Work, ended, ends_of
 from training.engines.stop_strings import Watch
 from training.engines.token_sampling import Sampling
 
@@ -28,13 +27,13 @@ PAGE = 32
 READ_AT_ONCE = 2048
 """Tokens of prompts and answers in one pass through the model, at most."""
 SILENT_S = 600.0
-"""How long no answer may end before the engine is taken for dead: the longest one pass and its answers may take."""
+"""Without an answer for this long the engine counts as dead; no pass may take longer."""
 
 
-class Continuous:
+class Continuous(Engine):
     """Continuous batching of transformers in this process, at most ``batch_size`` rows at a time."""
 
-    name: EngineName = "continuous"
+    name = "continuous"
     told = "transformers, continuous batching"
     at_once = 16
 
@@ -42,61 +41,38 @@ class Continuous:
         model, self.tokenizer = load(folder)
         self.device, self.dtype = device_of(model)
         self.model: Any = model
-        self.facts: dict[str, Any] = {}
+        self.facts = {}
         self._ends = ends_of(folder, self.tokenizer)
         self._rows = batch_size
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         self.model = None
 
-    def complete(
-        self,
-        prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        samples: int = 1,
-        seed: int = 0,
-        on_batch: Callable[[int], None] = lambda _: None,
-    ) -> list[list[Output]]:
-        """Return one list of ``samples`` outputs per prompt, in their order.
-
-        Raises:
-            ValueError: the sampling asks for a repetition penalty, which this engine does not have.
-            NotWhole: the library gave up on an answer.
-        """
+    def _complete(self, work: Work) -> list[list[Output]]:
         import torch
 
-        require_penalty(self.name, sampling.repetition_penalty)
-        watch = Watch(self.tokenizer, sampling.stops, keep_special=sampling.keep_special)
+        require_penalty(self.name, work.sampling.repetition_penalty)
         on_gpu = [self.model.device] if self.model.device.type == "cuda" else []
-        # The library seeds and uses the global generator, which is not this engine's to change.
+        # The library seeds and uses the global generator, which other code uses too.
         with torch.random.fork_rng(devices=on_gpu):
-            written = self._written(prompts, sampling, watch, samples, seed, on_batch)
+            written = self._written(work)
         return [
-            [ended(written[place, sample], self._ends, watch, sampling) for sample in range(samples)]
-            for place in range(len(prompts))
+            [ended(written[place, sample], self._ends, work) for sample in range(work.samples)]
+            for place in range(len(work.prompts))
         ]
 
-    def _written(
-        self,
-        prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
-        watch: Watch,
-        samples: int,
-        seed: int,
-        on_batch: Callable[[int], None],
-    ) -> dict[tuple[int, int], list[int]]:
+    def _written(self, work: Work) -> dict[tuple[int, int], list[int]]:
         """Return the tokens of every answer by prompt and sample, its end token included."""
-        request = _requests()
+        request, prompts, sampling = _requests(), work.prompts, work.sampling
         manager: Any = self.model.init_continuous_batching(
             generation_config=self._decoding(sampling),
-            continuous_batching_config=self._batching(prompts, sampling, seed),
+            continuous_batching_config=self._batching(work),
         )
         names: dict[str, tuple[int, int]] = {}
         # Sorted as the batched engine sorts them; all of them wait before the first pass, so passes are the same again.
         for place in sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index)):
-            for sample in range(samples):
+            for sample in range(work.samples):
                 name = f"{place}/{sample}"
                 names[name] = (place, sample)
                 manager.input_queue.put(
@@ -105,7 +81,7 @@ class Continuous:
                         initial_tokens=list(prompts[place]),
                         max_new_tokens=sampling.max_new_tokens,
                         eos_token_id=sorted(self._ends),
-                        watch=watch,
+                        watch=work.watch,
                     )
                 )
         written: dict[tuple[int, int], list[int]] = {}
@@ -114,7 +90,8 @@ class Continuous:
             while len(written) < len(names):
                 result = self._next(manager)
                 written[names[result.request_id]] = list(result.generated_tokens)
-                on_batch(_whole(written, len(prompts), samples))
+                whole = (all((place, n) in written for n in range(work.samples)) for place in range(len(prompts)))
+                work.on_batch(sum(whole))
         finally:
             manager.stop(block=True, hard_stop=len(written) < len(names))
             manager.destroy()
@@ -141,10 +118,10 @@ class Continuous:
             max_new_tokens=sampling.max_new_tokens, eos_token_id=sorted(self._ends), pad_token_id=0, **drawn
         )
 
-    def _batching(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> Any:
+    def _batching(self, work: Work) -> Any:
         from transformers import ContinuousBatchingConfig
 
-        longest = max(len(prompt) for prompt in prompts) + sampling.max_new_tokens
+        longest = max(map(len, work.prompts)) + work.sampling.max_new_tokens
         # One page a row begins, and one in reserve: no row is ever put out of the cache to make room for another.
         pages = self._rows * (longest // PAGE + 2)
         return ContinuousBatchingConfig(
@@ -152,7 +129,7 @@ class Continuous:
             num_blocks=pages,
             max_batch_tokens=max(READ_AT_ONCE, self._rows),
             max_requests_per_batch=self._rows,
-            seed=seed,
+            seed=work.seed,
             auto_switch_to_flash=False,
             drop_unsupported_processors=False,
             use_cuda_graph=False,
@@ -160,15 +137,10 @@ class Continuous:
         )
 
 
-def _whole(written: dict[tuple[int, int], list[int]], prompts: int, samples: int) -> int:
-    """Return how many prompts have all of their answers."""
-    return sum(all((place, sample) in written for sample in range(samples)) for place in range(prompts))
-
-
 def _requests() -> Callable[..., RequestState]:
-    """Return the library's request with one thing more: it ends at a stop string, in the pass that wrote it.
+    """Return the library's request, extended to end at a stop string in the pass that wrote it.
 
-    Cancelling it from outside would take effect some passes later, and no two runs would be alike.
+    Cancelling a request from outside takes effect some passes later, and no two runs would be alike.
     """
     from dataclasses import dataclass
 

@@ -1,26 +1,50 @@
-"""What completes prompts. A stage asks :func:`make_engine` for the one it was granted; all of them give the same rows.
+"""What completes prompts; all engines give the same rows (``engine_factory.py`` loads the granted one).
 
-The others are beside it; their promises are in ``specs/stages/engine_choice.py``, their differences in
-docs/how-to/engines.md.
+Their promises are in ``specs/stages/engine_choice.py``, their differences in docs/how-to/engines.md.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specs.stages.engine_choice import EngineName
-from training.engines.batched import Output, complete
-from training.engines.checkpoint import device_of, load
+from training.engines.batched import Output, complete, ends_in, output_of
+from training.engines.checkpoint import device_of
+from training.engines.stop_strings import Watch
 from training.engines.token_sampling import Sampling
 
 if TYPE_CHECKING:
     import torch
 
 
-class Engine(Protocol):
-    """Completes token ids. What it promises of repeating itself: ``specs.stages.engine_choice.ENGINES``."""
+class EngineMissing(Exception):
+    """The granted engine cannot run on this machine or with these weights. No other engine replaces it."""
+
+    def __init__(self, why: str, hint: str) -> None:
+        super().__init__(f"{why}; {hint}")
+
+
+class NotWhole(Exception):
+    """An engine gave up in the middle of an answer, or left answers out."""
+
+
+class Work(NamedTuple):
+    """Prompts to complete, ``samples`` times each."""
+
+    prompts: Sequence[Sequence[int]]
+    sampling: Sampling
+    samples: int
+    seed: int
+    on_batch: Callable[[int], None]
+    """Gets the number of prompts that are done."""
+    watch: Watch
+
+
+class Engine(ABC):
+    """Completes token ids. ``specs.stages.engine_choice.ENGINES`` says whether it repeats itself."""
 
     name: EngineName
     told: str
@@ -28,11 +52,11 @@ class Engine(Protocol):
     tokenizer: Any
     device: str
     dtype: str
-    """Of the weights, as torch calls it."""
-    at_once: int
-    """Batches that are worth handing over together: more than one where a row that ends makes room for another."""
+    """Of the weights, as torch names it."""
+    at_once: int = 1
+    """Batches to hand over together: more than one where a row that ends makes room for another."""
     facts: dict[str, Any]
-    """What the manifest states of it beside that."""
+    """More for the manifest."""
 
     def complete(
         self,
@@ -43,91 +67,90 @@ class Engine(Protocol):
         seed: int = 0,
         on_batch: Callable[[int], None] = lambda _: None,
     ) -> list[list[Output]]:
-        """Return one list of ``samples`` outputs per prompt, in their order; tell how many prompts are done."""
-        ...
+        """Return one list of ``samples`` outputs per prompt, in their order; report how many prompts are done.
 
+        Raises:
+            ValueError: a stop string is empty, or the engine lacks the repetition penalty that the sampling names.
+            NotWhole: the engine gave up on an answer.
+        """
+        watch = Watch(self.tokenizer, sampling.stops, keep_special=sampling.keep_special)
+        return self._complete(Work(prompts, sampling, samples, seed, on_batch, watch))
+
+    @abstractmethod
+    def _complete(self, work: Work) -> list[list[Output]]: ...
+
+    @abstractmethod
     def close(self) -> None:
-        """Give the memory of the weights back."""
-        ...
+        """Free the memory of the weights."""
+
+    def stated(self, broken_off: str = "") -> dict[str, Any]:
+        """Return what a manifest states of the engine beside its name, and why sampling stopped early, if it did."""
+        return {"engine": self.told} | self.facts | ({"broken_off": broken_off} if broken_off else {})
 
 
-def stated(engine: Engine) -> dict[str, Any]:
-    """Return what a manifest states of the engine, beside its name."""
-    return {"engine": engine.told} | engine.facts
-
-
-def make_engine(name: EngineName, folder: Path, batch_size: int, *, scratch: Path, share: bool = True) -> Engine:
-    """Load a checkpoint into the engine of that name.
-
-    Args:
-        name: as registered.
-        folder: of the checkpoint.
-        batch_size: rows decoded together, at most.
-        scratch: a folder for files that are gone when this returns.
-        share: as in :class:`Batched`; the other engines decide that by themselves.
-
-    Raises:
-        EngineMissing: it cannot run here, or not with these weights. No other takes its place.
-    """
-    if name == "continuous":
-        from training.engines.continuous import Continuous
-
-        return Continuous(folder, batch_size)
-    if name == "llama":
-        from training.engines.llama import Llama
-
-        return Llama(folder, batch_size, scratch)
-    if name == "vllm":
-        from training.engines.vllm import Vllm
-
-        return Vllm(folder, batch_size)
-    return Batched(*load(folder), batch_size, share=share)
-
-
-class Batched:
+class Batched(Engine):
     """Transformers in this process: batches sorted by length, finished rows dropped.
 
-    With ``share``, the beginning that the prompts of a batch have in common is read once for all of them; sums are then
-    taken in another order.
+    With ``share``, a batch's common beginning is read once for all prompts; sums are then taken in another order.
     """
 
-    name: EngineName = "batched"
+    name = "batched"
     told = "transformers, batched"
-    at_once = 1
 
     def __init__(self, model: Any, tokenizer: Any, batch_size: int, *, share: bool = True) -> None:
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
         self.device, self.dtype = device_of(model)
-        self.facts: dict[str, Any] = {}
+        self.facts = {}
+        self.generator: torch.Generator | None = None
+        """Draws the samples if set, instead of a generator made of the seed."""
         self._share = share
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         self.model = None
 
-    def complete(
-        self,
-        prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        samples: int = 1,
-        seed: int = 0,
-        on_batch: Callable[[int], None] = lambda _: None,
-        generator: torch.Generator | None = None,
-    ) -> list[list[Output]]:
-        """Return one list of ``samples`` outputs per prompt, in their order.
-
-        ``generator`` draws the samples, where one is given, instead of one made of the seed.
-        """
+    def _complete(self, work: Work) -> list[list[Output]]:
         return complete(
             self.model,
             self.tokenizer,
-            prompts,
-            sampling,
+            work.prompts,
+            work.sampling,
             batch_size=self.batch_size,
-            samples=samples,
-            seed=seed,
-            generator=generator,
+            samples=work.samples,
+            seed=work.seed,
+            generator=self.generator,
             share=self._share,
-            on_batch=on_batch,
+            on_batch=work.on_batch,
         )
+
+
+def ended(ids: Sequence[int], ends: frozenset[int], work: Work) -> Output:
+    """Return an answer up to its first end token, stop string or the limit, by one rule for every engine.
+
+    Some engines write a few tokens more; they are cut, so that rows do not show which engine wrote them.
+
+    Raises:
+        NotWhole: nothing ended the answer, and it is shorter than the limit.
+    """
+    written: list[int] = []
+    limit = work.sampling.max_new_tokens
+    for id in ids[:limit]:
+        if id in ends:
+            return output_of(written, "eos", work.watch)
+        written.append(id)
+        if work.watch.has_stopped(written):
+            return output_of(written, "stop", work.watch)
+    if len(written) < limit:
+        raise NotWhole(f"an answer has {len(written)} of {limit} tokens and no end")
+    return output_of(written, "length", work.watch)
+
+
+def ends_of(folder: Path, tokenizer: Any) -> frozenset[int]:
+    """Return the ids that end an answer of a checkpoint: the generation config's and the tokenizer's."""
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        config = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    except OSError:
+        config = GenerationConfig.from_model_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+    return ends_in(config, tokenizer)

@@ -1,12 +1,13 @@
 """Writes a checkpoint as the GGUF file that llama.cpp reads: the same weights, in float32, without a vocabulary.
 
-The file is made of the granted checkpoint itself, trained or not, so there is no second file whose weights would have
-to be shown to be the same. Prompts come and answers leave as token ids, so llama.cpp needs no tokenizer.
+The file is made from the granted checkpoint, so nobody has to show that two files hold the same weights. Prompts and
+answers are token ids, so llama.cpp needs no tokenizer.
 Format and names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the package gguf.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ def write_gguf(folder: Path, target: Path) -> None:
     """Write the weights of a checkpoint folder to a GGUF file.
 
     Raises:
-        NoGguf: its architecture, or a setting of it, is not one that is written here.
+        NoGguf: its architecture, or one of its settings, is not supported.
         ImportError: the package gguf is not installed.
     """
     import gguf
+    import numpy
     from transformers import AutoConfig
 
     config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -46,7 +48,7 @@ def write_gguf(folder: Path, target: Path) -> None:
         if called is None:
             raise NoGguf(f"tensor '{tensor}' has no name in llama.cpp's '{name}'")
         placed.append((file, tensor))
-        writer.add_tensor_info(called, shape, _float32(), 4 * _product(shape))
+        writer.add_tensor_info(called, shape, numpy.dtype("float32"), 4 * math.prod(shape))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
@@ -56,15 +58,15 @@ def write_gguf(folder: Path, target: Path) -> None:
 
 
 def _require_plain(config: Any) -> None:
-    """Refuse settings that the model's code in llama.cpp would not know of from this file."""
+    """Refuse settings that llama.cpp would not read from this file."""
     rope = config.rope_parameters or {}
     plain = {
         "rope_type": (rope.get("rope_type", "default"), "default"),
         "partial_rotary_factor": (rope.get("partial_rotary_factor", 1.0), 1.0),
         "hidden_act": (config.hidden_act, "silu"),
-        "mlp_bias": (getattr(config, "mlp_bias", False), False),
-        "attention_bias": (getattr(config, "attention_bias", False), False),
-        "use_sliding_window": (getattr(config, "use_sliding_window", False), False),
+        **{
+            name: (getattr(config, name, False), False) for name in ("mlp_bias", "attention_bias", "use_sliding_window")
+        },
     }
     other = {name: given for name, (given, known) in plain.items() if given != known}
     if other:
@@ -91,7 +93,7 @@ def _describe(writer: Any, config: Any) -> None:
 
 
 def _tensors(folder: Path, config: Any) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
-    """Yield file, name and shape of every tensor; an output embedding that is tied comes once."""
+    """Yield file, name and shape of every tensor, but a tied output embedding."""
     from safetensors import safe_open
 
     files = sorted(folder.glob("*.safetensors"))
@@ -111,11 +113,9 @@ def _values(file: Path, tensor: str, config: Any, name: str) -> Any:
 
     with safe_open(file, framework="pt") as opened:
         values: Any = opened.get_tensor(tensor).float().numpy()
-    if name != "llama":
-        return values
-    if tensor.endswith("q_proj.weight"):
+    if name == "llama" and tensor.endswith("q_proj.weight"):
         return _interleaved(values, config.num_attention_heads)
-    if tensor.endswith("k_proj.weight"):
+    if name == "llama" and tensor.endswith("k_proj.weight"):
         return _interleaved(values, config.num_key_value_heads or config.num_attention_heads)
     return values
 
@@ -130,15 +130,3 @@ def _interleaved(values: Any, heads: int) -> Any:
     rows, *rest = values.shape
     halves = values.reshape(heads, 2, rows // heads // 2, *rest)
     return numpy.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
-
-
-def _float32() -> Any:
-    import numpy
-
-    return numpy.dtype("float32")
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    import math
-
-    return math.prod(shape)

@@ -1,8 +1,7 @@
-"""Next-token log-probabilities of the labels A and B: many prompts in one pass, what they begin with read once.
+"""Next-token log-probabilities of the labels A and B: many prompts in one pass, their common beginning read once.
 
-The same prompts, batch size and thread count give the same figures; other batch sizes give figures that differ in the
-last digits of the arithmetic. What is scored is the whole prompt, tokenized whole: the beginning that prompts share is
-found among their token ids, so that it never cuts a token in two.
+The same prompts, batch size and thread count give the same figures; another batch size changes the last digits. Whole
+prompts are tokenized; the common beginning is found among their token ids, so that it never cuts a token in two.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def labels_of(tokenizer: Any) -> Labels:
     """Return the ids of "A", " A", "B" and " B".
 
     Raises:
-        NoLabels: a label is no single token in either form, or both labels are the same token.
+        NoLabels: a label is not a single token in either form, or both labels are the same token.
     """
 
     def single(text: str) -> int | None:
@@ -53,13 +52,13 @@ def labels_of(tokenizer: Any) -> Labels:
 
 
 def encode_prompt(tokenizer: Any, prompt: str, form: Form) -> list[int]:
-    """Return the token ids after which the label follows.
+    """Return the token ids that the label follows.
 
-    A base model reads the bare text. For a chat model the prompt is a user's turn, and its last line, such as
-    ``Label:``, begins the answer.
+    A base model reads the bare text. For a chat model the prompt is a user's turn, and its last line (``Label:``)
+    begins the answer.
 
     Raises:
-        EncodingFault: the prompt is not encoded as the bare text it is, or a chat model has no chat template.
+        EncodingFault: the ids do not stand for the bare text, or a chat model has no chat template.
     """
     if form == "completion":
         return list(prompt_ids(tokenizer, prompt, form).ids)
@@ -78,13 +77,6 @@ def score(
     batch_size: int,
 ) -> list[LabelScores]:
     """Return the log-probabilities of the labels after each prompt, in the order given; equal prompts are read once.
-
-    Args:
-        model: a causal language model of transformers, in evaluation mode.
-        tokenizer: its tokenizer.
-        prompts: texts, as from ``training/rules/rubric_prompts.py``.
-        form: bare text, or the model's chat template.
-        batch_size: prompts read together.
 
     Raises:
         NoLabels: as :func:`labels_of`.
@@ -115,30 +107,18 @@ def score(
             columns = [None if id is None else logs[:, id].tolist() for id in labels]
             for row, index in enumerate(chosen):
                 forms = [None if column is None else round(column[row], DIGITS) for column in columns]
-                found[texts[index]] = LabelScores(
-                    a=forms[0],
-                    a_spaced=forms[1],
-                    b=forms[2],
-                    b_spaced=forms[3],
-                    prompt=digest_bytes(texts[index].encode()),
-                    prompt_tokens=len(ids[index]),
-                )
+                named = dict(zip(Labels._fields, forms, strict=True))
+                prompt = digest_bytes(texts[index].encode())
+                found[texts[index]] = LabelScores(**named, prompt=prompt, prompt_tokens=len(ids[index]))
     return [found[text] for text in prompts]
 
 
 def score_both(
     model: Any, tokenizer: Any, prompts: Sequence[Prompts], *, form: Form, batch_size: int, alike: bool
 ) -> tuple[list[LabelScores], list[LabelScores]]:
-    """Return the scores of the plain prompts and those of the swapped ones, as :func:`score` does.
+    """Return the scores of the plain and of the swapped prompts, as :func:`score` does.
 
-    Args:
-        model: as for :func:`score`, like ``tokenizer``, ``form`` and ``batch_size``.
-        tokenizer: its tokenizer.
-        prompts: the two prompts of each question.
-        form: bare text, or the model's chat template.
-        batch_size: prompts read together.
-        alike: both orders have one long beginning in common, as those of a comparison have. They are read together
-            then; otherwise one order after the other, each with a beginning of its own.
+    ``alike``: both orders have one long common beginning, as in comparisons, and are read together.
     """
     orders = [[one[order] for one in prompts] for order in (0, 1)]
     calls = [[*orders[0], *orders[1]]] if alike else orders
@@ -147,7 +127,7 @@ def score_both(
 
 
 def _shared(ids: list[list[int]]) -> int:
-    """Return how many tokens all prompts begin with, leaving at least one of each to be read."""
+    """Return how many tokens all prompts begin with, leaving at least one of each to read."""
     if len(ids) < 2:
         return 0
     # Of all sequences the first and the last in order differ the earliest.

@@ -1,7 +1,7 @@
 """llama.cpp through llama-cpp-python, on the CPU: the granted weights in float32, several rows in one pass.
 
-llama.cpp computes logits; the next token is chosen by the code that every engine of this folder shares with the batched
-one, so penalty, nucleus, seeds and stop strings mean the same.
+llama.cpp computes logits; tokens are chosen by the loop of the batched engine, so that penalty, nucleus, seeds and stop
+strings mean the same.
 """
 
 from __future__ import annotations
@@ -9,19 +9,15 @@ from __future__ import annotations
 import ctypes
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specs.digests import digest_file
-from specs.stages.engine_choice import EngineName
-from training.engines.answer_ending import NotWhole, ended, ends_of
-from training.engines.batched import Output, shared_beginning
+from training.engines.batched import Output, in_batches, shared_beginning, write
+from training.engines.engine import Engine, EngineMissing, NotWhole, Work, ends_of
 from training.engines.gguf_file import NoGguf, write_gguf
-from training.engines.stop_strings import Watch
-from training.engines.token_sampling import Penalty, Sampling, pick
-from training.engines.unavailable import EngineMissing
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +29,7 @@ _FLOAT32 = 0
 
 
 class _Token(NamedTuple):
-    """A token to be read: after ``position`` others, by each of these rows."""
+    """A token to read: after ``position`` others, by one row."""
 
     id: int
     position: int
@@ -41,12 +37,11 @@ class _Token(NamedTuple):
     predicts: bool
 
 
-class Llama:
-    """llama.cpp in this process; the GGUF file is made of the checkpoint and gone once it is open."""
+class Llama(Engine):
+    """llama.cpp in this process; the GGUF file is made from the checkpoint and removed once it is open."""
 
-    name: EngineName = "llama"
+    name = "llama"
     device, dtype = "cpu", "float32"
-    at_once = 1
 
     def __init__(self, folder: Path, batch_size: int, scratch: Path) -> None:
         try:
@@ -62,7 +57,7 @@ class Llama:
         logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
         self._library = library
         self.told = f"llama.cpp, llama-cpp-python {library.__version__}"
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._ends = ends_of(folder, self.tokenizer)
         self._rows = min(batch_size, library.llama_max_parallel_sequences())
         with tempfile.TemporaryDirectory(dir=scratch, prefix="gguf-") as made:
@@ -70,10 +65,9 @@ class Llama:
             try:
                 write_gguf(folder, file)
             except NoGguf as error:
-                raise EngineMissing(
-                    f"engine 'llama' cannot read these weights: {error}", "use another engine"
-                ) from error
-            self.facts: dict[str, Any] = {"gguf": digest_file(file)}
+                why = f"engine 'llama' cannot read these weights: {error}"
+                raise EngineMissing(why, "use another engine") from error
+            self.facts = {"gguf": digest_file(file)}
             self._model = self._opened(file)
 
     def _opened(self, file: Path) -> Any:
@@ -92,83 +86,23 @@ class Llama:
             self._library.llama_model_free(self._model)
             self._model = None
 
-    def complete(
-        self,
-        prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        samples: int = 1,
-        seed: int = 0,
-        on_batch: Callable[[int], None] = lambda _: None,
-    ) -> list[list[Output]]:
-        """Return one list of ``samples`` outputs per prompt, in their order.
-
-        Raises:
-            NotWhole: llama.cpp gave up on a pass.
-        """
+    def _complete(self, work: Work) -> list[list[Output]]:
         import torch
 
-        generator = torch.Generator().manual_seed(seed)
-        watch = Watch(self.tokenizer, sampling.stops, keep_special=sampling.keep_special)
-        order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
-        per_batch = max(1, self._rows // samples)
-        results: list[list[Output]] = [[] for _ in prompts]
-        for start in range(0, len(order), per_batch):
-            chosen = order[start : start + per_batch]
-            some = [prompts[index] for index in chosen]
-            longest = max(len(prompt) for prompt in some) + sampling.max_new_tokens
-            with _Passes(self._library, self._model, len(some) * samples, longest) as passes:
-                rows = self._decoded(passes, some, samples, sampling, watch, generator)
-            for place, index in enumerate(chosen):
-                written = rows[place * samples : (place + 1) * samples]
-                results[index] = [ended(ids, self._ends, watch, sampling) for ids in written]
-            on_batch(start + len(chosen))
-        return results
+        generator = torch.Generator().manual_seed(work.seed)
 
-    def _decoded(
-        self,
-        passes: _Passes,
-        prompts: list[Sequence[int]],
-        samples: int,
-        sampling: Sampling,
-        watch: Watch,
-        generator: torch.Generator,
-    ) -> list[list[int]]:
-        """Return the tokens of every row, its end token included; a prompt's samples stand next to each other."""
-        logits = passes.read(prompts, samples)
-        penalty = None
-        if sampling.repetition_penalty != 1:
-            penalty = Penalty(sampling.repetition_penalty, prompts, samples, logits)
-        written: list[list[int]] = [[] for _ in range(len(prompts) * samples)]
-        alive = list(range(len(written)))
-        for step in range(sampling.max_new_tokens):
-            token = pick(penalty.on(logits) if penalty else logits, sampling.temperature, sampling.top_p, generator)
-            for row, id in zip(alive, token.tolist(), strict=True):
-                written[row].append(id)
-            going = [
-                place
-                for place, row in enumerate(alive)
-                if written[row][-1] not in self._ends and not watch.has_stopped(written[row])
-            ]
-            if not going or step == sampling.max_new_tokens - 1:
-                break
-            if penalty:
-                import torch
+        def written(some: list[Sequence[int]]) -> list[Output]:
+            longest = max(map(len, some)) + work.sampling.max_new_tokens
+            with _Passes(self._library, self._model, len(some) * work.samples, longest) as passes:
+                return write(passes, some, work.samples, work.sampling, self._ends, work.watch, generator)
 
-                penalty.add(token)
-                penalty.keep(torch.tensor(going))
-            alive = [alive[place] for place in going]
-            logits = passes.next(
-                [
-                    _Token(written[row][-1], len(prompts[row // samples]) + len(written[row]) - 1, row, True)
-                    for row in alive
-                ]
-            )
-        return written
+        return in_batches(work.prompts, self._rows, work.samples, written, work.on_batch)
 
 
 class _Passes:
     """A context of llama.cpp for one batch: rows are its sequences, and cells of its cache are shared between them."""
+
+    drop_at = 1.0
 
     def __init__(self, library: Any, model: Any, rows: int, longest: int) -> None:
         import torch
@@ -197,7 +131,7 @@ class _Passes:
         self._library.llama_free(self._context)
 
     def read(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
-        """Read each prompt once, and what all begin with once for all. Returns the logits of what follows each row."""
+        """Read each prompt once, and their common beginning once; return the logits of what follows each row."""
         memory = self._library.llama_get_memory(self._context)
         common = shared_beginning(prompts)
         if common:
@@ -213,11 +147,21 @@ class _Passes:
         for place, prompt in enumerate(prompts):
             for row in range(place * samples + 1, (place + 1) * samples):
                 self._library.llama_memory_seq_cp(memory, place * samples, row, 0, len(prompt))
+        self._rows = [
+            (place * samples + sample, len(prompt)) for place, prompt in enumerate(prompts) for sample in range(samples)
+        ]
         return logits.repeat_interleave(samples, 0)
 
-    def next(self, tokens: list[_Token]) -> torch.Tensor:
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop all rows but these."""
+        self._rows = [self._rows[place] for place in rows.tolist()]
+
+    def next(self, token: torch.Tensor) -> torch.Tensor:
         """Read one token of each row; return the logits of what follows it. [rows, vocabulary]."""
-        return self._run(tokens)
+        some = zip(token.tolist(), self._rows, strict=True)
+        logits = self._run([_Token(id, position, row, True) for id, (row, position) in some])
+        self._rows = [(row, position + 1) for row, position in self._rows]
+        return logits
 
     def _run(self, tokens: list[_Token]) -> torch.Tensor:
         """Read tokens in passes of at most :data:`READ_AT_ONCE`; return the logits of those that predict."""

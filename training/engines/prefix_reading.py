@@ -1,8 +1,8 @@
-"""Last logits of many prompts that begin alike, with as few tokens read as there are different beginnings.
+"""Last logits of many prompts that begin alike; each common beginning is read once.
 
-Prompts are laid out as a tree of tokens in one row: what two of them begin with stands there once, and a mask lets each
-token see what stands before it in its own prompt and nothing else (tree attention: Miao et al. 2023, arXiv:2305.09781).
-Nothing is padded. A model that cannot be read so is read in padded rows instead.
+Prompts are laid out as a tree of tokens in one row: a common beginning is there once, and a mask lets each token attend
+to the tokens before it in its prompt only (tree attention: Miao et al. 2023, arXiv:2305.09781). Nothing is padded.
+Models that do not support this read padded rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from training.engines.logit_tolerance import most_difference
+from training.engines.checkpoint import most_difference
 
 PASS_TOKENS = 512
 """Most tokens of a pass with several prompts: attention over a tree grows with their square."""
@@ -20,7 +20,7 @@ _APART: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 class Tree(NamedTuple):
-    """Prompts laid out in one row; the root is what stands in the cache."""
+    """Prompts laid out in one row; the root is in the cache."""
 
     ids: list[int]
     depths: list[int]
@@ -50,17 +50,15 @@ def planted(prompts: Sequence[Sequence[int]]) -> Tree:
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens two prompts begin with alike."""
+    """Return the length of the common beginning of two prompts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def passes(prompts: Sequence[Sequence[int]], most: int) -> list[list[int]]:
-    """Divide prompts into passes and return their numbers, in lexicographic order of the prompts.
+    """Divide prompts into passes of at most ``most``; return their numbers, in lexicographic order of the prompts.
 
-    Args:
-        prompts: token ids, without those of the cache.
-        most: prompts of one pass; with several prompts it also has at most ``PASS_TOKENS`` tokens.
+    A pass with several prompts has at most :data:`PASS_TOKENS` tokens, those of the cache not counted.
     """
     order = sorted(range(len(prompts)), key=lambda number: (prompts[number], number))
     found: list[list[int]] = []
@@ -79,22 +77,17 @@ def passes(prompts: Sequence[Sequence[int]], most: int) -> list[list[int]]:
 def last_logits(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: Any, tree: bool) -> Any:
     """Return the logits after each prompt, in float32: prompts by vocabulary.
 
-    Args:
-        model: a causal language model of transformers, in evaluation mode.
-        prompts: token ids of one pass, in lexicographic order, without the shared ones.
-        shared: how many tokens stand in the cache.
-        before: that cache, of one row; None without one. It is left as it is.
-        tree: lay them out as a tree; else in padded rows.
+    ``prompts`` are in lexicographic order, without the ``shared`` tokens in the one-row cache ``before``, which stays
+    unchanged. ``tree``: lay them out as a tree, else in padded rows.
     """
     return _as_tree(model, prompts, shared, before) if tree else _in_rows(model, prompts, shared, before)
 
 
 def keeps_apart(model: Any, longest: int) -> bool:
-    """Return whether prompts of up to so many tokens can be laid out as a tree: asked of the model, once.
+    """Return whether the model can read prompts of up to so many tokens as a tree; it is probed once.
 
-    Three prompts are read both ways. A model that ignores mask or positions lets one see the other, and its logits
-    differ; one that does not take such a mask raises. A sliding window is not in the mask that it is given, so it has
-    to be longer than every prompt.
+    Three prompts are read both ways: a model that ignores mask or positions gives other logits, and one that does not
+    take such a mask raises. A sliding window is not in the mask, so it must be longer than every prompt.
     """
     config = model.config.get_text_config()
     windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))

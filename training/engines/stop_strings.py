@@ -1,7 +1,6 @@
-"""Stop strings over decoded text. A stop is the whole string, wherever the borders of its tokens lie.
+"""Stop strings in decoded text. A stop is the whole string, wherever the borders of its tokens lie.
 
-Reducing a stop string to its last token would end every answer at the first colon; here a text that merely holds the
-characters of a stop, or a part of it, goes on. Not covered: a stop whose first characters stand in the prompt.
+A text that holds only a part of a stop continues. Not covered: a stop whose first characters are in the prompt.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Found(NamedTuple):
 
 
 def find_stop(text: str, stops: Sequence[str]) -> Found | None:
-    """Return the stop that begins first; of those that begin at the same place the one declared first."""
+    """Return the stop that begins first, and of several there the one declared first."""
     hits = [Found(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
     return min(hits, key=lambda hit: hit.at, default=None)
 
@@ -49,7 +48,7 @@ class Watch:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def has_stopped(self, ids: Sequence[int]) -> bool:
-        """Say whether a stop stands in the text of ids whose last one is new."""
+        """Say whether the text of ids whose last one is new holds a stop."""
         if not self._stops or find_stop(self.text_of(ids[-self._window :]), self._stops) is None:
             return False
         # The window can show a stop that the whole text has not.

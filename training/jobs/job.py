@@ -1,8 +1,7 @@
-"""How every stage begins and ends: read the order, refuse without a claim and a matching grant, leave a manifest.
+"""How every stage begins and ends: read the order, refuse without a claim and a matching grant, write a manifest.
 
-A stage process trusts nothing but its job folder, and not that either: parameters and inputs are digested again
-and compared with the grant. What it cannot see is whether the grant is in the trail; the launcher did that, and
-the audit does it again.
+A stage process digests parameters and inputs again and compares them with the grant. It cannot see whether the grant is
+in the trail; the launcher checks that before, and the audit afterwards.
 """
 
 from __future__ import annotations
@@ -13,13 +12,15 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 from pydantic import ValidationError
+from typing_extensions import TypeVar
 
 from specs import task_file
 from specs.code_state import CodeState, MachineUse
@@ -27,36 +28,26 @@ from specs.digests import digest_path, digest_value
 from specs.errors import ExitCode, PluginFault
 from specs.home import HOME
 from specs.job_records import JobOrder, Manifest, Progress
-from specs.session.used_plugins import require_unchanged
-from specs.stages.registry import STAGE_KINDS, Kind, outputs_of
+from specs.plugins import require_unchanged
+from specs.stages.registry import STAGE_KINDS, outputs_of
 from specs.stages.stage import FOLDERS
-from training.engines.unavailable import EngineMissing
-from training.jobs.row_files import write_durably
+from training.engines.engine import EngineMissing
+from training.jobs.row_files import GroupedRows, Row, write_durably
 from training.jobs.saved_steps import NotTheStep, take_over
 from training.running_code import code_digest, code_state
 
 PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "trl",
-    "datasets",
-    "accelerate",
-    "numpy",
-    "safetensors",
-    "peft",
-    "lm_eval",
-    "gguf",
-    "llama_cpp_python",
-    "vllm",
+    *("torch", "transformers", "tokenizers", "trl", "datasets", "accelerate", "numpy", "safetensors", "peft"),
+    *("lm_eval", "gguf", "llama_cpp_python", "vllm"),
 )
 
 PROGRESS_EVERY_S = 0.5
+RUN_BY_JOBS = ("peergate.stages ", "peergate.tasks ")
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a stage says about the work: what it ran on and the settings read back from the objects that ran."""
+    """What a stage reports: what it ran on, and the settings read back from the objects that did the work."""
 
     device: str
     dtype: str
@@ -64,23 +55,28 @@ class Done:
     effective: dict[str, Any]
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     threads: int | None = None
-    """None for those of torch, which then ran in this process."""
+    """None: those of torch in this process."""
 
 
-class Job:
-    """The stage's view of its job folder."""
+P = TypeVar("P", default=Any)
+One = TypeVar("One")
+
+
+class Job(Generic[P]):
+    """A stage's view of its job folder; ``P`` are the parameters of its kind."""
 
     def __init__(self, folder: Path, order: JobOrder) -> None:
         self.folder = folder
         self.order = order
-        self.parameters: Any = STAGE_KINDS[order.kind].parameters.model_validate(order.parameters)
+        found: Any = STAGE_KINDS[order.kind].parameters.model_validate(order.parameters)
+        self.parameters: P = found
         self.run = folder.parent.parent
         self.inputs = {role: self.run / artifact.path for role, artifact in order.inputs.items()}
         self.out = folder / "out"
         self._last_progress = 0.0
 
     def progress(self, done: int, total: int, unit: str, **note: float | str) -> None:
-        """Report how far the work is; lines that come too quickly are left out, the last one never."""
+        """Append a progress line, at most one per :data:`PROGRESS_EVERY_S` and always the last one."""
         now = time.time()
         if done < total and now - self._last_progress < PROGRESS_EVERY_S:
             return
@@ -97,46 +93,71 @@ class Job:
             handle.flush()
             os.fsync(handle.fileno())
 
+    def shard(self, name: str, row: type[Row]) -> GroupedRows[Row]:
+        """Return the rows of a shard that this job has written so far."""
+        return GroupedRows(self.folder / "shards" / f"{name}.jsonl", row)
 
-def run_stage(kind: Kind, work: Callable[[Job], Done], *, uses_torch: bool = True) -> NoReturn:
-    """Run a stage on the job folder given as the only argument, then leave the process with its exit code.
+    def fill(
+        self,
+        shard: GroupedRows[Row],
+        groups: Sequence[Sequence[One]],
+        make: Callable[[int, Sequence[One]], Sequence[Row]],
+        unit: str,
+        low: Callable[[Sequence[Row]], str] = lambda _: "",
+    ) -> str:
+        """Make the groups that a shard lacks, in order; return why it stopped early, or nothing.
 
-    Args:
-        kind: the kind this process carries out.
-        work: does it.
-        uses_torch: whether it does so in this process; torch is then seeded.
-    """
+        ``low`` gets the rows that are there already, then each new group, and says why to stop.
+        """
+        why = low(shard.rows())
+        done, total = 0, sum(map(len, groups))
+        for number, group in enumerate(groups):
+            if number >= len(shard.groups):
+                if why:
+                    break
+                shard.add(make(number, group))
+                why = low(shard.groups[-1])
+            done += len(group)
+            self.progress(done, total, unit)
+        return why
+
+
+def batches_of(some: Sequence[One], size: int) -> list[Sequence[One]]:
+    """Return a sequence in parts of at most ``size``."""
+    return [some[at : at + size] for at in range(0, len(some), size)]
+
+
+def main() -> NoReturn:
+    """Carry out the order in the job folder that is the only argument, then exit with the stage's exit code."""
     if len(sys.argv) != 2:
-        print(
-            f"usage: python -P -m {STAGE_KINDS[kind].module if kind else 'training.jobs.plugin_job'} JOB_FOLDER",
-            file=sys.stderr,
-        )
+        print("usage: python -P -m training.jobs JOB_FOLDER", file=sys.stderr)
         print("stages are started by `peergate start` and `peergate resume`, never by hand", file=sys.stderr)
         raise SystemExit(int(ExitCode.USAGE))
     folder = Path(sys.argv[1]).resolve()
     started = time.time()
-    job = Job(folder, _permitted_order(folder, kind))
+    job = Job(folder, _permitted_order(folder))
+    kind = STAGE_KINDS[job.order.kind]
     job.out.mkdir(exist_ok=True)
     state = code_state()
-    if uses_torch:
+    if kind.loads_model:
         place(str(getattr(job.parameters, "device", "auto")))
         import torch
 
         torch.manual_seed(job.parameters.seed)
+    # Imported only now, when the grant has been compared: a plug-in's module is code of another distribution.
+    module, _, function = kind.job.partition(":")
+    work: Callable[[Job], Done] = getattr(import_module(module), function)
     try:
         resumed = take_over(job.order, job.run, job.folder)
-    except NotTheStep as error:
-        refuse(f"{job.order.key}: {error}")
-    try:
         done = work(job)
-    except EngineMissing as error:
+    except (NotTheStep, EngineMissing) as error:
         refuse(f"{job.order.key}: {error}")
     _write_manifest(job, done, resumed, started, state)
     raise SystemExit(int(ExitCode.DONE))
 
 
-def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
-    """Return the order if this process may carry it out; otherwise leave with exit code 4."""
+def _permitted_order(folder: Path) -> JobOrder:
+    """Return the order if this process may carry it out; otherwise exit with code 4."""
     try:
         order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
     except (OSError, ValidationError) as error:
@@ -151,51 +172,49 @@ def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
     here = code_digest()
     if order.code != here:
         refuse(
-            f"{order.key}: the session runs the code {order.code}, this job would run {here} from {HOME}; let both be "
-            "the same installation (a PYTHONPATH reaches the session only), then answer `retry`"
+            f"{order.key}: the session runs the code {order.code}, this job would run {here} from {HOME}; use one "
+            "installation for both (a PYTHONPATH reaches the session only), then answer `retry`"
         )
     grant = order.grant
-    if not (order.key == grant.key() and order.kind == grant.kind == kind and order.task == grant.task):
-        refuse(f"{order.key}: the grant is for {grant.key()}, {grant.kind} of {grant.task}; this is {kind}")
+    if not (order.key == grant.key() and order.kind == grant.kind and order.task == grant.task):
+        refuse(
+            f"{order.key}: the grant is for {grant.key()}, {grant.kind} of {grant.task}; the order is for {order.kind}"
+        )
     if digest_value(order.parameters) != grant.parameters:
         refuse(f"{order.key}: the parameters are not the granted ones")
-    _require_plugins(order)
+    try:
+        require_unchanged({what: then for what, then in grant.plugins.items() if what.startswith(RUN_BY_JOBS)})
+    except PluginFault as error:
+        refuse(f"{order.key}: {error}")
     task_file.allow(order.task)
     if time.time() > grant.expires:
         refuse(f"{order.key}: the grant has expired")
+    _require_inputs(order, folder.parent.parent)
+    return order
+
+
+def _require_inputs(order: JobOrder, run: Path) -> None:
+    grant = order.grant
     if set(order.inputs) != set(grant.inputs):
         refuse(f"{order.key}: the inputs are not the granted ones")
     for role, artifact in order.inputs.items():
         try:
-            found = digest_path(folder.parent.parent / artifact.path)
+            found = digest_path(run / artifact.path)
         except (OSError, ValueError) as error:
             refuse(f"{order.key}: input '{role}' cannot be read: {error}")
         if found != grant.inputs[role]:
             refuse(f"{order.key}: input '{role}' is {found}, granted was {grant.inputs[role]}")
-    return order
-
-
-def _require_plugins(order: JobOrder) -> None:
-    """Leave with exit code 4 unless what other distributions bring is what was granted."""
-    try:
-        require_unchanged(order.grant.plugins)
-    except PluginFault as error:
-        refuse(f"{order.key}: {error}")
 
 
 def read_back(granted: dict[str, Any], done: Done) -> dict[str, Any]:
-    """Return the effective settings of a stage, which the gate compares with the granted ones.
-
-    A granted device is answered with where the weights were, whatever the stage says of it.
-    """
+    """Return the effective settings, which the gate compares with the granted ones; a device is where weights were."""
     return done.effective | ({"device": done.device.partition(":")[0]} if "device" in granted else {})
 
 
 def place(device: str) -> None:
-    """Hold this process to the granted device; leave with exit code 4 where torch cannot use a GPU that was granted.
+    """Restrict this process to the granted device; exit with code 4 if torch cannot use a granted GPU.
 
-    Args:
-        device: ``auto``, ``cpu`` or ``cuda``. For ``cpu`` GPUs are hidden from torch, which has not been used yet.
+    For ``cpu`` GPUs are hidden from torch, which must not have been used before.
     """
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -204,22 +223,21 @@ def place(device: str) -> None:
 
         if not torch.cuda.is_available():
             refuse(
-                "device: cuda was granted, and torch finds no NVIDIA GPU on this machine; nothing runs on the CPU "
-                "instead"
+                "device: cuda was granted, but torch finds no NVIDIA GPU on this machine; the CPU is not used instead"
             )
 
 
 def refuse(why: str) -> NoReturn:
-    """Leave the process with exit code 4 and a line that says why."""
+    """Exit with code 4 and one line that says why."""
     print(f"refused: {why}", file=sys.stderr)
     raise SystemExit(int(ExitCode.BLOCKED))
 
 
 def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: float, state: CodeState) -> None:
-    outputs: dict[str, str] = {}
-    for name, kind in outputs_of(job.order.kind, job.parameters).items():
-        path = job.out / (name if kind in FOLDERS else f"{name}.jsonl")
-        outputs[name] = digest_path(path)
+    outputs = {
+        name: digest_path(job.out / (name if kind in FOLDERS else f"{name}.jsonl"))
+        for name, kind in outputs_of(job.order.kind, job.parameters).items()
+    }
     wall_s = round(time.time() - started, 3)
     manifest = Manifest(
         key=job.order.key,

@@ -1,7 +1,7 @@
-"""Raw rows on their way: a file in the job folder that grows by whole groups, so that a stage that was ended goes on.
+"""Raw rows as files that grow by whole groups, so that an interrupted stage resumes after the last whole group.
 
-A group is written and synced before the next one begins. What a kill left of a group is dropped and written again:
-groups depend on nothing but the groups before them, so the rows come out the same.
+A group is synced before the next one begins; an unfinished group is dropped and made again. Groups depend only on the
+groups before them, so the rows come out the same.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ Row = TypeVar("Row", bound=Contract)
 
 
 def read_rows(path: Path, model: type[Row]) -> list[Row]:
-    """Return the rows of a file of one JSON object a line.
+    """Return the rows of a file with one JSON object per line.
 
     Raises:
-        pydantic.ValidationError: a line is no such row.
+        pydantic.ValidationError: a line is not such a row.
     """
     with path.open("rb") as handle:
         return [model.model_validate_json(line) for line in handle if line.strip()]
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all."""
+    """Write a file completely or not at all."""
     partial = path.with_name(f".{path.name}")
     with partial.open("wb") as handle:
         handle.write(data)
@@ -40,21 +40,18 @@ class GroupedRows(Generic[Row]):
     """The rows of one shard, group after group."""
 
     def __init__(self, path: Path, model: type[Row]) -> None:
-        """Read the whole groups that are there; anything after them is cut off."""
-        self._path, self._model = path, model
+        """Read the whole groups of the file and cut off anything after them."""
+        self._path = path
         self.groups: list[list[Row]] = []
-        whole = 0
-        if path.is_file():
-            content = path.read_bytes()
-            pending: list[Row] = []
-            place = 0
-            for line in content.splitlines(keepends=True):
-                place += len(line)
-                if line == b"\n":
-                    self.groups.append(pending)
-                    pending, whole = [], place
-                elif line.endswith(b"\n"):
-                    pending.append(model.model_validate_json(line))
+        pending: list[Row] = []
+        whole = place = 0
+        for line in path.read_bytes().splitlines(keepends=True) if path.is_file() else []:
+            place += len(line)
+            if line == b"\n":
+                self.groups.append(pending)
+                pending, whole = [], place
+            elif line.endswith(b"\n"):
+                pending.append(model.model_validate_json(line))
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as handle:
             handle.truncate(whole)

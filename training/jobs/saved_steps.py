@@ -1,4 +1,4 @@
-"""Whole training steps that the next attempt resumes from."""
+"""Whole training steps, from which the next attempt resumes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def train(trainer: Any, folder: Path) -> None:
 
 
 def mark(folder: Path) -> None:
-    """Write down which files a checkpoint has and how large they are, when all of them are on the disk."""
+    """Write the files of a checkpoint and their sizes, after syncing all of them."""
     sizes: dict[str, int] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         with path.open("rb") as handle:
@@ -42,18 +42,18 @@ def mark(folder: Path) -> None:
 
 
 def newest_whole(folder: Path) -> Path | None:
-    """Return the checkpoint with the most steps whose files are all there at their size; others are passed over."""
+    """Return the checkpoint with the most steps whose files all have their size."""
     found = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit() and _whole(path)]
     return max(found, key=step_of, default=None)
 
 
 def step_of(checkpoint: Path) -> int:
-    """Return the optimizer steps that lie behind a checkpoint."""
+    """Return the optimizer steps of a checkpoint."""
     return int(checkpoint.name.rpartition("-")[2])
 
 
 def clear(folder: Path) -> None:
-    """Remove the checkpoints of a training that has ended."""
+    """Remove the checkpoints of a finished training."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -72,15 +72,15 @@ FOLDER = "trainer"
 
 
 class NotTheStep(Exception):
-    """The saved step is not what was ordered."""
+    """The saved step is not the ordered one."""
 
 
 def offered(run: Path, job_folder: Path, attempt: int) -> Resumed | None:
-    """Return the newest step that a job saved to its end; None when there is none.
+    """Return the newest whole step of a job, or None.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: a link lies in it.
+        ValueError: it holds a link.
     """
     newest = newest_whole(job_folder / FOLDER)
     if newest is None:
@@ -90,9 +90,9 @@ def offered(run: Path, job_folder: Path, attempt: int) -> Resumed | None:
 
 
 def take_over(order: JobOrder, run: Path, job_folder: Path) -> dict[str, Any]:
-    """Put the ordered step among the job's own; return what the manifest says of it, and say so in the log.
+    """Put the ordered step among the job's own; log it, and return it as facts for the manifest.
 
-    The files are linked, not copied: they are as large as three times the weights, and no trainer changes one.
+    The files are linked, not copied: they are three times as large as the weights, and no trainer changes one.
 
     Raises:
         NotTheStep: it is gone, or has another digest.

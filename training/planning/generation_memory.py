@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from specs.digests import Contract
-from specs.stages.critique.parameters import BestOfNParameters, CriticParameters, ReviseParameters
-from specs.stages.evaluation.parameters import MultipleChoiceParameters, PairwiseJudgeParameters, PerplexityParameters
+from specs.stages.critique.parameters import ReviseParameters
+from specs.stages.evaluation.parameters import MultipleChoiceParameters, PerplexityParameters
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.packaging.parameters import PackageParameters
 from training.planning.model_shapes import Shape
@@ -55,27 +55,21 @@ class Memory(NamedTuple):
 
 
 def decoding_of(parameters: Contract, prompt: int) -> Decoding:
-    """Return what a stage has in memory at a time.
-
-    Args:
-        parameters: of a stage with a model that does not train.
-        prompt: tokens of the longest prompt, as :func:`training.planning.prompt_lengths.prompt_tokens` plans it.
-    """
-    if isinstance(parameters, PackageParameters):
-        return Decoding(parameters.probe_items, prompt, parameters.max_new_tokens, all_logits=False)
-    if isinstance(parameters, ReviseParameters):
-        most = max(parameters.critique_tokens, parameters.revision_tokens)
-        return Decoding(parameters.batch_size, prompt, most, all_logits=False)
-    if isinstance(parameters, PerplexityParameters | MultipleChoiceParameters):
-        return Decoding(parameters.batch_size, prompt, 0, all_logits=True)
-    if isinstance(parameters, BestOfNParameters):
-        return Decoding(parameters.batch_size, prompt, parameters.max_new_tokens, all_logits=False)
-    if isinstance(parameters, CriticParameters | PairwiseJudgeParameters):
-        return Decoding(parameters.batch_size, prompt, 0, all_logits=False)
-    rows = int(getattr(parameters, "batch_size"))  # noqa: B009
-    if isinstance(parameters, SelfInstructParameters):
-        rows = min(rows, parameters.calls_per_round)
-    return Decoding(rows, prompt, int(getattr(parameters, "max_new_tokens")), all_logits=False)  # noqa: B009
+    """Return what a stage without training has in memory; ``prompt`` is the tokens of its longest prompt."""
+    given = parameters
+    rows = int(getattr(given, "batch_size", 0)) or 1
+    match given:
+        case PackageParameters():
+            return Decoding(given.probe_items, prompt, given.max_new_tokens, all_logits=False)
+        case ReviseParameters():
+            return Decoding(rows, prompt, max(given.critique_tokens, given.revision_tokens), all_logits=False)
+        case PerplexityParameters() | MultipleChoiceParameters():
+            return Decoding(rows, prompt, 0, all_logits=True)
+        case SelfInstructParameters():
+            return Decoding(min(rows, given.calls_per_round), prompt, given.max_new_tokens, all_logits=False)
+        case _:
+            # Critics and judges write nothing.
+            return Decoding(rows, prompt, int(getattr(given, "max_new_tokens", 0)), all_logits=False)
 
 
 def memory(shape: Shape, given: Decoding, *, gpu: bool) -> Memory:

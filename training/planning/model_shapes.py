@@ -1,4 +1,4 @@
-"""The shape of a model as far as memory and time follow from it: from its ``config.json``, or as published."""
+"""The shape of a model, which decides memory and time: from its ``config.json``, or as published."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ PUBLISHED: dict[str, Shape] = {
 
 
 def published(name: str) -> Shape | None:
-    """Return the published shape of a model by its name; an owner before it and ``-Instruct`` after it are left out."""
+    """Return the published shape of a model by its name, without an owner and ``-Instruct``."""
     return PUBLISHED.get(name.rsplit("/", 1)[-1].removesuffix("-Instruct"))
 
 
 def from_config(path: Path) -> Shape | None:
-    """Read a ``config.json``; None if there is none, or it is not of this family."""
+    """Read a ``config.json``; None if it is missing, or of another family."""
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Shape(

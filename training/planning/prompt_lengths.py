@@ -1,7 +1,8 @@
-"""How long the prompts of a stage can be, before anything is tokenized: its own words, and the texts it reads.
+"""How many texts a stage reads and writes at most, and how long its prompts can be, before tokenization.
 
-A prompt is written with the code of its stage around the longest text it may get, and counted at three characters a
-token. Tokenizers of this family take about four for English; texts in other scripts can take more tokens than this.
+A prompt is written with the code of its stage around the longest text, and counted at three characters a token. English
+takes about four; other scripts can take more tokens than planned. Texts are traced through the spec to the registered
+data; what critics refuse is not subtracted.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 from specs.digests import Contract
+from specs.session.session_spec import SessionSpec
 from specs.stages.answer_end import Form
 from specs.stages.critique.parameters import (
     BestOfNParameters,
+    BestOfNVerifiedParameters,
     CritiqueInstructionsParameters,
     CritiqueResponsesParameters,
     ReviseParameters,
@@ -32,6 +36,7 @@ from specs.stages.generation.parameters import (
     SelfInstructParameters,
 )
 from specs.stages.packaging.parameters import PackageParameters
+from specs.stages.registry import Stage, kind_of
 
 CHARACTERS_A_TOKEN = 3
 WRITTEN = 300
@@ -47,12 +52,10 @@ def prompt_lengths(path: Path) -> list[int]:
 
 
 def prompt_tokens(parameters: Contract, form: Form, longest: int) -> int:
-    """Return the tokens of the longest prompt that is planned for.
+    """Return the tokens of the longest planned prompt.
 
-    Args:
-        parameters: of the stage.
-        form: how its model is prompted.
-        longest: characters of the longest item that it reads; :data:`WRITTEN` where those are still to be written.
+    ``longest`` is the characters of the longest item that the stage reads; :data:`WRITTEN` if a stage has yet to write
+    it.
     """
     if isinstance(parameters, PerplexityParameters):
         return parameters.window
@@ -108,3 +111,54 @@ def _judged(given: Contract, item: str) -> int:
         return len(prompts_of_comparison(rubric_for("comparison", given.rubric), item, answer, answer).plain)
     assert isinstance(given, PackageParameters)
     return len(item)
+
+
+class Volume(NamedTuple):
+    """The most that an output can hold."""
+
+    texts: int
+    """Items, examples or pairs."""
+    tokens: int
+    """Of one of them: prompt and response."""
+
+
+def volume(spec: SessionSpec, reference: str, origin: Path) -> Volume | None:
+    """Return the most that a reference can hold: ``data.NAME``, ``heldout`` or ``STAGE.OUTPUT``.
+
+    None if a stage on the way (a recipe) does not say. ``origin`` is the folder of the spec file.
+    """
+    if reference == "heldout" or reference.startswith("data."):
+        path = spec.heldout.path if reference == "heldout" else spec.data[reference.partition(".")[2]].path
+        lengths = prompt_lengths(origin / path)
+        return Volume(len(lengths), _tokens(max(lengths, default=0)))
+    stage = spec.stage(reference.partition(".")[0])
+    given = stage.parameters
+    if isinstance(given, SelfInstructParameters):
+        return Volume(int(given.target * given.over_generation), _tokens(WRITTEN))
+    role = next((one for one in ("instructions", "items", "examples", "prompts", "samples") if one in stage.inputs), "")
+    # The samples of verified pairs are of its prompts.
+    before = volume(spec, stage.inputs["prompts" if role == "samples" else role], origin) if role else None
+    return None if before is None else _after(stage, before)
+
+
+def _after(stage: Stage, before: Volume) -> Volume | None:
+    given = stage.parameters
+    match given:
+        case SampleResponsesParameters():
+            limit, each, tokens = given.max_instructions, given.samples_per_instruction, given.max_new_tokens
+        case GenerateParameters():
+            limit, each, tokens = given.max_prompts, given.samples_per_prompt, given.max_new_tokens
+        case ReviseParameters():
+            limit, each, tokens = given.max_examples, 1, given.revision_tokens
+        case BestOfNVerifiedParameters():
+            # A sample is at most as long as a prompt's answer may be; that limit is not known here.
+            limit, each, tokens = None, given.pairs_per_prompt, _tokens(WRITTEN)
+        case BestOfNParameters():
+            limit, each, tokens = given.max_prompts, 1 + bool(given.hard_negatives), given.max_new_tokens
+        case _:
+            return before if kind_of(stage).selects else None
+    return Volume(min(before.texts, limit or before.texts) * each, before.tokens + tokens)
+
+
+def _tokens(characters: int) -> int:
+    return -(-characters // CHARACTERS_A_TOKEN)

@@ -1,4 +1,4 @@
-"""What each stage of a spec needs of a machine, or why nothing is said of it."""
+"""What each stage of a spec needs of a machine, or why that is not known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.planning.training_memory import GB
 
 
 class StagePlan(NamedTuple):
-    """The memory of one stage, in bytes; both None where nothing is known, and ``told`` says why."""
+    """The memory of one stage, in bytes; both None if it is not known, and ``told`` says why."""
 
     stage: str
     device: str
@@ -28,12 +28,7 @@ class StagePlan(NamedTuple):
 
 
 def plans(spec: SessionSpec, origin: Path) -> Iterator[StagePlan]:
-    """Yield the plan of each stage that loads a model.
-
-    Args:
-        spec: as resolved.
-        origin: the folder of the spec file, from which ``path:`` sources start.
-    """
+    """Yield the plan of each stage that loads a model; ``path:`` sources are relative to ``origin``."""
     for stage in spec.stages:
         # A script may load a model, and says nothing of it.
         if not kind_of(stage).loads_model:
@@ -42,24 +37,17 @@ def plans(spec: SessionSpec, origin: Path) -> Iterator[StagePlan]:
         if brought := kind_of(stage).plugin:
             yield StagePlan(stage.name, device, None, None, f"no plan: {brought} does not say what it needs")
             continue
-        found: list[Shape] = []
-        missing: list[str] = []
-        for source in _sources(spec, stage):
-            shape, why = shape_of_source(source, origin)
-            if shape is None:
-                missing.append(why)
-            else:
-                found.append(shape)
-        if missing:
+        sources = [shape_of_source(source, origin) for source in _sources(spec, stage)]
+        if missing := [why for shape, why in sources if shape is None]:
             yield StagePlan(stage.name, device, None, None, f"no plan: {missing[0]}")
         else:
-            yield _plan(spec, stage, device, found, origin)
+            yield _plan(spec, stage, device, [shape for shape, _ in sources if shape is not None], origin)
 
 
 def shape_of_source(source: ModelSource, origin: Path) -> tuple[Shape | None, str]:
     """Return the shape of a model, or None and the reason why it is not known.
 
-    A folder's own ``config.json`` comes before the ``shape`` that the spec names.
+    A folder's ``config.json`` comes before the ``shape`` that the spec names.
     """
     scheme, _, name = source.source.partition(":")
     told = f"'{source.shape}' is not among the known shapes ({', '.join(PUBLISHED)})" if source.shape else ""
@@ -75,7 +63,7 @@ def shape_of_source(source: ModelSource, origin: Path) -> tuple[Shape | None, st
 
 
 def _sources(spec: SessionSpec, stage: Stage) -> list[ModelSource]:
-    """Return what the models that a stage loads were made of: a checkpoint of a stage has the shape of the model."""
+    """Return the sources of the models that a stage loads: a stage's checkpoint has the shape of the model."""
     roles = [role for role in ("model", "control", "judge") if role in stage.inputs]
     control = spec.control
     return [control if control is not None and stage.inputs[role] == "control" else spec.model for role in roles]
@@ -93,7 +81,7 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     form = "completion" if spec.model.kind == "base" else "chat"
     prompt = prompt_tokens(given, form, _longest(spec, stage, origin))
     at = generation_memory.decoding_of(given, prompt)
-    # Guard loads its two models one after the other; a judge that is another model stands beside the first.
+    # base_model_check loads its models one after the other; another model as judge is in memory beside the first.
     each = [generation_memory.memory(shape, at, gpu=gpu) for shape in shapes]
     largest = max(each, key=generation_memory.Memory.total)
     beside = generation_memory.host(shapes[0], gpu=gpu)

@@ -82,13 +82,7 @@ def trained_parameters(shape: Shape, parameters: SftParameters | DpoParameters) 
 
 
 def memory(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> Memory:
-    """Return the peak memory of a training step at full length.
-
-    Args:
-        shape: of the model.
-        parameters: of the stage.
-        gpu: whether it runs on one; what ``auto`` means follows from it.
-    """
+    """Return the peak memory of a training step at full length; ``gpu`` decides what ``auto`` means."""
     precision = parameters.precision
     if precision == "auto":
         precision = "bfloat16" if gpu else "float32"
@@ -122,13 +116,7 @@ def memory(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool
 
 
 def merge(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> Merge:
-    """Return the memory of what comes after the last step; see the head of this file.
-
-    Args:
-        shape: of the model.
-        parameters: of the stage.
-        gpu: whether it runs on one.
-    """
+    """Return the memory of what comes after the last step; see the head of this file."""
     held = memory(shape, parameters, gpu=gpu)
     trained = trained_parameters(shape, parameters)
     largest = max(inputs * outputs for inputs, outputs in shape.linear().values())
@@ -142,7 +130,7 @@ def merge(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool)
 
 
 def host(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> float:
-    """Return the most bytes of the machine's memory that a stage takes beside a GPU; 0 where it trains on the CPU."""
+    """Return the most bytes of the machine's memory that a stage takes beside a GPU; 0 if it trains on the CPU."""
     if not gpu:
         return 0.0
     stored = 2 if parameters.precision in ("bfloat16", "auto") else 4
@@ -171,12 +159,8 @@ def price(
 ) -> Price:
     """Return hours and USD for all passes over so many tokens (padding and both responses of pairs included).
 
-    Args:
-        shape: of the model.
-        parameters: of the stage.
-        tokens: of one pass.
-        operations_a_second: what the machine reaches in training, not its peak: on one GPU 0.3 to 0.4 of it is usual.
-        usd_per_hour: what an hour of the machine costs.
+    ``tokens`` are of one pass; ``operations_a_second`` is what the machine reaches in training: on one GPU usually 0.3
+    to 0.4 of its peak.
     """
     hours = operations_a_token(shape, parameters) * tokens * parameters.epochs / operations_a_second / 3600
     return Price(hours, hours * usd_per_hour)

@@ -1,6 +1,6 @@
-"""An answer as it was written, made into one that can be kept: steps in a declared order, and marks of what is wrong.
+"""Cleans an answer in a declared order of steps, and marks what is wrong with it: faults, leaks, refusals.
 
-Each step cuts; none adds or rewrites. The measurer applies the same steps to the raw text again.
+Each step only cuts. The measurer applies the same steps to the raw text again.
 """
 
 from __future__ import annotations
@@ -48,53 +48,43 @@ def clean(raw: str, steps: Sequence[Step]) -> Cleaned:
     return Cleaned(text, tuple(by))
 
 
-def _end_mark(text: str) -> str:
-    return text.partition(END_MARK)[0]
-
-
 def _first_paragraph(text: str) -> str:
-    """Return what stands before the first empty line; empty lines before any word do not count."""
+    """Return the text before the first empty line after a word."""
     begun = len(text) - len(text.lstrip())
     end = text.find("\n\n", begun)
     return text if end < 0 else text[:end]
 
 
-def _role_line(text: str) -> str:
-    found = _ROLE_LINE.search(text)
-    return text if found is None else text[: found.start()]
-
-
-def _new_question(text: str) -> str:
-    found = _NEW_QUESTION.search(text)
-    return text if found is None else text[: found.start()]
+def _before(pattern: re.Pattern[str]) -> Callable[[str], str]:
+    return lambda text: pattern.split(text, maxsplit=1)[0]
 
 
 _STEPS: dict[Step, Callable[[str], str]] = {
-    "end_mark": _end_mark,
+    "end_mark": lambda text: text.partition(END_MARK)[0],
     "first_paragraph": _first_paragraph,
-    "role_line": _role_line,
-    "new_question": _new_question,
+    "role_line": _before(_ROLE_LINE),
+    "new_question": _before(_NEW_QUESTION),
     "strip": str.strip,
 }
 
 
 def is_runaway(text: str) -> bool:
-    """Say whether a cleaned answer went on past its end (``runaway_rate_v2``): another turn, or over 500 characters."""
+    """Say whether a cleaned answer runs past its end (``runaway_rate_v2``): another turn, or over 500 characters."""
     marks = (*_RUNAWAY_TURNS, *_RUNAWAY_TOKENS)
     return any(mark in text for mark in marks) or len(text) > _RUNAWAY_CHARACTERS
 
 
 def is_runaway_v1(text: str) -> bool:
-    """Say what the older rule says: over 200 characters or more than three full stops. Known for false positives."""
+    """Apply the older rule: over 200 characters or more than three full stops. Known for false positives."""
     return len(text) > 200 or text.count(".") > 3
 
 
 def leak_in(text: str, instruction: str, delimiters: Sequence[str]) -> str:
-    """Return the delimiter in a cleaned text, or the beginning of one at its end; nothing where there is none.
+    """Return the delimiter in a cleaned text, or the beginning of one at its end; otherwise nothing.
 
-    A delimiter of marks ("###END###") leaks wherever it stands, and where the text ends in two of its characters or
-    more. One that begins with a word ("User:") leaks at the beginning of a line, or where the last line is its
-    beginning: answers may hold the word. A delimiter that stands in the instruction was asked for.
+    A delimiter of marks ("###END###") leaks anywhere, and where the text ends in at least two of its characters. One
+    that begins with a word ("User:") leaks at the beginning of a line, or where the last line is its beginning: answers
+    may hold the word. A delimiter that the instruction holds was asked for.
     """
     last = text.rpartition("\n")[2].strip()
     for delimiter in delimiters:
@@ -118,7 +108,7 @@ def leak_in(text: str, instruction: str, delimiters: Sequence[str]) -> str:
 def marks_of(
     text: str, instruction: str, finish: Finish, delimiters: Sequence[str], scope: Sequence[ScopeRule]
 ) -> tuple[str, ...]:
-    """Return what speaks against keeping a cleaned answer; nothing for one that is whole, clean and in scope."""
+    """Return the faults of a cleaned answer; nothing if it is whole, clean and in scope."""
     found: list[str] = []
     if finish == "length":
         found.append("token_limit")
@@ -148,3 +138,19 @@ def breaks(rule: ScopeRule, answer: str, instruction: str) -> bool:
     if bare not in {one.casefold() for one in rule.answers}:
         return False
     return not any(cue.casefold() in instruction.casefold() for cue in rule.unless)
+
+
+REFUSING = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\bas an? (?:ai|artificial intelligence|(?:large )?language model)\b",
+        r"\bi(?:['\u2019]m| am) (?:sorry|unable|not able)\b",
+        r"\bi (?:cannot|can ?not|can['\u2019]t|won['\u2019]t)\b",
+        r"\bi apologi[sz]e\b",
+    )
+)
+
+
+def refuses(text: str) -> bool:
+    """Say whether a text holds words of a refusal."""
+    return any(pattern.search(text) for pattern in REFUSING)

@@ -1,7 +1,7 @@
-"""Numbered lists: shown to a model as the beginning of one, and read back from where it went on.
+"""Numbered lists: written as the beginning of a prompt, and parsed from the model's continuation.
 
-A prompt ends in the number of the first new item, so what comes back begins without it. :func:`parse` is told that
-number; a parser that looks for it would lose the first item of every answer.
+A prompt ends in the number of the first new item, so the answer begins without it. :func:`parse` gets that number; a
+parser that looked for it would lose the first item of every answer.
 """
 
 from __future__ import annotations
@@ -41,17 +41,11 @@ def render(items: Sequence[str], first: int = 1) -> str:
 
 
 def parse(raw: str, *, first: int, primed: bool, cut: bool) -> tuple[Listed, ...]:
-    """Read the items of a list.
+    """Return the items of a list whose numbers follow each other from ``first``.
 
-    Args:
-        raw: what the model wrote.
-        first: the number of its first item.
-        primed: whether that number stood at the end of the prompt, so that ``raw`` begins with the item's text.
-        cut: whether the token limit ended the text, and with it the last item.
-
-    Returns:
-        Items whose numbers follow each other from ``first``; a number out of turn belongs to the text around it. Lines
-        before the first item are no items.
+    A number out of turn belongs to the text around it, and lines before the first item are skipped. ``primed``: the
+    number was at the end of the prompt, so that ``raw`` begins with the item's text. ``cut``: the token limit ended the
+    text, and with it the last item.
     """
     text = f"{first}. {raw.lstrip(' ')}" if primed else raw
     starts: list[re.Match[str]] = []

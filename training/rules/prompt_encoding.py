@@ -1,27 +1,31 @@
-"""What a model reads: bare text for base models, the chat template for instruct models, by the declared kind.
+"""Encodes prompts: bare text for base models, the chat template for instruct models, by the declared kind.
 
-Every stage that gives a model text to go on with encodes it here. Covered: a tokenizer that adds tokens of its own, and
-template tokens anywhere in a bare prompt. Not covered: a template of ordinary words that is part of the text before it
-is encoded; a model whose tokenizer puts a begin-of-text token before every text is refused as bare text.
+The tokenizers of many base models have a template, so only the declared kind decides. Every stage that prompts a model
+encodes here. Covered: a tokenizer that adds tokens, and template tokens anywhere in a bare prompt. Not covered: a
+template of ordinary words inside the text. A model whose tokenizer puts a begin-of-text token before every text is
+refused as bare text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from specs.stages.answer_end import Form
+from specs.stages.evaluation.parameters import EvaluateParameters
+from specs.stages.generation.parameters import GenerateParameters
+from training.rules.prompt_text import in_wrapper
 
 Message = dict[str, str]
 """``role`` and ``content`` of one turn."""
 
 
 class EncodingFault(Exception):
-    """A prompt is not encoded as the bare text it is; the message says what stands there instead."""
+    """The ids of a prompt do not stand for its bare text; the message says what they stand for."""
 
 
 class Encoded(NamedTuple):
-    """A prompt in token ids, and what the tokenizer would have made of it."""
+    """A prompt in token ids, and what the tokenizer makes of it."""
 
     text: str
     ids: tuple[int, ...]
@@ -32,10 +36,10 @@ class Encoded(NamedTuple):
 
 
 def form_of(model_kind: str | None) -> Form:
-    """Return how a model of the declared kind is prompted.
+    """Return the form of prompts for a model of the declared kind.
 
     Raises:
-        ValueError: the order does not say what kind of model it is.
+        ValueError: the order does not state the kind of the model.
     """
     if model_kind is None:
         raise ValueError("the order does not say whether the model is a base model")
@@ -43,7 +47,7 @@ def form_of(model_kind: str | None) -> Form:
 
 
 def encode_bare(tokenizer: Any, text: str) -> Encoded:
-    """Encode text as it is, and say how the tokenizer would change it."""
+    """Encode text as it is, and record how the tokenizer would change it."""
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     with_special = tuple(tokenizer(text, add_special_tokens=True)["input_ids"])
     reserved = template_tokens(tokenizer)
@@ -61,11 +65,7 @@ def encode_chat(tokenizer: Any, text: str) -> Encoded:
 
 
 def require_template(tokenizer: Any) -> None:
-    """Refuse a tokenizer that cannot write a chat.
-
-    Raises:
-        EncodingFault: the tokenizer has no chat template.
-    """
+    """Refuse a tokenizer without a chat template; raises EncodingFault if it has none."""
     if tokenizer.chat_template is None:
         raise EncodingFault("the model is declared instruct, and its tokenizer has no chat template")
 
@@ -76,7 +76,7 @@ def _in_template(tokenizer: Any, messages: Sequence[Message]) -> str:
 
 
 def prompt_ids(tokenizer: Any, text: str, form: Form) -> Encoded:
-    """Encode a prompt in its form: bare text to go on with, or one message of a user.
+    """Encode a prompt in its form: bare text to continue, or one message of a user.
 
     Raises:
         EncodingFault: as :func:`bare_ids` for bare text, as :func:`dialogue_ids` for a chat.
@@ -87,7 +87,7 @@ def prompt_ids(tokenizer: Any, text: str, form: Form) -> Encoded:
 
 
 def bare_ids(tokenizer: Any, text: str) -> Encoded:
-    """Encode text that has to stand for nothing but itself.
+    """Encode text that must stand for itself only.
 
     Raises:
         EncodingFault: the tokenizer adds something to it, or changes it.
@@ -100,13 +100,12 @@ def bare_ids(tokenizer: Any, text: str) -> Encoded:
 
 
 def dialogue_ids(tokenizer: Any, messages: Sequence[Message], form: Form) -> Encoded:
-    """Encode turns that end with the user, ready for the answer, as a model of this form reads them by itself.
+    """Encode turns that end with the user, ready for the answer.
 
     An instruct model gets its chat template, a base model the texts of the turns, an empty line after each.
 
     Raises:
-        EncodingFault: the tokenizer has no chat template for a chat, or the ids do not stand for the template's text;
-            as :func:`bare_ids` otherwise.
+        EncodingFault: the tokenizer has no chat template for a chat, or the ids do not stand for the text.
     """
     if form == "completion":
         return bare_ids(tokenizer, "".join(f"{message['content']}\n\n" for message in messages))
@@ -123,9 +122,9 @@ def dialogue_ids(tokenizer: Any, messages: Sequence[Message], form: Form) -> Enc
 def fault_in(
     text: str, ids: Sequence[int], ids_with_special: Sequence[int], decoded: str, template_ids: Sequence[int]
 ) -> str:
-    """Say in words how an encoded completion prompt differs from its text; nothing where it does not.
+    """Return in words how an encoded completion prompt differs from its text, or nothing.
 
-    Special tokens are compared token by token, not by count: one that takes the place of another would not show.
+    Special tokens are compared one by one: a count would miss one that replaces another.
     """
     if tuple(ids) != tuple(ids_with_special):
         pairs = zip(ids, ids_with_special, strict=False)
@@ -143,7 +142,7 @@ def fault_in(
 
 
 def template_tokens(tokenizer: Any) -> frozenset[int]:
-    """Return the ids that no bare text may hold: special tokens and added tokens that the chat template writes."""
+    """Return the ids that no bare text may hold: special tokens and added tokens of the chat template."""
     template = tokenizer.chat_template or ""
     text = template if isinstance(template, str) else str(template)
     added = {id for token, id in tokenizer.get_added_vocab().items() if token in text}
@@ -152,3 +151,49 @@ def template_tokens(tokenizer: Any) -> frozenset[int]:
 
 def _decoded(tokenizer: Any, ids: Sequence[int]) -> str:
     return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+ROLES = {"user": "User", "assistant": "Assistant"}
+
+
+def item_ids(tokenizer: Any, prompt: str, parameters: EvaluateParameters, form: Form) -> list[int]:
+    """Return the token ids of an item's prompt under the granted condition.
+
+    Raises:
+        EncodingFault: the ids do not stand for the text, or an instruct model has no chat template.
+    """
+    if parameters.prompting == "native":
+        return list(dialogue_ids(tokenizer, [{"role": "user", "content": prompt}], form).ids)
+    return list(bare_ids(tokenizer, in_wrapper(parameters.wrapper or "{prompt}", prompt)).ids)
+
+
+def sample_ids(
+    tokenizer: Any, prompt: str, worked: tuple[str, str] | None, parameters: GenerateParameters, form: Form
+) -> list[int]:
+    """Return the token ids of a prompt to sample from, after a worked example if there is one.
+
+    Raises:
+        EncodingFault: as :func:`item_ids`.
+    """
+    if parameters.wrapper is not None:
+        pairs = [] if worked is None else [worked]
+        text = in_wrapper(parameters.wrapper, prompt, pairs, parameters.response_end or "")
+        return list(bare_ids(tokenizer, text).ids)
+    shown: list[Message] = []
+    if worked is not None:
+        shown = [{"role": "user", "content": worked[0]}, {"role": "assistant", "content": worked[1]}]
+    return list(dialogue_ids(tokenizer, [*shown, {"role": "user", "content": prompt}], form).ids)
+
+
+def conversation_ids(
+    tokenizer: Any, messages: Sequence[Message], prompting: Literal["transcript", "raw", "native"], form: Form
+) -> list[int]:
+    """Return the token ids of a conversation that ends with the user, ready for the answer.
+
+    Raises:
+        EncodingFault: as :func:`item_ids`.
+    """
+    if prompting != "transcript":
+        return list(dialogue_ids(tokenizer, messages, form if prompting == "native" else "completion").ids)
+    lines = [f"{ROLES[message['role']]}: {message['content']}" for message in messages]
+    return list(bare_ids(tokenizer, "\n".join([*lines, "Assistant:"])).ids)

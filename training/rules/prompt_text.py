@@ -1,4 +1,4 @@
-"""What a model is asked: for new instructions after the example of others, and for an answer after worked pairs."""
+"""The prompts for new instructions after examples, and for an answer after worked pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOPIC = "Those from number {first} on are about {topic}."
 
 
 class Shown(NamedTuple):
-    """An instruction that can stand in a prompt."""
+    """An instruction that a prompt can show."""
 
     id: str
     text: str
@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 
 def seed_of(seed: int, *parts: object) -> int:
-    """Return a seed for a part of the work: the same everywhere, different for every part."""
+    """Return a seed for a part of the work: the same on every machine, different for every part."""
     text = "/".join(str(part) for part in (seed, *parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) % 2**31
 
@@ -46,9 +46,9 @@ def calls_of_round(
     seeds: Sequence[Shown],
     grown: Sequence[Shown],
 ) -> list[Call]:
-    """Return the prompts of a round. They depend on nothing but what is given.
+    """Return the prompts of a round, which depend only on the arguments.
 
-    Half of what is shown are seeds, as long as there are new instructions for the other half.
+    Half of the shown instructions are seeds, if there are new ones for the other half.
     """
     calls: list[Call] = []
     for number in range(parameters.calls_per_round):
@@ -89,7 +89,7 @@ def _request(shown: Sequence[Shown], topic: str, per_call: int) -> str:
 
 
 def stops_of_round(parameters: SelfInstructParameters, form: Form, first: int) -> tuple[str, ...]:
-    """Return the strings that end a call: the number after the last instruction asked for, and an empty line."""
+    """Return the strings that end a call: the number after the last instruction, and an empty line."""
     after = f"\n{first + parameters.per_call}."
     return (after, "\n\n") if form == "completion" else (after,)
 

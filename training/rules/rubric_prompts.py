@@ -1,7 +1,7 @@
-"""Rubrics as files, and the prompts that come of them. Free of torch: the measurer writes the same prompts again.
+"""Rubrics as files, and their prompts. The measurer writes the same prompts again.
 
-``training/rules/prompts`` holds one file for each sort of critic; a spec may bring its own. The digest of the one
-that was used stands in every row.
+``training/rules/prompts`` holds one file for each sort of critic; a spec may bring another. Every row holds the digest
+of its rubric.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def shipped(judges: Judges) -> Rubric:
     """Return the rubric that Peergate ships for a sort of critic.
 
     Raises:
-        OSError: its file is not there.
-        ValueError: it is no rubric.
+        OSError: its file cannot be read.
+        ValueError: it is not a rubric.
     """
     from ruamel.yaml import YAML
 
@@ -39,10 +39,10 @@ def shipped(judges: Judges) -> Rubric:
 
 
 def rubric_for(judges: Judges, own: Rubric | None) -> Rubric:
-    """Return the spec's own rubric, or the shipped one.
+    """Return the spec's rubric, or the shipped one.
 
     Raises:
-        ValueError: the spec's own is for another sort of critic.
+        ValueError: the spec's rubric is for another sort of critic.
     """
     if own is not None and own.judges != judges:
         raise ValueError(f"the rubric judges {own.judges}, this critic judges {judges}")
@@ -60,7 +60,7 @@ def prompts_of_response(rubric: Rubric, instruction: str, shown: str) -> Prompts
 
 
 def prompts_of_comparison(rubric: Rubric, instruction: str, first: str, second: str) -> Prompts:
-    """Return the prompts that compare two responses; in the second one they have changed places."""
+    """Return the prompts that compare two responses; the second one swaps them."""
     start = _start(rubric, "A")
     one = rubric.fill_item(instruction=instruction, first=first, second=second)
     other = rubric.fill_item(instruction=instruction, first=second, second=first)
@@ -68,7 +68,7 @@ def prompts_of_comparison(rubric: Rubric, instruction: str, first: str, second: 
 
 
 def shown_of(response: str, what: ShownResponse) -> str:
-    """Return what a critic is shown of a response: its first paragraph, if so set, cut to a length."""
+    """Return what a critic reads of a response: its first paragraph, if so set, cut to a length."""
     text = response.strip()
     if what.first_paragraph:
         text = text.split("\n\n", 1)[0]
@@ -76,13 +76,13 @@ def shown_of(response: str, what: ShownResponse) -> str:
 
 
 def _labelled(rubric: Rubric, **texts: str) -> Prompts:
-    """Swap what the labels mean; the lines stay in the order A, B, so that the place of "good" changes as well."""
+    """Swap the meaning of the labels; the lines stay in the order A, B, so that the place of "good" changes too."""
     item = rubric.fill_item(**texts)
     return Prompts(_start(rubric, "A") + item, _start(rubric, "B") + item)
 
 
 def _start(rubric: Rubric, good: Label) -> str:
-    """Return what stands before the item: the same for all items, so that a model reads it once."""
+    """Return the text before the item: the same for all items, so that a model reads it once."""
     bad: Label = "B" if good == "A" else "A"
     lines = (rubric.good, rubric.bad) if good == "A" else (rubric.bad, rubric.good)
     parts = [rubric.fill_head(options=f"A: {lines[0]}\nB: {lines[1]}", bad=bad)]

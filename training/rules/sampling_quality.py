@@ -1,17 +1,18 @@
-"""Whether what a stage samples is worth going on with: counted row by row, told from the first rows on.
+"""Which samples are kept, and whether a stage's samples are worth continuing, counted row by row.
 
-Pure, and the same whatever the order of the rows: the measurer counts the rows that were left again and comes to the
-same answer. A stage looks after each group of rows; one that was ended and goes on looks at the same groups.
+Pure and independent of the order of rows: the measurer comes to the same answer. A stage looks after each group of
+rows, and a resumed stage looks at the same groups.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from specs.exact import holds
+from specs.stages.artifacts import Example
 from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow, RevisionRow
 from specs.stages.generation.parameters import SampleResponsesParameters
@@ -26,7 +27,7 @@ MARKS = (END_MARK, *ROLE_STOPS)
 
 
 class Sample(NamedTuple):
-    """What is wrong with one row, and its words."""
+    """The faults of one row, and its words."""
 
     words: tuple[str, ...]
     """Without case and marks."""
@@ -37,7 +38,7 @@ class Sample(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Rows by what is wrong with them."""
+    """Rows by fault."""
 
     rows: int
     empty: int
@@ -58,7 +59,7 @@ TOLD = {
 
 
 class Tally:
-    """Counts rows as they come. Without limits nothing is counted and nothing is broken off."""
+    """Counts rows. Without limits it counts nothing."""
 
     def __init__(self, quality: Quality | None) -> None:
         self._quality = quality
@@ -82,8 +83,13 @@ class Tally:
                 had.repeated + again,
             )
 
+    def look(self, samples: Iterable[Sample]) -> str:
+        """Count more rows; say why the stage has to stop early, or nothing."""
+        self.add(samples)
+        return self.why()
+
     def why(self) -> str:
-        """Say why the stage has to be broken off; nothing where it may go on."""
+        """Say why the stage must stop early, or nothing."""
         quality, rates = self._quality, self.rates
         if quality is None or rates.rows < quality.first:
             return ""
@@ -95,45 +101,33 @@ class Tally:
 
 
 def over(count: int, of: int, most: float, what: str) -> str:
-    """Say that a share is above its limit; nothing where it is not."""
+    """Say that a share is above its limit, or nothing."""
     return f"{count} of {of} {what}, more than {most:g}" if of and holds(Fraction(count, of), ">", most) else ""
 
 
-def rates_of(samples: Iterable[Sample]) -> Rates:
-    """Return the counts of rows, whatever their limits."""
-    tally = Tally(Quality())
-    tally.add(samples)
-    return tally.rates
-
-
 def why_low(samples: Iterable[Sample], quality: Quality | None) -> str:
-    """Say why a stage with these rows has to be broken off; nothing where it may go on."""
-    tally = Tally(quality)
-    tally.add(samples)
-    return tally.why()
+    """Say why a stage with these rows must stop early, or nothing."""
+    return Tally(quality).look(samples)
 
 
 def group_size(quality: Quality | None, most: int, each: int = 1) -> int:
-    """Return how many prompts make a group of rows, after which the stage looks: no more than the first rows need.
+    """Return the prompts of a group of rows, after which the stage looks: as few as the first rows need.
 
-    Args:
-        quality: the stage's limits. None: it does not look.
-        most: prompts of a group where it does not look.
-        each: rows of a prompt.
+    ``most`` without limits; ``each`` is the rows of a prompt.
     """
     return most if quality is None else min(most, math.ceil(quality.first / each))
 
 
 def of_samples(rows: Iterable[GenerationRow], stops: tuple[str, ...]) -> list[Sample]:
-    """Return what is wrong with the samples of a ``generate`` stage."""
+    """Return the faults of the samples of a ``generate`` stage."""
     marks = stops or MARKS
     return [_sample(row.prompt, row.completion, row.truncated, marks) for row in rows]
 
 
 def of_calls(rows: Iterable[SelfInstructRow]) -> list[Sample]:
-    """Return what is wrong with calls for instructions, probes left out: one without an instruction is empty.
+    """Return the faults of calls for instructions, without probes: a call without an instruction is empty.
 
-    A list has no length at which it runs away; one that goes on hits the token limit.
+    A list has no length at which it runs away; if it continues, it hits the token limit.
     """
     found: list[Sample] = []
     for row in rows:
@@ -147,17 +141,17 @@ def of_calls(rows: Iterable[SelfInstructRow]) -> list[Sample]:
 
 
 def of_answers(rows: Iterable[SampleResponsesRow], given: SampleResponsesParameters) -> list[Sample]:
-    """Return what is wrong with cleaned answers to instructions."""
+    """Return the faults of cleaned answers to instructions."""
     return [_sample(row.instruction, row.completion, row.finish == "length", given.stops) for row in rows]
 
 
 def of_candidates(rows: Iterable[CandidateRow], given: BestOfNParameters) -> list[Sample]:
-    """Return what is wrong with the responses of which the best is looked for."""
+    """Return the faults of the responses among which the best is searched."""
     return [_sample(row.instruction, row.response, row.finish == "length", given.stops) for row in rows]
 
 
 def of_chains(rows: Iterable[RevisionRow]) -> list[Sample]:
-    """Return what is wrong with chains: with any of their revisions, or a critique that is empty or cut."""
+    """Return the faults of chains: those of any revision, or an empty or cut critique."""
     found: list[Sample] = []
     for row in rows:
         parts = [_sample(row.instruction, one.revision, one.revision_finish == "length", MARKS) for one in row.rounds]
@@ -175,3 +169,26 @@ def of_chains(rows: Iterable[RevisionRow]) -> list[Sample]:
 
 def _sample(asked: str, text: str, truncated: bool, marks: tuple[str, ...]) -> Sample:
     return Sample(words_of(text), not text.strip(), is_runaway(text), truncated, bool(leak_in(text, asked, marks)))
+
+
+def kept_of(rows: Sequence[SampleResponsesRow]) -> list[Example]:
+    """Return the rows without marks as examples, each answer to an instruction once."""
+    found: dict[tuple[str, str], Example] = {}
+    for row in rows:
+        if not row.marks:
+            found.setdefault((row.instruction, row.completion), example_of(row, row.instruction, row.completion))
+    return list(found.values())
+
+
+def example_of(row: SampleResponsesRow | GenerationRow | RevisionRow, prompt: str, completion: str) -> Example:
+    """Return what a row holds as an example."""
+    return Example(
+        item=row.item, group=row.group, kind=row.kind, sample=row.sample, prompt=prompt, completion=completion
+    )
+
+
+def why_broken_off(rows: Sequence[SampleResponsesRow], parameters: SampleResponsesParameters) -> str:
+    """Say why the stage must stop early, or nothing."""
+    runaway = sum(is_runaway(row.completion) for row in rows)
+    ran = len(rows) >= parameters.abort_after and over(runaway, len(rows), parameters.abort_runaway, "answers ran away")
+    return ran or why_low(of_answers(rows, parameters), parameters.quality)

@@ -1,8 +1,7 @@
 """Which texts repeat each other, or nearly so: by words and their 3-shingles, candidates from MinHash.
 
-What it does not guarantee: that a paraphrase is found, or a text in a script without spaces; that every near duplicate
-is: MinHash misses about one pair in ten thousand at the threshold and fewer above it. What is reported is confirmed by
-comparing the texts themselves.
+Paraphrases and texts in scripts without spaces may be missed, and so may near duplicates: MinHash misses about one pair
+in ten thousand at the threshold and fewer above it. Every reported pair is confirmed by comparing the texts.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ class Near(NamedTuple):
 
 
 class NearIndex:
-    """Texts one after the other; each is compared with the earlier ones that were no repeats themselves.
+    """Texts one after the other; each is compared with the earlier ones that were not repeats.
 
-    That keeps the search short where thousands of texts are alike: a text like them repeats the same first one. Texts
-    without words repeat nothing.
+    That keeps the search short where thousands of texts are alike. Texts without words repeat nothing.
 
     Raises:
         ValueError: ``threshold`` is not above 0 and at most 1.
@@ -56,16 +54,9 @@ class NearIndex:
         self._shingles: dict[int, Shingles] = {}
         self._count = 0
 
-    def __len__(self) -> int:
-        """Return how many texts were added, repeats included."""
-        return self._count
-
     def add(self, text: str) -> Near | None:
         """Add a text; return the earlier one it repeats, if it repeats one."""
-        return self.add_words(words_of(text))
-
-    def add_words(self, words: Words) -> Near | None:
-        """Add a text given by its words."""
+        words = words_of(text)
         place = self._count
         self._count += 1
         if not words:
@@ -115,10 +106,10 @@ def hashes(shingles: list[Shingles]) -> Iterator[Any]:
 
 
 def _bands(threshold: float) -> tuple[int, int]:
-    """Return bands and rows with which a pair at the threshold becomes a candidate almost surely.
+    """Return bands and rows with which a pair at the threshold almost surely becomes a candidate.
 
     A pair of similarity s shares a band of r rows with probability ``1 - (1 - s**r)**b`` (Leskovec, Rajaraman and
-    Ullman, Mining of Massive Datasets, 3.4). The most rows that still reach the recall give the fewest candidates.
+    Ullman, Mining of Massive Datasets, 3.4). The most rows that reach the recall give the fewest candidates.
     """
     # The index refuses fewer than two bands.
     for rows in range(_PERMUTATIONS // 2, 1, -1):

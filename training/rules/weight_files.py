@@ -1,8 +1,8 @@
-"""Weight files read without torch: which tensors they hold, and what differs between two checkpoints.
+"""Reads weight files without torch: which tensors they hold, and what differs between two checkpoints.
 
-The job that takes a checkpoint over from a builder's script and the check at its gate ask the same questions, and the
-gate runs without the libraries that jobs need. The format: https://huggingface.co/docs/safetensors (8 bytes with the
-length of a JSON header, the header, the tensors).
+The job that adopts a builder's checkpoint and the check at its gate both call it; the gate runs without the libraries
+of jobs. The format: https://huggingface.co/docs/safetensors (8 bytes with the length of a JSON header, the header, the
+tensors).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DESCRIBING = ("*.json", "*.jinja", "*.model", "*.txt")
 
 
 def describing(folder: Path) -> dict[str, Path]:
-    """Return what describes the weights of a checkpoint, by name: all that is copied from a base."""
+    """Return the files that describe the weights of a checkpoint, by name; adopting copies them from the base."""
     return {path.name: path for pattern in _DESCRIBING for path in sorted(folder.glob(pattern)) if path.name != INDEX}
 
 
@@ -45,11 +45,11 @@ _SHOWN = 3
 
 
 class WrongWeights(Exception):
-    """Weight files cannot be read, or are not those of the model they are said to be of; with one sentence."""
+    """Weight files cannot be read, or are not those of the stated model; with one sentence."""
 
 
 class Tensor(NamedTuple):
-    """Where a tensor lies and what it is made of."""
+    """Where a tensor is, and its type and shape."""
 
     file: Path
     dtype: str
@@ -65,7 +65,7 @@ class Tensor(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """How far a floating-point tensor is from what it was."""
+    """How far a floating-point tensor moved."""
 
     moved: float
     """Root mean square of the differences."""
@@ -74,7 +74,7 @@ class Shift(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What differs between a checkpoint and the one it was made from."""
+    """What differs between a checkpoint and its base."""
 
     tensors: int
     """How many both hold."""
@@ -94,7 +94,7 @@ class Change(NamedTuple):
     """Of each floating-point tensor that both hold, by name."""
 
     def as_facts(self) -> dict[str, Any]:
-        """Return what a manifest states: figures to nine digits, which do not hang on how a sum was added up."""
+        """Return the facts for a manifest, with figures of nine digits, which do not depend on the order of a sum."""
         return {
             "tensors": self.tensors,
             "changed": self.changed,
@@ -110,7 +110,7 @@ def tensors_of(folder: Path) -> dict[str, Tensor]:
     """Return the tensors of every ``*.safetensors`` file of a folder, by name.
 
     Raises:
-        WrongWeights: there is no such file, a header is not what the format says, or a name comes twice.
+        WrongWeights: there is no such file, a header breaks the format, or a name comes twice.
         OSError: a file cannot be read.
     """
     files = sorted(folder.glob("*.safetensors"))
@@ -148,11 +148,11 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def compare(base: Path, new: Path) -> Change:
-    """Say what differs between a checkpoint and the one it was made from; every tensor of both is read.
+    """Read every tensor of a checkpoint and of its base; return what differs.
 
     Raises:
-        WrongWeights: the names or shapes are others, a value is not finite, a type is not one that weights are left
-            in, a tensor that is no floating-point one differs, or a file is no weight file.
+        WrongWeights: names or shapes differ, a value is not finite, a type is not allowed for weights, a tensor that is
+            not floating-point differs, or a file is not a weight file.
         OSError: a file cannot be read.
     """
     ours, theirs = tensors_of(new), tensors_of(base)
@@ -186,7 +186,7 @@ def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
     """Return how far low-rank adapters moved: their second factors, which begin at zero (arXiv:2106.09685, 4.1).
 
     Raises:
-        WrongWeights: there are no adapters, a file is no weight file, or a value is not finite.
+        WrongWeights: there are no adapters, a file is not a weight file, or a value is not finite.
         OSError: a file cannot be read.
     """
     import numpy
@@ -216,7 +216,7 @@ def _repeated(side: dict[str, Tensor], names: set[str], does: str, whose: str, *
     """Return the names if each is an output embedding that repeats another tensor of its side, bit for bit.
 
     Raises:
-        WrongWeights: one does not, so that the two sides hold other tensors.
+        WrongWeights: one does not, so that the two sides hold different tensors.
     """
     others = [one for name, one in side.items() if name not in names]
     tied = [name for name in names & set(_HEADS) if may and any(_same_bits(side[name], one) for one in others)]
@@ -250,10 +250,10 @@ class _Apart(NamedTuple):
 
 
 def _apart(name: str, old: Tensor, new: Tensor) -> _Apart:
-    """Return by how much a tensor differs. No square of a difference of 32 bits is so small that it is lost.
+    """Return how much a tensor differs. No square of a difference of 32 bits underflows.
 
     Raises:
-        WrongWeights: it is not what the base's tensor is, or not finite.
+        WrongWeights: its shape or type differs from the base, or it is not finite.
     """
     import numpy
 
@@ -323,5 +323,5 @@ def _rounded(values: Any, dtype: str) -> Any:
 
 
 def told(name: str) -> str:
-    """Return a name out of a file that anybody may have written, as it can be shown."""
+    """Return an untrusted name as it can be shown."""
     return f"'{plain(name, 80)}'"

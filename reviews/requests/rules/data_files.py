@@ -1,4 +1,4 @@
-"""Rules on JSONL data: held-out questions that stand in the training data, and held-out questions asked twice."""
+"""Rules on JSONL data: held-out questions that the training data hold, and held-out questions asked twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.text_overlap import find_overlaps
-from reviews.requests.rules.rule_findings import MAX_PLACES, QUOTE_CHARACTERS, Found, Material
+from reviews.requests.rules.rule_findings import MAX_PLACES, Found, Material, place_of
 from specs.trail.requested_review import Place
 
 MAX_DATA_BYTES = 64 * 2**20
@@ -60,12 +60,9 @@ def _check_overlap(found: Found, training: dict[str, list[Row]], heldout: dict[s
     counted = ", ".join(f"{count} {how}" for how, count in kinds.items() if count)
     asked = len({one.heldout for one in overlaps})
     total = sum(map(len, heldout.values()))
-    evidence = [
-        _place(side, name)
-        for one in overlaps[: MAX_PLACES // 2]
-        for side, name in ((training, one.train), (heldout, one.heldout))
-    ]
-    found.issue("CRITICAL", f"{asked} of {total} held-out questions stand in the training data ({counted})", evidence)
+    pairs = [pair for one in overlaps[: MAX_PLACES // 2] for pair in ((training, one.train), (heldout, one.heldout))]
+    evidence = [_place(side, name) for side, name in pairs]
+    found.issue("CRITICAL", f"the training data hold {asked} of {total} held-out questions ({counted})", evidence)
     found.recommend(
         "Take the overlapping questions out of the training data, or choose other held-out ones.",
         "What was trained on measures memory; a gain on it says nothing about new questions.",
@@ -81,7 +78,7 @@ def _check_repeats(found: Found, name: str, rows: list[Row]) -> None:
             repeats.append((first[words], row))
         first.setdefault(words, row)
     if repeats:
-        evidence = [_at(name, row) for pair in repeats[: MAX_PLACES // 2] for row in pair]
+        evidence = [place_of(name, row.line, row.raw) for pair in repeats[: MAX_PLACES // 2] for row in pair]
         told = f"{len(repeats)} of {len(rows)} held-out questions repeat another: n counts rows, not questions"
         found.issue("HIGH", told, evidence)
 
@@ -92,11 +89,7 @@ def _pairs(side: dict[str, list[Row]]) -> list[tuple[str, str]]:
 
 def _place(side: dict[str, list[Row]], id: str) -> Place:
     name, line = id.rsplit("\n", 1)
-    return _at(name, next(row for row in side[name] if row.line == int(line)))
-
-
-def _at(name: str, row: Row) -> Place:
-    return Place(file=name, first_line=row.line, last_line=row.line, quote=row.raw.strip()[:QUOTE_CHARACTERS].strip())
+    return place_of(name, int(line), next(row.raw for row in side[name] if row.line == int(line)))
 
 
 def _side(name: str) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from reviews.requests.rules.data_files import check_data
 from reviews.requests.rules.python_code import check_python
-from reviews.requests.rules.recorded_checks import check_recorded
-from reviews.requests.rules.rule_findings import Found, Material
+from reviews.requests.rules.rule_findings import Found, Material, place
 from reviews.requests.rules.setting_files import check_settings
 from specs.trail.requested_review import IssueSeverity, ReviewAnswer, ReviewKind
 
@@ -25,11 +27,20 @@ NOT_JUDGED: dict[ReviewKind, tuple[str, ...]] = {
     ),
 }
 
+_SEVERITY: dict[tuple[str, bool], IssueSeverity] = {
+    ("FAIL", True): "CRITICAL",
+    ("FAIL", False): "HIGH",
+    ("BLOCKED", True): "HIGH",
+    ("ERROR", True): "HIGH",
+    ("WARN", True): "SUGGESTION",
+    ("WARN", False): "SUGGESTION",
+}
+
 
 def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
-    """Run every rule over what was read. It approves nothing: rules find faults, they do not vouch."""
+    """Run every rule over what was read. It approves nothing: rules find faults and do not vouch."""
     found = Found()
-    for rule in (check_settings, check_python, check_data, check_recorded):
+    for rule in (check_settings, check_python, check_data, _check_recorded):
         found.add(rule(material))
     looked = set(found.looked_at)
     others = [file.name for file in material.reading.files if file.name not in looked]
@@ -49,6 +60,26 @@ def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
             if fault
             else "No rule found a fault, which is no assessment. "
         )
-        + "Rules find what is certainly there; whether the work may be used takes a model or a person.",
+        + "Rules find what is certainly there; a model or a person has to say whether the work may be used.",
         not_judged=tuple(dict.fromkeys(not_judged)),
     )
+
+
+def _check_recorded(material: Material) -> Found:
+    """Report every check that did not pass at a gate of the session, of all attempts."""
+    found = Found()
+    for file in material.reading.files:
+        # Only what was made from a trail has this role in a full review.
+        if file.role != "evidence" or not file.name.endswith("/checks.json"):
+            continue
+        found.looked_at.append(file.name)
+        for number, line in enumerate(file.lines, 1):
+            if not line.startswith("{"):
+                continue
+            check: dict[str, Any] = json.loads(line.rstrip(","))
+            severity = _SEVERITY.get((check["status"], check["blocking"]))
+            if severity is not None:
+                where = f"{check['stage']}.{check['attempt']}"
+                told = f"recorded at {where}: check {check['check']} is {check['status']}: {check['found']}"
+                found.issue(severity, told, [place(file, number)])
+    return found

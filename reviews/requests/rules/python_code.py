@@ -33,7 +33,7 @@ def check_python(material: Material) -> Found:
         found.looked_at.append(file.name)
         try:
             with warnings.catch_warnings():
-                # An invalid escape in somebody's string is no concern of ours.
+                # An invalid escape in a string is not a fault that matters here.
                 warnings.simplefilter("ignore")
                 parsed.append((file, ast.parse(file.text)))
         except SyntaxError as error:
@@ -65,9 +65,8 @@ def _check_draws(found: Found, file: ReadFile, tree: ast.Module, seeded: bool) -
 
 
 def _check_handlers(found: Found, file: ReadFile, tree: ast.Module) -> None:
-    swallowing = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and _swallows(node)]
-    if swallowing:
-        lines = sorted(node.lineno for node in swallowing)
+    handlers = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
+    if lines := sorted(node.lineno for node in handlers if _swallows(node)):
         told = "every error is caught and nothing is done about it: a failure looks like a result"
         found.issue("HIGH", told, [place(file, line) for line in lines])
         found.recommend(
@@ -77,17 +76,13 @@ def _check_handlers(found: Found, file: ReadFile, tree: ast.Module) -> None:
 
 
 def _check_tails(found: Found, file: ReadFile, tree: ast.Module) -> None:
-    lines = [
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Sub)
-        and isinstance(node.left, ast.Constant)
-        and node.left.value in (1, 1.0)
-        and isinstance(node.right, ast.Call)
-        and isinstance(node.right.func, ast.Attribute)
-        and node.right.func.attr == "cdf"
-    ]
+    lines: list[int] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.BinOp(ast.Constant(1 | 1.0), ast.Sub(), ast.Call(ast.Attribute(attr="cdf"))):
+                lines.append(node.lineno)
+            case _:
+                pass
     if lines:
         told = "a p-value is computed as 1 - cdf: below about 1e-16 it becomes 0 or negative; sf() keeps it"
         found.concern(told, [place(file, line) for line in sorted(lines)])
@@ -98,22 +93,20 @@ def _calls(tree: ast.Module) -> Iterator[ast.Call]:
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
-    """Return what the names of a file stand for: ``np`` for ``numpy``, ``shuffle`` for ``random.shuffle``."""
+    """Return the full names of what a file imports: ``numpy`` for ``np``, ``random.shuffle`` for ``shuffle``."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                names[alias.asname or alias.name.split(".")[0]] = (
-                    alias.name if alias.asname else alias.name.split(".")[0]
-                )
+                first = alias.name.split(".")[0]
+                names[alias.asname or first] = alias.name if alias.asname else first
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
 
 def _full_name(node: ast.expr, names: dict[str, str]) -> str:
-    """Return the dotted name of what is called, imports resolved; empty when it is no name."""
+    """Return the dotted name of what is called, imports resolved; empty when it has none."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -1,4 +1,4 @@
-"""What a rule returns, and the places it points at."""
+"""What rules look at and return, and the places they point at."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_PLACES = 5
 
 @dataclass(frozen=True)
 class Material:
-    """What rules may look at: what was read, and where the files lie."""
+    """What rules may look at: what was read, and the paths of the files."""
 
     reading: Reading
     sources: Mapping[str, Path]
@@ -31,7 +31,7 @@ class Material:
 
 @dataclass
 class Found:
-    """What one rule found, and what it looked at and could not judge."""
+    """What a rule found, looked at and could not judge."""
 
     issues: list[Issue] = field(default_factory=list[Issue])
     concerns: list[Concern] = field(default_factory=list[Concern])
@@ -62,13 +62,16 @@ class Found:
 
 
 def place(file: ReadFile, line: int) -> Place:
-    """Return the place of a line; of an empty line, the next one that is not."""
+    """Return the place of a line; for an empty line, of the next one that is not."""
     lines = file.lines
     line = min(max(line, 1), len(lines))
     number = next((at for at in range(line, len(lines) + 1) if lines[at - 1].strip()), line)
-    return Place(
-        file=file.name, first_line=number, last_line=number, quote=lines[number - 1].strip()[:QUOTE_CHARACTERS].strip()
-    )
+    return place_of(file.name, number, lines[number - 1])
+
+
+def place_of(name: str, number: int, line: str) -> Place:
+    """Return the place of a line of a file, with a quote short enough to show."""
+    return Place(file=name, first_line=number, last_line=number, quote=line.strip()[:QUOTE_CHARACTERS].strip())
 
 
 def line_of(file: ReadFile, pattern: str) -> int:

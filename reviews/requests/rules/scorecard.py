@@ -1,23 +1,25 @@
 """Claims against evidence by rule: numbers beside known names, "significant", and words no measurement can carry.
 
-What it cannot do is read. Whether a number that is right stands for what its sentence says, whether a cause was shown,
-and what was left unsaid is not judged, and the answer says so.
+A rule cannot read: whether a right number means what its sentence says, whether a cause was shown, and what was left
+unsaid is not judged, and the answer says so.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from reviews.checks.claim_lookup import agrees
 from reviews.requests.answer_forms import in_order
 from reviews.requests.rules.rule_findings import place
-from reviews.requests.rules.session_report import rows_of_report
 from reviews.requests.rules.stated_numbers import Held, Stated, held_in, stated_in
 from reviews.requests.run_evidence import RENDERED, RunEvidence
 from specs.exact import holds
 from specs.stages.metric_catalog import METRICS
+from specs.text import one_line
 from specs.trail.requested_review import (
     AdversarialAnswer,
     ClaimStatus,
@@ -32,6 +34,8 @@ from specs.trail.requested_review import (
 MAX_ROWS = 300
 MAX_FIXES = 30
 MAX_EVIDENCE = 3
+_LINE_CHARACTERS = 200
+"""Of the lines of a report that differ."""
 
 _NEGATED = re.compile(
     r"\b(?:no|not|non|without|never|neither|nor|lack of|isn't|wasn't|cannot)\W*(?:\w+\W+){0,2}$", re.I
@@ -43,11 +47,12 @@ _TOO_MUCH = re.compile(
     r"undoubtedly|unprecedented|zero leakage)\b",
     re.IGNORECASE,
 )
+_COMPARED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _ARMS = {"baseline": "baseline", "before": "baseline", "treatment": "treatment", "after": "treatment"}
 
 NOT_JUDGED = (
     "every sentence without a number beside a name that the evidence knows",
-    "whether a number that is right stands for what its sentence says: split, stage, best or only attempt",
+    "whether a right number means what its sentence says: split, stage, best or only attempt",
     "causes, generality, novelty, and what was left unsaid",
 )
 
@@ -68,7 +73,7 @@ def score(reading: Reading, runs: Sequence[RunEvidence]) -> AdversarialAnswer:
     rendered = {one.name.removeprefix(RENDERED): one for one in evidence if one.name.startswith(RENDERED)}
     for file in claims:
         if runs and file.name in rendered:
-            rows += rows_of_report(file, rendered[file.name])
+            rows += _of_report(file, rendered[file.name])
         else:
             rows += _of_text(file, names, values, evidence, runs)
     overclaimed = [one for file in claims for one in _overclaims(file)]
@@ -104,6 +109,40 @@ def _values(file: ReadFile, runs: Sequence[RunEvidence]) -> list[_Value]:
     return [_Value(held, stage, attempt) for held in held_in(file)]
 
 
+def _of_report(file: ReadFile, rendered: ReadFile) -> list[ScoreRow]:
+    """Return one row for all lines that agree, and one for each run of lines that differs."""
+    rows: list[ScoreRow] = []
+    agreeing = 0
+    for kind, start, end, first, last in SequenceMatcher(None, file.lines, rendered.lines).get_opcodes():
+        if kind == "equal":
+            agreeing += end - start
+            continue
+        says, gives = (
+            f"'{one_line(' '.join(lines), _LINE_CHARACTERS)}'" if lines else "nothing"
+            for lines in (file.lines[start:end], rendered.lines[first:last])
+        )
+        rows.append(
+            ScoreRow(
+                claim=f"the report says {says}",
+                stated_at=place(file, start + 1),
+                status="contradicted",
+                evidence=(place(rendered, first + 1),) if last > first else (),
+                explanation=f"rendered again from the trail it says {gives}",
+            )
+        )
+    if agreeing:
+        rows.append(
+            ScoreRow(
+                claim=f"{agreeing} lines of {file.name}",
+                stated_at=place(file, 1),
+                status="supported",
+                evidence=(place(rendered, 1),),
+                explanation="rendered again from the trail they are the same",
+            )
+        )
+    return rows
+
+
 def _of_text(
     file: ReadFile, names: set[str], values: list[_Value], evidence: list[ReadFile], runs: Sequence[RunEvidence]
 ) -> list[ScoreRow]:
@@ -119,7 +158,7 @@ def _of_text(
     rows: list[ScoreRow] = []
     for stated in stated_in(file, names):
         line = file.lines[stated.line - 1]
-        # The stage is what stands before the number: "baseline accuracy 0.05, after training 0.53".
+        # The stage comes before the number: "baseline accuracy 0.05, after training 0.53".
         stage = _stage_in(line[: line.find(stated.text)], stages, arms) or around[stated.line]
         rows.append(_row(_as_fraction(stated), _candidates(stated, stage, values), evidence, runs))
     return rows + _significance(file, values, runs)
@@ -156,17 +195,9 @@ def _candidates(stated: Stated, stage: str, values: list[_Value]) -> list[_Value
 
 
 def _holds(stated: Stated, value: float) -> bool:
-    match stated.sign:
-        case "<":
-            return value < stated.value
-        case "<=":
-            return value <= stated.value
-        case ">":
-            return value > stated.value
-        case ">=":
-            return value >= stated.value
-        case _:
-            return agrees(stated.value, value, stated.tolerance)
+    if compare := _COMPARED.get(stated.sign):
+        return compare(value, stated.value)
+    return agrees(stated.value, value, stated.tolerance)
 
 
 def _as_fraction(stated: Stated) -> Stated:
@@ -199,7 +230,7 @@ def _registered(stated: Stated, evidence: list[ReadFile], runs: Sequence[RunEvid
 
 
 def _significance(file: ReadFile, values: list[_Value], runs: Sequence[RunEvidence]) -> list[ScoreRow]:
-    """Hold the word "significant" against the registered test."""
+    """Compare the word "significant" with the registered test."""
     measured = [value for value in values if value.held.name == "mcnemar_p" and value.stage]
     if not measured or not runs:
         return []
@@ -237,19 +268,16 @@ def _overclaims(file: ReadFile) -> list[Overclaim]:
 
 
 def _fixes(rows: Sequence[ScoreRow], overclaimed: Sequence[Overclaim]) -> list[Fix]:
-    """Return what to mend: a wrong number matters most and is quickly put right, a missing measurement takes work."""
-    wrong = [row for row in rows if row.status == "contradicted"]
-    open_ = [row for row in rows if row.status == "unsupported"]
-    return [
-        *(
-            Fix(text=f"{row.stated_at}: put '{row.claim}' right ({row.explanation})", delta=5, effort=1)
-            for row in wrong
-        ),
-        *(Fix(text=f"{one.stated_at}: {one.statement}; say {one.instead}", delta=2, effort=1) for one in overclaimed),
-        *(
-            Fix(text=f"{row.stated_at}: give evidence for '{row.claim}', or take it out", delta=3, effort=2)
-            for row in open_
-        ),
+    """Return what to mend: a wrong number matters most and is quickly corrected, a missing measurement takes work."""
+    fixes = [
+        Fix(text=f"{row.stated_at}: put '{row.claim}' right ({row.explanation})", delta=5, effort=1)
+        if row.status == "contradicted"
+        else Fix(text=f"{row.stated_at}: give evidence for '{row.claim}', or take it out", delta=3, effort=2)
+        for row in rows
+        if row.status != "supported"
+    ]
+    return fixes + [
+        Fix(text=f"{one.stated_at}: {one.statement}; say {one.instead}", delta=2, effort=1) for one in overclaimed
     ]
 
 

@@ -24,7 +24,7 @@ _PLACES = {
     "design.cost": r"\s*budget\s*:",
     "design.duplicates": r"\s*data\s*:",
 }
-"""Where in a spec the thing stands that a design check is about; the held-out split for the others."""
+"""The line of a spec that a design check is about; for the others that of the held-out split."""
 _TRAINING = ("learning_rate", "num_train_epochs", "gradient_accumulation_steps", "per_device_train_batch_size")
 _SEED = re.compile(r"(?:^|_)seeds?$")
 
@@ -120,14 +120,12 @@ def _naming(file: ReadFile, other: Path) -> Place:
 
 
 def _find(data: Any, names: tuple[str, ...]) -> str:
-    """Return the first of some keys that stands anywhere in a JSON value."""
-    if isinstance(data, dict):
-        return next((name for name in names if name in data), "") or next(
-            (inner for value in data.values() if (inner := _find(value, names))), ""
-        )
-    if isinstance(data, list):
-        return next((inner for value in data if (inner := _find(value, names))), "")
-    return ""
+    """Return the first of some keys that a JSON value holds anywhere; empty when it holds none."""
+    if not isinstance(data, dict | list):
+        return ""
+    here = next((name for name in names if isinstance(data, dict) and name in data), "")
+    inside = data.values() if isinstance(data, dict) else data
+    return here or next((inner for value in inside if (inner := _find(value, names))), "")
 
 
 def _has_seed(data: Any) -> bool:

@@ -1,8 +1,8 @@
 """Finds numbers that a text states for a metric, and numbers that JSON evidence holds for it.
 
-A number counts as stated for a metric only where it follows the metric's name with nothing but marks and small words
-between ("accuracy: 0.53", "gain of +0.48", "| accuracy | 0.53 |"), or comes right before "gained" or "lost". Everything
-else is left alone: a number that merely stands in the same sentence may be about something else.
+A number counts for a metric only if it follows the metric's name with nothing but marks and small words between
+("accuracy: 0.53", "gain of +0.48", "| accuracy | 0.53 |"), or comes right before "gained" or "lost". Another number in
+the same sentence may be about something else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BETWEEN = (
     r"(?:[\s|:*`_(]|\b(?:is|was|of|at|by|reached|equals|to|rose|fell|from|improved|increased|dropped|about|around|"
     r"roughly|only|a|an)\b){0,8}"
 )
-_SIGNS: dict[str, Sign] = {"\u2265": ">=", "\u2264": "<=", "\u2248": "=", "~": "=", "": "="}
+_SIGNS: dict[str, Sign] = {">": ">", "<": "<", ">=": ">=", "<=": "<=", "\u2265": ">=", "\u2264": "<="}
 _IN_JSON = re.compile(
     r'"(?P<name>[A-Za-z_][\w .-]{0,63})"\s*:\s*(?:\{\s*"value"\s*:\s*)?'
     r"(?P<value>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?=\s*[,}\]\s]|$)"
@@ -109,9 +109,7 @@ def _stated(match: re.Match[str], file: ReadFile, line: int) -> Iterator[Stated]
         if match[group]:
             # "from 5 to 53 %" gives the unit once.
             value, tolerance = _number(match[group], match[unit] or match["unit2"] or "")
-            yield Stated(
-                name, _SIGNS.get(sign) or _as_sign(sign), value, tolerance, match[0].strip(), line, place(file, line)
-            )
+            yield Stated(name, _SIGNS.get(sign, "="), value, tolerance, match[0].strip(), line, place(file, line))
 
 
 def _pattern_of(names: Iterable[str]) -> re.Pattern[str]:
@@ -137,12 +135,8 @@ def _number(text: str, unit: str) -> tuple[float, float]:
     scale = 0.01 if unit.strip() else 1.0
     tolerance = 0.5 * 10.0 ** (int(exponent or 0) - decimals) * scale
     small = decimals == 0 and not exponent and not unit.strip() and abs(float(plain)) < 10
-    # "24 tokens" may stand for 23.8; an accuracy of 1 does not stand for 0.53.
+    # "24 tokens" may mean 23.8; an accuracy of 1 does not mean 0.53.
     return float(plain) * scale, 0.0 if small else tolerance * (1 + 1e-9)
-
-
-def _as_sign(text: str) -> Sign:
-    return "<" if text == "<" else ">" if text == ">" else "<=" if text == "<=" else ">=" if text == ">=" else "="
 
 
 _MEANT = {" ".join(re.split(r"[\s_-]+", alias)): name for name, aliases in _ALIASES.items() for alias in aliases}

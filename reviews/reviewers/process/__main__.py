@@ -1,7 +1,6 @@
 """``python -P -m reviews.reviewers.process``: answers messages on its standard input until that is closed.
 
-It writes no file, keeps nothing, and may be ended at any time: what it signed stands in the trail, everything else is
-asked for again.
+It writes no file and may be ended at any time: what it signed is in the trail, everything else is asked for again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from reviews.reviewers.process.signing_rules import Duty
 MEMORY_BYTES = 4 * 2**30
 OPEN_FILES = 256
 LIMITS = {
-    # Even where it is not confined by the system it can put no byte into any file.
+    # Without confinement by the system it still cannot write a byte into a file.
     resource.RLIMIT_FSIZE: 0,
     # The memory holds keys: none of it goes into a dump.
     resource.RLIMIT_CORE: 0,
@@ -45,7 +44,7 @@ def serve(questions: BinaryIO, answers: BinaryIO, duty: Duty) -> int:
         try:
             question = messages.read_question(line)
         except ValueError as error:
-            # After half a line nobody knows where the next one begins.
+            # After half a line the start of the next one is unknown.
             write(answers, messages.Refused(message=str(error)))
             return 1
         write(answers, duty.answer(question))
@@ -70,7 +69,7 @@ def limit() -> None:
 
 
 def end_with_the_session(descriptor: int) -> None:
-    """End this process when nobody can ask any more, also in the middle of a review that takes minutes."""
+    """End this process when the session is gone, also in the middle of a review that takes minutes."""
     waiting = select.poll()
     waiting.register(descriptor, 0)
     while not any(event & (select.POLLHUP | select.POLLERR) for _, event in waiting.poll()):

@@ -1,7 +1,7 @@
-"""The session's side of the reviewer's process: starts it, asks it, ends it. It never opens the reviewer's key.
+"""The session's side of the reviewer's process: starts, asks and ends it, and never opens the reviewer's key.
 
-Every question has a time after which the process is killed. A process that is killed, ends by itself or answers
-something that is no message gives no verdict; the next question starts another one.
+Every question has a time limit, after which the process is killed. A process that ends, is killed, or does not answer
+with a message gives no verdict; the next question starts another one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from specs.session.session_spec import Reviewer
 from specs.text import plain
 
 START_S = 120.0
-"""Imports of an SDK on a loaded machine; by itself the process is there in a quarter of a second."""
+"""Imports of an SDK on a loaded machine; without them the process starts in a quarter of a second."""
 ANSWER_S = 60.0
 """For everything that asks no model."""
 _PIECE = 2**16
@@ -52,7 +52,7 @@ class Birth(NamedTuple):
 
 
 def spawn(birth: Birth) -> Child:
-    """Start the process in a session of its own: Ctrl-C at the terminal is not meant for it."""
+    """Start the process in its own session, so that Ctrl-C at the terminal does not reach it."""
     process = subprocess.Popen(
         command(birth.key, birth.run),
         stdin=subprocess.PIPE,
@@ -81,7 +81,7 @@ def spawn(birth: Birth) -> Child:
 class ReviewerProcess:
     """The reviewer of one session: started when it is first needed, kept for the session, replaced when it is lost.
 
-    It signs as :class:`reviews.trail.keys.SigningKey` does, and refuses what it did not come to.
+    A :class:`reviews.trail.keys.Signer` that signs only its own verdicts.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ReviewerProcess:
     ) -> None:
         self.reviewers = tuple(reviewers)
         self.humans: tuple[str, ...] = ()
-        """Public keys that persons sign with; known when the trail is."""
+        """Public keys that persons sign with, from the trail."""
         self.environ = environ
         self._session = session
         self._birth = Birth(self.reviewers, key, run, environ)
@@ -118,7 +118,7 @@ class ReviewerProcess:
         """Return the signature over an entry.
 
         Raises:
-            ReviewerUnavailable: the process did not come to what the entry says, or is gone.
+            ReviewerUnavailable: the entry does not state the process's own verdict, or the process is gone.
         """
         return self.ask(messages.Sign(data=data), messages.Signed).signature
 
@@ -127,7 +127,7 @@ class ReviewerProcess:
 
         Raises:
             ReviewerUnavailable: the process refused, was killed, ended, took too long, or did not answer in the form.
-            UserError: it cannot be started as things are: no key, no package.
+            UserError: it cannot be started: a key or a package is missing.
         """
         return self._exchange(self._running(), question, form, seconds)
 
@@ -165,14 +165,14 @@ class ReviewerProcess:
             what = "the reviewer's process gave no answer"
             raise ReviewerUnavailable(what, cause="process_lost", detail=f"{error}{told}") from error
         except BaseException:
-            # Ctrl-C, say. What it would still answer would be taken for the answer to the next question.
+            # Ctrl-C, say. A late answer would be taken for the answer to the next question.
             self.close()
             raise
         if isinstance(answer, form):
             return answer
         if not isinstance(answer, messages.Refused):
             self.close()
-            what = f"the reviewer's process answered '{answer.op}' where it was not asked that"
+            what = f"the reviewer's process answered '{answer.op}' to another question"
             raise ReviewerUnavailable(what, cause="process_lost")
         kind: type[PeergateError] = UserError if answer.is_users else ReviewerUnavailable
         raise kind(plain(answer.message, 1000), where=plain(answer.where, 300), hint=plain(answer.hint, 300))

@@ -1,8 +1,8 @@
-"""How the reviewer's process is started: with few variables and, where bubblewrap can, without a place to write.
+"""How the reviewer's process is started: with few variables and, where bubblewrap works, without a place to write.
 
-Under bubblewrap it sees the file system read-only, not the other keys, not the run folder, and no other process. The
-network is kept: a model has to be asked. Without bubblewrap it still cannot put a byte into a file (``RLIMIT_FSIZE``),
-but it could read what the user can read, make empty files and delete others; the trail then says ``confined: false``.
+Under bubblewrap it sees the file system read-only, without the other keys, the run folder and other processes. It keeps
+the network, to ask models. Without bubblewrap it still cannot write a byte into a file (``RLIMIT_FSIZE``), but it could
+read what the user can read, make empty files and delete others; the trail then says ``confined: false``.
 """
 
 from __future__ import annotations
@@ -35,18 +35,13 @@ _PROBE_S = 10
 
 
 def environment(reviewers: Sequence[Reviewer], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of the process: named variables, and of keys only those of its own vendors."""
+    """Return the whole environment of the process: named variables, and only the keys of its own vendors."""
     wanted = {name for one in reviewers if (name := key_variable(one))}
     return {name: environ[name] for name in (*_KEPT, *sorted(wanted)) if name in environ} | _SET
 
 
 def command(key: Path, run: Path | None) -> list[str]:
-    """Return the command of the process: behind a wall where there can be one.
-
-    Args:
-        key: the signing key; of its folder nothing else is shown.
-        run: the run folder, which is hidden.
-    """
+    """Return the command of the process; under bubblewrap it sees ``key`` alone of its folder, and not ``run``."""
     if not is_confined():
         return list(_PROGRAM)
     hidden: list[str] = []
@@ -61,7 +56,7 @@ def command(key: Path, run: Path | None) -> list[str]:
 
 @cache
 def is_confined() -> bool:
-    """Say whether bubblewrap is there and may do its work: many containers forbid it."""
+    """Say whether bubblewrap is installed and works: many containers forbid it."""
     if shutil.which("bwrap") is None:
         return False
     try:

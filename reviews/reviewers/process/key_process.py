@@ -1,6 +1,6 @@
 """``python -P -m reviews.reviewers.process.key_process PATH [--make]``: prints the public half of a key.
 
-A process of its own, so that a session learns the public key of its reviewer and never opens the private one.
+A separate process, so that a session gets the public key of its reviewer and never opens the private one.
 """
 
 from __future__ import annotations

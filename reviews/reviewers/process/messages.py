@@ -1,4 +1,4 @@
-"""What the session and the reviewer's process say to each other: one JSON message a line, of known form and length."""
+"""The messages between session and reviewer's process: one JSON object a line, of known form and length."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Message(Contract):
 
 
 class Start(Message):
-    """The first message: for which session the process reviews, as whom, and where its key lies."""
+    """The first message: the session, its reviewers and the signing key."""
 
     op: Literal["start"] = "start"
     session: str
     reviewers: tuple[Reviewer, ...]
-    """Everybody who may be asked; persons are not asked here, but keep their place."""
+    """All reviewers; persons are not asked here, but keep their place."""
     key: str
     """Path of the signing key."""
     humans: tuple[Hex, ...] = ()
@@ -37,7 +37,7 @@ class Start(Message):
 
 
 class Review(Message):
-    """Have a packet reviewed."""
+    """Review a packet."""
 
     op: Literal["review"] = "review"
     reviewer: int
@@ -65,7 +65,7 @@ class Merge(Message):
 
 
 class Repeat(Message):
-    """Turn the verdict on the same evidence in an earlier attempt to this packet."""
+    """Repeat the verdict on the same evidence in an earlier attempt for this packet."""
 
     op: Literal["repeat"] = "repeat"
     packet: str
@@ -75,7 +75,7 @@ class Repeat(Message):
 
 
 class NoVerdict(Message):
-    """State that there is no verdict, and why. That closes the gate, so nobody has to have been asked."""
+    """State that there is no verdict, and why. It closes the gate, so no reviewer need have been asked."""
 
     op: Literal["no_verdict"] = "no_verdict"
     packet: Digest
@@ -98,7 +98,7 @@ class Ready(Message):
 
 
 class Reviewed(Message):
-    """What came of a review: a verdict as canonical JSON, or the reason why there is none."""
+    """A verdict as canonical JSON, or the reason why it is missing."""
 
     op: Literal["reviewed"] = "reviewed"
     verdict: str | None
@@ -114,7 +114,7 @@ class Signed(Message):
 
 
 class Refused(Message):
-    """The process does not do what was asked of it, and says why."""
+    """The process refuses, and says why."""
 
     op: Literal["refused"] = "refused"
     is_users: bool = False
@@ -157,10 +157,8 @@ def read_answer(line: bytes) -> Ready | Reviewed | Signed | Refused:
 
 
 def _read(form: TypeAdapter[Any], line: bytes) -> Any:
-    if len(line) > MAX_LINE_BYTES:
-        raise ValueError(f"a line of more than {MAX_LINE_BYTES} bytes")
-    if not line.endswith(b"\n"):
-        raise ValueError("a line without an end")
+    if len(line) > MAX_LINE_BYTES or not line.endswith(b"\n"):
+        raise ValueError(f"a line without an end, or of more than {MAX_LINE_BYTES} bytes")
     try:
         return form.validate_json(line, strict=True)
     except ValidationError as error:

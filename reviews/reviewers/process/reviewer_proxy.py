@@ -1,6 +1,6 @@
 """Reviewers as the session sees them: each is asked through the one process that holds their keys.
 
-Beside reviews the session asks for what it has to record after them: the verdict of a panel, a repeated verdict, none.
+The process also gives the verdicts that the session has to record after reviews: of a panel, repeated, or none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from reviews.gate.reviewer import Answered
+from reviews.gate.reviewer import Answered, PaidReviewer
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ANSWER_S, ReviewerProcess
@@ -21,14 +21,14 @@ from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet, Verdict
 from specs.vendors.api_keys import find_key
-from specs.vendors.prices import Price, StatedPrice, is_free, missing_package, price_of
+from specs.vendors.prices import Price, is_free, missing_package, price_of
 
 SLACK_S = 30.0
-"""How much longer than a model may take the process is waited for."""
+"""The process may take so much longer than its model."""
 
 
 class Apart:
-    """A :class:`reviews.gate.reviewer.Reviewer` in the reviewer's process that costs nothing."""
+    """A reviewer in the reviewer's process that costs nothing."""
 
     def __init__(self, process: ReviewerProcess, number: int, name: str) -> None:
         self._process = process
@@ -39,7 +39,7 @@ class Apart:
         """Return the verdict.
 
         Raises:
-            ReviewerUnavailable: there is none; the message is what the process says.
+            ReviewerUnavailable: with the reason that the process gives.
         """
         said = self._said(packet, packet_digest, ANSWER_S)
         if said.verdict is None:
@@ -54,8 +54,8 @@ class Apart:
         return self._process.ask(question, messages.Reviewed, seconds)
 
 
-class ModelApart(Apart):
-    """A :class:`reviews.gate.reviewer.PaidReviewer` in the reviewer's process."""
+class ModelApart(Apart, PaidReviewer):
+    """A reviewer in the reviewer's process that asks a model."""
 
     def __init__(self, process: ReviewerProcess, number: int, spec: ReviewerSpec, free: bool) -> None:
         super().__init__(process, number, f"{spec.vendor}:{spec.model or ''}")
@@ -66,11 +66,15 @@ class ModelApart(Apart):
         """Return the most USD a review of this packet can cost; 0 when tokens are free."""
         return 0.0 if self._is_free else effort_of(packet, self._spec.effort).max_cost_usd
 
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Return the verdict, without what it took."""
+        return PaidReviewer.review(self, packet, packet_digest)
+
     def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
         """Ask once, and return verdict or error together with what it took.
 
         Raises:
-            ReviewerUnavailable: the process is gone, and nobody knows what it took.
+            ReviewerUnavailable: the process is gone, and its costs are unknown.
         """
         said = self._said(packet, packet_digest, effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
         if said.exchange is None:
@@ -78,19 +82,12 @@ class ModelApart(Apart):
         verdict = None if said.verdict is None else read_verdict(said, self.name)
         return Answered(said.exchange, value=verdict, error=None if verdict else _as_error(said.no_verdict, self.name))
 
-    def review(self, packet: Packet, packet_digest: str) -> Verdict:
-        """Return the model's verdict; errors as in :meth:`Apart.review`."""
-        review = self.ask(packet, packet_digest)
-        if review.value is None:
-            raise review.error or ReviewerUnavailable("no verdict", where=self.name)
-        return review.value
-
 
 def read_verdict(said: messages.Reviewed, who: str) -> Verdict:
     """Return the verdict of an answer.
 
     Raises:
-        ReviewerUnavailable: it is none.
+        ReviewerUnavailable: it is not a whole verdict.
     """
     try:
         return Verdict.model_validate(json.loads(said.verdict or ""))
@@ -112,13 +109,13 @@ def party(process: ReviewerProcess, number: int) -> Apart:
     if spec.is_plugin:
         plugin_key(vendor_of(spec.vendor), process.environ)
         stated = spec.usd_per_million_tokens
-        free = stated is not None and is_free(StatedPrice(stated))
+        free = stated is not None and stated.is_free
         return ModelApart(process, number, spec, free) if spec.asks_a_model else Apart(process, number, spec.vendor)
     return ModelApart(process, number, spec, is_free(_known_price(spec, process)))
 
 
 def _known_price(spec: ReviewerSpec, process: ReviewerProcess) -> Price:
-    """Find out here, before anything is paid for, what the process would find out at the first gate."""
+    """Check here, before anything is paid for, what the process would find at the first gate."""
     find_key("reviewer", spec.vendor, spec.base_url, process.environ)
     if find_spec(spec.vendor) is None:
         raise missing_package(spec.vendor)
@@ -127,15 +124,15 @@ def _known_price(spec: ReviewerSpec, process: ReviewerProcess) -> Price:
 
 def _as_error(why: NoVerdict | None, who: str) -> ReviewerUnavailable:
     if why is None or why.cause == "budget":
-        return ReviewerUnavailable("the reviewer's process does not say what came of it", where=who)
+        return ReviewerUnavailable("the reviewer's process gives neither a verdict nor a reason", where=who)
     return ReviewerUnavailable(why.what, where=who, hint=why.help, cause=why.cause, detail=why.detail)
 
 
 def merge(process: ReviewerProcess, packet: str, quorum: int, members: Sequence[messages.Spoken]) -> Verdict:
-    """Return the verdict of a panel; it says itself when too few members answered.
+    """Return the verdict of a panel, also when too few members answered.
 
     Raises:
-        ReviewerUnavailable: the process does not take what a member said for theirs, or is gone.
+        ReviewerUnavailable: the process does not accept a member's verdict, or is gone.
     """
     asked = messages.Merge(packet=packet, quorum=quorum, members=tuple(members))
     return read_verdict(process.ask(asked, messages.Reviewed), "panel")

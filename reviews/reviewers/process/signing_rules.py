@@ -1,9 +1,9 @@
-"""What the reviewer's process does with a message, and above all: what it signs.
+"""How the reviewer's process answers a message, and which entries it signs.
 
-It signs entries of kind ``verdict``, of its session, that name a packet and a verdict on it which this very process
-came to: by review, by merging what members of a panel signed, or by turning a verdict that it signed before to the
-same evidence. And it signs that there is no verdict, which approves nothing. A verdict belongs to the first entry that
-is signed for it. Everything else is refused, with the reason.
+It signs ``verdict`` entries of its session with a packet and a verdict on it that this process reached: by review, by
+merging what members of a panel signed, or by repeating a verdict that it signed before on the same evidence. It also
+signs that there is no verdict, which approves nothing. A verdict belongs to the first entry that is signed for it.
+Everything else is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.gate.panel import Answer, merge
-from reviews.gate.reviewer import FACTS, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
+from reviews.gate.reviewer import FACTS, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict, turned
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.trail.envelope import entry_of, open_envelope, pae, seal
@@ -32,11 +32,11 @@ OF_EVERY_VERDICT = frozenset({"stage", "attempt", "packet", "verdict", "error", 
 
 
 class Refusal(Exception):
-    """What was asked is not done; the only argument says why."""
+    """A message is refused; the only argument says why."""
 
 
 class Said(NamedTuple):
-    """A verdict of this process: what an entry that records it has to say."""
+    """A verdict of this process, as the entry that records it must state it."""
 
     packet: str
     verdict: str
@@ -46,7 +46,7 @@ class Said(NamedTuple):
 
 
 class Duty:
-    """The state of one process: whose key, who reviews, what was said."""
+    """The state of one process: its key, its reviewers and their verdicts."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -90,7 +90,7 @@ class Duty:
         reviewers = [self._reviewer(one) for one in asked.reviewers]
         path = Path(asked.key)
         key = load_key(path)
-        # What was signed before the key was replaced was said by a reviewer too.
+        # A reviewer signed with the keys before this one too.
         before = [load_key(one).public for one in sorted(path.parent.glob(EARLIER.format(path.stem)))]
         self._session, self._reviewers, self._key = asked.session, reviewers, key
         self._known = (key.public, *before)
@@ -106,7 +106,7 @@ class Duty:
             from reviews.reviewers.vendors.plugin_reviewer import plugin_reviewer
 
             return plugin_reviewer(spec, self._environ)
-        # Imported here: whoever needs no model needs no SDK.
+        # Imported here, so that only model reviewers need an SDK.
         from reviews.reviewers.vendors.review_model import model_reviewer
 
         return model_reviewer(spec, self._environ)
@@ -145,13 +145,12 @@ class Duty:
 
     def _repeat(self, asked: messages.Repeat) -> messages.Reviewed:
         from reviews.gate.packet import evidence_digest
-        from reviews.gate.verdict_reuse import turned
 
         now, before = digest_bytes(asked.packet.encode()), digest_bytes(asked.before.encode())
         shown, earlier = self._packet(asked.packet, now), self._packet(asked.before, before)
         body, verdict = self._heard(asked.spoken)
         if (body["packet"], body["error"], body["attempt"]) != (before, "", shown.unchanged_since):
-            raise Refusal("the verdict that is to be repeated is on another packet, or is none")
+            raise Refusal("the verdict to repeat is on another packet, or is missing")
         if shown.stage != earlier.stage or evidence_digest(shown) != evidence_digest(earlier):
             raise Refusal("the evidence is not that of the earlier attempt")
         return self._remember(now, turned(verdict, before, now), {"same_as": shown.unchanged_since})
@@ -162,11 +161,7 @@ class Duty:
         return self._remember(asked.packet, no_verdict(asked.reviewer, asked.why), {})
 
     def _remember(
-        self,
-        packet: str,
-        verdict: Verdict,
-        facts: dict[str, Any],
-        exchange: Exchange | None = None,
+        self, packet: str, verdict: Verdict, facts: dict[str, Any], exchange: Exchange | None = None
     ) -> messages.Reviewed:
         # Before it is signed: what is kept must be what was signed.
         verdict = without_secrets(verdict, current())
@@ -184,10 +179,9 @@ class Duty:
             verdict = Verdict.model_validate_json(spoken.verdict)
         except ValueError as error:
             raise Refusal(f"an earlier verdict cannot be read: {error}") from error
-        # A person signs their own; with a trail from before they did, the reviewer's key signed.
+        # A person signs their own verdict.
         may = (*self._known, *self._humans) if entry.body.get("reviewer") == PERSON else self._known
-        signed = any(is_signed(key, one.data, pae(opened.payload)) for key in may for one in opened.signatures)
-        if not signed:
+        if not any(is_signed(key, one.data, pae(opened.payload)) for key in may for one in opened.signatures):
             raise Refusal("an earlier verdict is not signed with the reviewer's key")
         if entry.kind != "verdict" or entry.session != self._session:
             raise Refusal(f"'{entry.key}' is no verdict of session '{self._session}'")
@@ -208,11 +202,7 @@ class Duty:
         return packet
 
     def _signable(self, data: bytes) -> bytes:
-        """Return the bytes if the entry they state may be signed.
-
-        Raises:
-            Refusal: it may not.
-        """
+        """Return the bytes if the entry they state may be signed; raises Refusal otherwise."""
         try:
             payload = data.split(b" ", 4)[-1]
             if pae(payload) != data:
@@ -220,8 +210,7 @@ class Duty:
             entry = entry_of(payload)
         except ValueError as error:
             raise Refusal(f"no entry: {error}") from error
-        why = self._why_not(entry)
-        if why:
+        if why := self._why_not(entry):
             raise Refusal(f"'{entry.key}' is not signed: {why}")
         return data
 
@@ -236,7 +225,7 @@ class Duty:
         said = Said(*(str(body.get(name)) for name in Said._fields[:-1]), cause=body.get("cause"))
         facts = self._said.get(said)
         if facts is None:
-            return f"no reviewer here came to the verdict {said.verdict} of '{said.reviewer}' on {said.packet}"
+            return f"no reviewer here reached the verdict {said.verdict} of '{said.reviewer}' on {said.packet}"
         at = f"verdict/{body.get('stage')}.{body.get('attempt')}"
         if entry.key != at and not entry.key.startswith(f"{at}/"):
             return f"it says that it is of '{at}'"
@@ -245,7 +234,7 @@ class Duty:
         other = {name for name, value in facts.items() if body.get(name) != value}
         allowed = OF_EVERY_VERDICT | facts.keys() | ({"reservation"} if "usd" in facts else set())
         if said.error and "members" not in facts:
-            # What a review without a verdict has cost is not known here when the process that asked is gone.
+            # When the process that asked is gone, the costs of a review without a verdict are unknown here.
             allowed |= FACTS | {"reservation"}
         other |= body.keys() - allowed
         if other:

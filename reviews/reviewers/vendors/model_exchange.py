@@ -1,7 +1,4 @@
-"""What is said to a model and what comes back, the same for every vendor and every kind of question.
-
-Untrusted text goes out between markers that do not occur in it. An answer is read strictly by its form, or it is none.
-"""
+"""Question and reply of a model, the same for every vendor and every kind of question. Answers are read strictly."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ PartT = TypeVar("PartT", bound=Part)
 
 
 class Form(NamedTuple):
-    """The form an answer has to have: a name and a JSON Schema, every field required and nothing else allowed."""
+    """The form of an answer: a name and a JSON Schema, every field required and nothing else allowed."""
 
     name: str
     schema: dict[str, Any]
@@ -44,7 +41,7 @@ class Question(NamedTuple):
     max_output_tokens: int
     timeout_s: float
     reasoning: Literal["low", "medium", "high"] | None = None
-    """How hard to think; None asks for nothing, and the model does what it does."""
+    """How hard to think; None leaves it to the model."""
 
 
 class Reply(NamedTuple):

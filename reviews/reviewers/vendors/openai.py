@@ -1,8 +1,7 @@
-"""Asks a model through OpenAI's Responses API, or through chat completions at an endpoint that speaks only those.
+"""Asks a model through OpenAI's Responses API, or through chat completions at an endpoint that has only those.
 
-Servers of chat completions differ in how they take the schema of an answer. ``send_chat`` writes it as OpenAI does
-(``json_schema``); ``send_json_object`` puts it beside the type ``json_object``, which is all that llama-cpp-python's
-server reads.
+Servers of chat completions differ in the form of an answer's schema: ``send_chat`` sends ``json_schema`` like OpenAI,
+``send_json_object`` puts it beside the type ``json_object``, the only form that llama-cpp-python's server reads.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
     Raises:
         OpenAIError: the API refused, was not reached or timed out.
     """
+    form = question.form
     response = api.openai(http).responses.create(
         model=question.model,
         instructions=question.instructions,
@@ -32,14 +32,7 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
         max_output_tokens=question.max_output_tokens,
         store=False,
         reasoning={"effort": question.reasoning} if question.reasoning else omit,
-        text={
-            "format": {
-                "type": "json_schema",
-                "name": question.form.name,
-                "schema": question.form.schema,
-                "strict": True,
-            }
-        },
+        text={"format": {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": True}},
         timeout=question.timeout_s,
     )
     return read(response)
@@ -48,20 +41,13 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
 def read(response: Response) -> Reply:
     """Take model, usage and text out of a response, and say when the text cannot be whole."""
     usage = None
-    if response.usage is not None:
-        details = response.usage.input_tokens_details
-        cached = details.cached_tokens if details else 0
-        usage = Usage(response.usage.input_tokens, response.usage.output_tokens, cached or 0)
-    texts: list[str] = []
-    refusals: list[str] = []
-    for item in response.output:
-        if item.type != "message" or item.phase == "commentary":
-            continue
-        for part in item.content:
-            if part.type == "output_text":
-                texts.append(part.text)
-            else:
-                refusals.append(part.refusal)
+    if (used := response.usage) is not None:
+        cached = used.input_tokens_details.cached_tokens if used.input_tokens_details else 0
+        usage = Usage(used.input_tokens, used.output_tokens, cached or 0)
+    messages = [item for item in response.output if item.type == "message" and item.phase != "commentary"]
+    parts = [part for item in messages for part in item.content]
+    texts = [part.text for part in parts if part.type == "output_text"]
+    refusals = [part.refusal for part in parts if part.type != "output_text"]
     unusable, cause = "", "incomplete"
     if response.error is not None:
         unusable, cause = f"the API reports {response.error.code}: {response.error.message}", "server_error"
@@ -113,14 +99,13 @@ def _send_chat(question: Question, api: Api, http: RecordedClient, form: dict[st
 def read_chat(completion: ChatCompletion) -> Reply:
     """Take model, usage and text out of a completion, and say when the text cannot be whole."""
     usage = None
-    if completion.usage is not None:
-        details = completion.usage.prompt_tokens_details
-        cached = details.cached_tokens if details else 0
-        usage = Usage(completion.usage.prompt_tokens, completion.usage.completion_tokens, cached or 0)
+    if (used := completion.usage) is not None:
+        cached = used.prompt_tokens_details.cached_tokens if used.prompt_tokens_details else 0
+        usage = Usage(used.prompt_tokens, used.completion_tokens, cached or 0)
     if len(completion.choices) != 1:
         return Reply(completion.model, usage, "", f"the answer has {len(completion.choices)} choices instead of one")
     choice = completion.choices[0]
-    # Joined, because the SDK does not validate: content that is no text raises here.
+    # Joined, because the SDK does not validate: content that is not text raises here.
     text, refusal = "".join([choice.message.content or ""]), choice.message.refusal
     unusable = ""
     if refusal:

@@ -1,6 +1,6 @@
-"""Runs a reviewer that another distribution brings, in the reviewer's process and nowhere else.
+"""Runs a reviewer of another distribution, in the reviewer's process only.
 
-Whatever it does but return a verdict in time is no verdict, and the gate stays closed.
+Unless it returns a verdict in time there is none, and the gate stays closed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from specs.text import plain
 from specs.trail.verdict import Packet, Verdict
 
 RULES_SECONDS = 45.0
-"""The longest that a reviewer without a model may take: less than the session waits for the process (``ANSWER_S``)."""
+"""For a reviewer without a model: less than the session waits for the process (``ANSWER_S``)."""
 
 
 class Asked(NamedTuple):
-    """What a reviewer is asked with, beside the packet."""
+    """What a reviewer gets beside the packet."""
 
     digest: str
     """Of the packet; spans name it as their artifact."""

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 import httpx2
 
-from reviews.gate.reviewer import Answered, Exchange
+from reviews.gate.reviewer import Answered, Exchange, PaidReviewer
 from reviews.reviewers.vendors.effort_tiers import effort_of
 from reviews.reviewers.vendors.model_exchange import Form, Question, Reply
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
@@ -32,19 +32,13 @@ MOST_OUTPUT_TOKENS = 32_000
 LEAST_OUTPUT_TOKENS = 1_000
 
 _LATER = "under reviewer.effort in a new session"
-_STATUSES = {
-    401: "key refused",
-    403: "not allowed",
-    404: "not found",
-    408: "timeout",
-    429: "too many requests",
-}
-_CAUSES: dict[int, NoVerdictCause] = {
-    401: "key_refused",
-    403: "key_refused",
-    408: "server_error",
-    409: "server_error",
-    429: "rate_limited",
+_STATUSES: dict[int, tuple[str, NoVerdictCause]] = {
+    401: ("key refused", "key_refused"),
+    403: ("not allowed", "key_refused"),
+    404: ("not found", "request_refused"),
+    408: ("timeout", "server_error"),
+    409: ("request refused", "server_error"),
+    429: ("too many requests", "rate_limited"),
 }
 Send = Callable[[Question, Api, RecordedClient], Reply]
 _SENDERS = {
@@ -123,11 +117,8 @@ class Model:
 
     def _exchange(self, http: RecordedClient, reply: Reply | None, effort: Effort) -> Exchange:
         usage = reply.usage if reply and is_count(reply.usage) else None
-        usd, measured = 0.0, True
-        if usage is not None:
-            usd = self.price.usd(usage)
-        elif http.may_be_billed:
-            usd, measured = self.cost_cap(effort), False
+        measured = usage is not None or not http.may_be_billed
+        usd = (self.price.usd(usage) if usage else 0.0) if measured else self.cost_cap(effort)
         return Exchange(
             request=http.sent,
             response=http.received,
@@ -142,7 +133,7 @@ class Model:
 
 
 def unanswered(http: RecordedClient, error: Exception) -> tuple[str, NoVerdictCause]:
-    """Say what became of the last call, in words and as a cause."""
+    """Say how the last call failed, in words and as a cause."""
     status, count = http.statuses[-1] if http.statuses else None, len(http.statuses)
     after = f" after {count} calls" if count > 1 else ""
     if status is None:
@@ -153,8 +144,8 @@ def unanswered(http: RecordedClient, error: Exception) -> tuple[str, NoVerdictCa
         return f"the answer of the reviewer's server was cut off{after}", "cut_off"
     if status < 300:
         return NOT_THE_API, "malformed"
-    named = _STATUSES.get(status, "request refused" if status < 500 else "server error")
-    cause: NoVerdictCause = "server_error" if status >= 500 else _CAUSES.get(status, "request_refused")
+    other = ("request refused", "request_refused") if status < 500 else ("server error", "server_error")
+    named, cause = _STATUSES.get(status, other)
     return f"the reviewer's server answered {status} ({named}){after}", cause
 
 
@@ -164,7 +155,7 @@ def _timed_out(error: BaseException | None) -> bool:
 
 
 def reasoning(effort: Effort) -> Literal["low", "medium", "high"] | None:
-    """Return what is sent of an effort's reasoning."""
+    """Return the reasoning effort that is sent; None when none is."""
     return None if effort.reasoning == "not_sent" else effort.reasoning
 
 
@@ -180,8 +171,8 @@ def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> M
     return Model(api, getattr(module, sender))
 
 
-class ModelReviewer:
-    """A :class:`reviews.gate.reviewer.PaidReviewer`."""
+class ModelReviewer(PaidReviewer):
+    """Asks a model about a packet."""
 
     def __init__(self, model: Model, efforts: Efforts) -> None:
         self.model = model
@@ -191,17 +182,6 @@ class ModelReviewer:
     def cost_cap(self, packet: Packet) -> float:
         """Return the most USD a review of this packet can cost; 0 when tokens are free."""
         return self.model.cost_cap(effort_of(packet, self.efforts))
-
-    def review(self, packet: Packet, packet_digest: str) -> Verdict:
-        """Return the model's verdict.
-
-        Raises:
-            ReviewerUnavailable: there is no whole, valid, non-empty answer.
-        """
-        review = self.ask(packet, packet_digest)
-        if review.value is None:
-            raise review.error or ReviewerUnavailable("no verdict", where=self.name)
-        return review.value
 
     def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
         """Ask once, and return verdict or error together with what it took."""

@@ -1,7 +1,6 @@
 """What a model may answer about a packet, and how that becomes a verdict.
 
-The answer has the fields of a verdict that a model can know; ids, the reviewer's name and the digest in every span are
-filled in by code.
+Code fills in what a model cannot know: ids, the reviewer's name and the digest in every span.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class AnswerFinding(Part):
 
 
 class AnswerCondition(Part):
-    """What has to hold before a later stage starts; without a metric only a person can settle it."""
+    """What must hold before a later stage starts; without a metric only a person can settle it."""
 
     text: str
     stage: str
@@ -76,10 +75,10 @@ def instructions() -> str:
 
 
 def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
-    """Read an answer and fill in what code knows better.
+    """Read an answer and make it a verdict.
 
     Raises:
-        ReviewerUnavailable: the text is not a whole answer in the schema, or says nothing.
+        ReviewerUnavailable: the text is not a whole answer in the schema, or leaves a statement empty.
     """
     answer = read_part(text, Answer, reviewer)
     said = (answer.reasoning, answer.recommendation, *(finding.statement for finding in answer.findings))
@@ -112,9 +111,8 @@ def _finding(number: int, answer: AnswerFinding, packet_digest: str) -> Finding:
         severity=answer.severity,
         statement=answer.statement,
         evidence=tuple(_span(span, packet_digest) for span in answer.evidence),
-        required_change=None
-        if change is None
-        else RequiredChange(text=change.text, parameter=change.parameter or None, value=change.value),
+        required_change=change
+        and RequiredChange(text=change.text, parameter=change.parameter or None, value=change.value),
         ruled_out=answer.ruled_out,
     )
 
@@ -122,7 +120,7 @@ def _finding(number: int, answer: AnswerFinding, packet_digest: str) -> Finding:
 def _condition(answer: AnswerCondition, reviewer: str) -> Condition:
     bounds = {name: value for name in ("at_least", "at_most") if (value := getattr(answer, name)) is not None}
     if not answer.metric:
-        # A bound on nothing says nothing: the text stands alone.
+        # A bound without a metric says nothing; the text is kept.
         return Condition(text=answer.text, stage=answer.stage)
     if len(bounds) != 1:
         what, detail = "a condition of the answer needs exactly one of at_least and at_most", f"on '{answer.metric}'"

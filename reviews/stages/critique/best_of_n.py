@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from reviews.stages.critique.measure import measure_prefer as measure
-from reviews.stages.critique.trace import compared_responses as trace
+from reviews.stages.critique.measure import read_prefer as read
 
-__all__ = ["measure", "trace"]
+__all__ = ["measure", "read"]

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from reviews.stages.critique.measure import measure_verified as measure
-from reviews.stages.critique.trace import verified_samples as trace
+from reviews.stages.critique.measure import read_verified as read
 
-__all__ = ["measure", "trace"]
+__all__ = ["measure", "read"]

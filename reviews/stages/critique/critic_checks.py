@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import wraps
 from typing import Any
 
-from reviews.checks.definition import Check, Found, need_exact
+from reviews.checks.definition import Checks, Found, Run, need_exact, unless
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
@@ -36,7 +36,7 @@ from specs.stages.metric import MetricSet
 from specs.stages.registry import Kind
 from specs.stages.rubric import Judges, Rubric
 from training.rules.critique.preference_pairs import pairs_to_compare, revisions_to_compare
-from training.rules.critique.subjects import Pair, Subject, of_examples, of_items, spread
+from training.rules.critique.subjects import Pair, Subject, of_examples, of_items
 from training.rules.rubric_prompts import (
     Prompts,
     prompts_of_comparison,
@@ -46,6 +46,7 @@ from training.rules.rubric_prompts import (
     shown_of,
 )
 from training.rules.similarity import words_of
+from training.rules.tasks import spread
 
 _ACCEPTING: tuple[Kind, ...] = ("critique_instructions", "critique_responses")
 _PAIRS: tuple[Kind, ...] = ("best_of_n", "revise")
@@ -57,7 +58,20 @@ _JUDGES: dict[str, Judges] = {
     "revise": "comparison",
 }
 CriticRow = CritiqueRow | ComparisonRow
-Ask = Callable[[Evidence, MetricSet | None], Found]
+CHECKS = Checks(_CRITICS)
+
+
+def _of_critic(run: Run) -> Run:
+    """Run it of a stage that revises only where it has a judge."""
+
+    @wraps(run)
+    def asked(evidence: Evidence, metrics: MetricSet | None) -> Found:
+        given = evidence.stage.parameters
+        if isinstance(given, ReviseParameters) and given.judge is None:
+            return Found("NOT_APPLICABLE", "the stage has no judge")
+        return run(evidence, metrics)
+
+    return asked
 
 
 def _every(evidence: Evidence) -> list[tuple[str, int, CriticRow]]:
@@ -72,6 +86,12 @@ def _every(evidence: Evidence) -> list[tuple[str, int, CriticRow]]:
     return found
 
 
+@CHECKS.add(
+    "critics.follows",
+    "Every verdict follows from its log-probabilities",
+    source="critiques written as good and confident although confidence was never tested",
+)
+@_of_critic
 def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compute every verdict again from its log-probabilities."""
     given = critic_parameters(evidence)
@@ -81,10 +101,8 @@ def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
         for name, number, row in every
         if (told := contradiction(row, given.agreement, given.margin))
     ]
-    if wrong:
-        detail = f"{len(wrong)} of {len(every)} rows state a verdict that does not follow"
-        return Found("FAIL", detail, float(len(wrong)), tuple(wrong))
-    return Found("PASS", f"all {len(every)} verdicts follow from their log-probabilities", 0.0)
+    told = f"{len(wrong)} of {len(every)} rows state a verdict that does not follow"
+    return unless(wrong, told, f"all {len(every)} verdicts follow from their log-probabilities")
 
 
 def rubric_of(evidence: Evidence) -> Rubric:
@@ -99,6 +117,12 @@ def rubric_of(evidence: Evidence) -> Rubric:
         raise EvidenceMissing(str(error), where="rubric") from error
 
 
+@CHECKS.add(
+    "critics.prompts",
+    "What was scored is the rubric's prompt for the row",
+    source="the stored prompt was not the one that was used; several scorers with rubrics of their own",
+)
+@_of_critic
 def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     """Write every prompt again from the rubric and the row's texts, and compare its digest with the scored one."""
     rubric, given = rubric_of(evidence), critic_parameters(evidence)
@@ -116,10 +140,8 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
             told = "the scored prompt is not the rubric's prompt for this row"
         if told:
             wrong.append({"file": name, "line": number, "item": row.item, "wrong": told})
-    if wrong:
-        detail = f"{len(wrong)} of {len(every)} rows: {wrong[0]['wrong']}"
-        return Found("FAIL", detail, float(len(wrong)), tuple(wrong))
-    return Found("PASS", f"all {2 * len(every)} prompts are those of the rubric {digest}", 0.0)
+    told = f"{len(wrong)} of {len(every)} rows: {wrong[0]['wrong']}" if wrong else ""
+    return unless(wrong, told, f"all {2 * len(every)} prompts are those of the rubric {digest}")
 
 
 def _due(row: CriticRow, rubric: Rubric, given: Any) -> tuple[Prompts, bool]:
@@ -143,6 +165,12 @@ def _subjects(evidence: Evidence) -> list[Subject]:
     return of_examples(read_rows(evidence.inputs.get("examples"), Example, "the examples"))
 
 
+@CHECKS.add(
+    "critics.complete",
+    "Everything that was to be judged has a row",
+    source="an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
+)
+@_of_critic
 def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the rows with what was to be judged: a rate over rows that were filtered before means nothing."""
     if evidence.stage.kind == "revise":
@@ -183,10 +211,16 @@ def _same(due: Iterable[Any], found: Iterable[Any], what: str) -> Found:
         return Found("PASS", f"all {len(due)} {what} have one row, in order", float(len(due)))
     wanted, there = Counter(map(repr, due)), Counter(map(repr, found))
     missing, extra = (wanted - there).total(), (there - wanted).total()
-    detail = f"{len(due)} {what} were due, {len(found)} rows are there: {missing} missing, {extra} not asked for"
+    detail = f"{len(due)} {what} were due, {len(found)} rows are there: {missing} missing, {extra} not due"
     return Found("FAIL", detail, float(missing + extra))
 
 
+@CHECKS.add(
+    "critics.accepted",
+    "What was kept is what the critic accepted",
+    kinds=_ACCEPTING,
+    source="repaired rows that carried the critique of another row",
+)
 def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare what was kept with the input lines of accepted rows."""
     rows = sound_rows(evidence, "rows", CritiqueRow)
@@ -200,6 +234,13 @@ def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
     return _same(due, kept, "accepted lines")
 
 
+@CHECKS.add(
+    "critics.calibration",
+    "The critic agrees with a person",
+    source="a scorer whose label was never validated: splendid statistics on the wrong question (Cohen 1960)",
+    limits=(Limit(">=", "thresholds.critic_kappa"), Limit(">=", "thresholds.labelled_items")),
+)
+@_of_critic
 def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the critic with the person who labelled the sample: without agreement what it accepts is no evidence."""
     thresholds = evidence.resolved.spec.thresholds
@@ -210,7 +251,7 @@ def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
     worked = {words_of(one.instruction) for one in rubric_of(evidence).examples}
     known = [one.id for one in sample if words_of(one.prompt) in worked]
     if known:
-        return Found("FAIL", f"{len(known)} labelled items stand in the rubric as worked examples", float(len(known)))
+        return Found("FAIL", f"{len(known)} labelled items are worked examples of the rubric", float(len(known)))
     texts = [{name: text for name, text in one.constraint.items() if name != "label"} for one in sample]
     if len({words_of(f"{one.prompt} {text}") for one, text in zip(sample, texts, strict=True)}) < len(sample):
         return Found("FAIL", "the labelled sample holds items twice", found.kappa)
@@ -223,6 +264,13 @@ def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", detail, found.kappa)
 
 
+@CHECKS.add(
+    "critics.swap",
+    "The verdict stays when the labels change places",
+    source="judges that like a label or a place (Zheng et al. 2023, arXiv:2306.05685)",
+    limits=(Limit("<=", "thresholds.swap_inconsistency"),),
+)
+@_of_critic
 def _swap(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Count rows whose verdict turns when the labels change places: then a label was answered, and not the question."""
     most = evidence.resolved.spec.thresholds.swap_inconsistency
@@ -236,64 +284,3 @@ def _swap(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if holds(rate, "<=", most):
         return Found("PASS", detail, float(rate))
     return Found("FAIL", detail, float(rate), shown)
-
-
-def _of_critic(run: Ask) -> Ask:
-    """Ask it of a stage that revises only where it has a judge."""
-
-    @wraps(run)
-    def asked(evidence: Evidence, metrics: MetricSet | None) -> Found:
-        given = evidence.stage.parameters
-        if isinstance(given, ReviseParameters) and given.judge is None:
-            return Found("NOT_APPLICABLE", "the stage has no judge")
-        return run(evidence, metrics)
-
-    return asked
-
-
-CHECKS = (
-    Check(
-        "critics.follows",
-        "Every verdict follows from its log-probabilities",
-        _CRITICS,
-        _of_critic(_follows),
-        "critiques written as good and confident although confidence was never tested",
-    ),
-    Check(
-        "critics.prompts",
-        "What was scored is the rubric's prompt for the row",
-        _CRITICS,
-        _of_critic(_prompts),
-        "the stored prompt was not the one that was used; several scorers with rubrics of their own",
-    ),
-    Check(
-        "critics.complete",
-        "Everything that was to be judged has a row",
-        _CRITICS,
-        _of_critic(_complete),
-        "an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
-    ),
-    Check(
-        "critics.accepted",
-        "What was kept is what the critic accepted",
-        _ACCEPTING,
-        _accepted,
-        "repaired rows that carried the critique of another row",
-    ),
-    Check(
-        "critics.calibration",
-        "The critic agrees with a person",
-        _CRITICS,
-        _of_critic(_calibration),
-        "a scorer whose label was never validated: splendid statistics on the wrong question (Cohen 1960)",
-        limits=(Limit(">=", "thresholds.critic_kappa"), Limit(">=", "thresholds.labelled_items")),
-    ),
-    Check(
-        "critics.swap",
-        "The verdict stays when the labels change places",
-        _CRITICS,
-        _of_critic(_swap),
-        "judges that like a label or a place (Zheng et al. 2023, arXiv:2306.05685)",
-        limits=(Limit("<=", "thresholds.swap_inconsistency"),),
-    ),
-)

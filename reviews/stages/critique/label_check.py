@@ -15,12 +15,7 @@ LIMITS = (Limit(">=", "thresholds.labelled_items"), Limit(">=", "thresholds.labe
 
 
 def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found:
-    """Look at the labelled sample of every critic.
-
-    Args:
-        spec: as registered.
-        data: the data files by name.
-    """
+    """Check the labelled sample of every critic; ``data`` are the data files by name."""
     least, of_each = spec.thresholds.labelled_items, spec.thresholds.labelled_minority
     sizes: list[int] = []
     for stage in spec.stages:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from statistics import median
+from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.measured_value import Measured, ratio, share
+from reviews.evidence.measured_value import Measured, share
+from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import Row, read_rows
 from reviews.stages.critique.calibration import Calibrated, calibrated
 from reviews.stages.critique.recomputed_pairs import due_verdicts, verified_preferences
@@ -16,25 +17,25 @@ from specs.errors import EvidenceMissing, UserError
 from specs.session.constitution import Constitution
 from specs.session.loading import load_constitution
 from specs.stages.artifacts import Item, Preference
+from specs.stages.critique.metrics import CRITIC_PREFIX
 from specs.stages.critique.parameters import BestOfNParameters, CriticParameters, ReviseParameters
 from specs.stages.critique.rows import (
     CalibrationRow,
     CandidateRow,
     ComparisonRow,
     CritiqueRow,
+    DroppedPair,
     JudgeCalibrationRow,
     RevisionRow,
+    VerifiedRow,
     contradiction,
 )
-from specs.stages.label_scores import decide
 from specs.stages.registry import STAGE_KINDS
-from training.rules.critique.pair_selection import Sifted, length_bias, log_length_ratio
+from training.rules.critique.pair_selection import WRONG_BY_LENGTH, Sifted, length_bias, log_length_ratio
 from training.rules.critique.preference_pairs import all_pairs, all_revisions, revisions_to_compare
 from training.rules.critique.revision_chains import contradiction_in
 from training.rules.critique.subjects import Unlabelled, labelled, labelled_pairs
 from training.rules.critique.verified_pairs import mixed_prompts
-
-_BY_JUDGE = ("original_preferred", "no_preference")
 
 
 def critic_parameters(evidence: Evidence) -> CriticParameters:
@@ -43,9 +44,7 @@ def critic_parameters(evidence: Evidence) -> CriticParameters:
     Raises:
         EvidenceMissing: the order of the attempt is not on record.
     """
-    if not evidence.parameters:
-        raise EvidenceMissing("the order of the attempt is not on record")
-    parameters = STAGE_KINDS[evidence.stage.kind].parameters.model_validate(evidence.parameters)
+    parameters = evidence.granted(STAGE_KINDS[evidence.stage.kind].parameters)
     if isinstance(parameters, ReviseParameters):
         if parameters.judge is None:
             raise EvidenceMissing("the stage has no judge")
@@ -109,87 +108,92 @@ def _judged_pairs(evidence: Evidence, sample: Sequence[Item]) -> Calibrated:
     return calibrated([row.preferred or "neither" for row in rows], [label for _, label in due])
 
 
-def measure_critiques(evidence: Evidence, prefix: str) -> dict[str, Measured]:
-    """Return the metrics of a critic that accepts or not; ``prefix`` begins their ids.
+def read_critiques(evidence: Evidence, output: str) -> Subjects:
+    """Return what a critic judged, or the labelled sample; errors as :func:`sound_rows`."""
+    rows = sound_rows(evidence, output, CritiqueRow if output == "rows" else CalibrationRow)
+    return as_written(rows, output)
+
+
+def measure_kappa(evidence: Evidence) -> dict[str, Measured]:
+    """Return the critic's kappa; errors as :func:`calibration_of`."""
+    found = calibration_of(evidence)
+    return {f"{CRITIC_PREFIX[evidence.stage.kind]}_kappa": Measured(found.exact, found.n, found.interval)}
+
+
+class Chain(NamedTuple):
+    """A chain of critique and revision."""
+
+    row: RevisionRow
+    most_used: bool
+    """Whether it uses the category of principles that is used most."""
+    least_used: bool
+
+
+class KeptPair(NamedTuple):
+    """A pair that is kept."""
+
+    pair: Preference
+    by_length: bool
+    """Whether its rejected response is wrong by its length on purpose."""
+
+
+def read_pairs(evidence: Evidence, output: str) -> Subjects | None:
+    """Return the pairs that are kept, or those that are not; None where the stage writes none of these down.
 
     Raises:
-        EvidenceMissing: rows are absent, unreadable, contradict themselves or are not those of the labelled sample.
+        EvidenceMissing: they are absent or unreadable.
     """
-    rows = sound_rows(evidence, "rows", CritiqueRow)
-    given = critic_parameters(evidence)
-    n = len(rows)
-    accepted = sum(decide(row.plain, row.swapped, given.agreement, given.margin) is True for row in rows)
-    return {
-        f"{prefix}_judged": Measured(n, n),
-        f"{prefix}_accepted": Measured(accepted, n),
-        f"{prefix}_acceptance_rate": share(accepted, n),
-        f"{prefix}_confident_rate": share(sum(row.plain.confident and row.swapped.confident for row in rows), n),
-        **_swapping(prefix, rows),
-        **_agreement(prefix, calibration_of(evidence)),
-    }
+    if output == "preferences":
+        pairs = [KeptPair(one, one.negative_type in WRONG_BY_LENGTH) for one in preferences_of(evidence)]
+        return as_written(pairs, output)
+    if output not in evidence.outputs:
+        return None
+    return as_written(read_rows(evidence.outputs[output], DroppedPair, "dropped pairs", may_be_empty=True), output)
 
 
-def _swapping(prefix: str, rows: Sequence[CritiqueRow | ComparisonRow]) -> dict[str, Measured]:
-    n = len(rows)
-    margins = [min(row.plain.margin, row.swapped.margin) for row in rows]
-    masses = [min(row.plain.scores.mass(), row.swapped.scores.mass()) for row in rows]
-    return {
-        f"{prefix}_swap_inconsistency": share(sum(row.plain.good != row.swapped.good for row in rows), n),
-        f"{prefix}_median_margin": Measured(median(margins), n),
-        f"{prefix}_label_mass": Measured(median(masses), n),
-    }
-
-
-def _agreement(prefix: str, found: Calibrated) -> dict[str, Measured]:
-    return {
-        f"{prefix}_labelled": Measured(found.n, found.n),
-        f"{prefix}_agreement": share(found.agreed, found.n),
-        f"{prefix}_kappa": Measured(found.exact, found.n, found.interval),
-    }
-
-
-def measure_revise(evidence: Evidence) -> dict[str, Measured]:
-    """Return the metrics of chains of critique and revision.
+def read_revise(evidence: Evidence, output: str) -> Subjects | None:
+    """Return chains, pairs or what the judge said; None where the stage has no judge.
 
     Raises:
         EvidenceMissing: rows, pairs or constitution are absent or unreadable, or a row states what does not follow from
             its texts.
     """
-    rows = revision_rows(evidence)
-    pairs = preferences_of(evidence)
-    n = len(rows)
-    uses = principle_uses(evidence, rows)
-
-    def with_fault(*faults: str) -> Measured:
-        return share(sum(any(set(faults) & set(one.faults) for one in row.rounds) for row in rows), n)
-
-    cut = sum(any("length" in (one.critique_finish, one.revision_finish) for one in row.rounds) for row in rows)
-    return {
-        "chains": Measured(n, n),
-        "revised_rate": share(sum(row.usable for row in rows), n),
-        "revision_unchanged_rate": share(sum(row.final.split() == row.original.split() for row in rows), n),
-        "revision_refusal_rate": with_fault("refusal"),
-        "revision_short_rate": with_fault("empty", "short"),
-        "revision_truncation_rate": share(cut, n),
-        "principle_imbalance": Measured(max(uses.values()) - min(uses.values()), uses.total()),
-        "revision_pairs": Measured(len(pairs), n),
-        "revision_length_bias": Measured(length_bias(pairs)[1], len(pairs)),
-        **dropped_metrics("revision_pairs", due_preferences(evidence), pairs),
-        **(_judge_of_revisions(evidence) if ReviseParameters.model_validate(evidence.parameters).judge else {}),
-    }
-
-
-def _judge_of_revisions(evidence: Evidence) -> dict[str, Measured]:
-    compared = sound_rows(evidence, "comparisons", ComparisonRow)
-    n, made = len(compared), due_preferences(evidence).reasons()
-    if not n:
+    if output == "rows":
+        rows = revision_rows(evidence)
+        uses = principle_uses(evidence, rows)
+        most, least = max(uses, key=lambda one: uses[one]), min(uses, key=lambda one: uses[one])
+        used = [{one.category for one in row.rounds} for row in rows]
+        return as_written([Chain(row, most in of, least in of) for row, of in zip(rows, used, strict=True)], output)
+    if output in ("preferences", "dropped"):
+        return read_pairs(evidence, output)
+    if not ReviseParameters.model_validate(evidence.parameters).judge:
+        return None
+    found = _said(evidence, output)
+    if not found.rows:
         raise EvidenceMissing("no revision could be compared", where="comparisons of the judge")
-    return {
-        "revision_pairs_dropped_judge": Measured(sum(made.get(name, 0) for name in _BY_JUDGE), n),
-        "revision_preferred_rate": share(sum(row.preferred == "first" for row in compared), n),
-        **_swapping("revision_judge", compared),
-        **_agreement("revision_judge", calibration_of(evidence)),
+    return found
+
+
+def measure_revise(evidence: Evidence) -> dict[str, Measured]:
+    """Return the metrics of chains, of their pairs and of the judge; errors as :func:`read_revise`."""
+    rows, pairs, due = revision_rows(evidence), preferences_of(evidence), due_preferences(evidence)
+    uses = principle_uses(evidence, rows)
+    found = {
+        "principle_imbalance": Measured(max(uses.values()) - min(uses.values()), uses.total()),
+        "revision_pairs": Measured(len(pairs), len(rows)),
+        "revision_length_bias": Measured(length_bias(pairs)[1], len(pairs)),
+        **dropped_metrics("revision_pairs", due, pairs),
     }
+    if not ReviseParameters.model_validate(evidence.parameters).judge:
+        return found
+    n, made = len(sound_rows(evidence, "comparisons", ComparisonRow)), due.reasons()
+    dropped = made.get("original_preferred", 0) + made.get("no_preference", 0)
+    return found | {"revision_pairs_dropped_judge": Measured(dropped, n), **measure_kappa(evidence)}
+
+
+def _said(evidence: Evidence, output: str) -> Subjects:
+    rows = sound_rows(evidence, output, ComparisonRow if output == "comparisons" else JudgeCalibrationRow)
+    return as_written(rows, output)
 
 
 def revision_rows(evidence: Evidence) -> tuple[RevisionRow, ...]:
@@ -198,9 +202,7 @@ def revision_rows(evidence: Evidence) -> tuple[RevisionRow, ...]:
     Raises:
         EvidenceMissing: there are none, they cannot be read, or one states what does not follow.
     """
-    if not evidence.parameters:
-        raise EvidenceMissing("the order of the attempt is not on record")
-    given = ReviseParameters.model_validate(evidence.parameters)
+    given = evidence.granted(ReviseParameters)
     rows = read_rows(evidence.outputs.get("rows"), RevisionRow, "revision rows")
     for number, row in enumerate(rows, 1):
         if wrong := contradiction_in(row, given):
@@ -265,43 +267,41 @@ def due_preferences(evidence: Evidence) -> Sifted:
     return all_pairs(sound_rows(evidence, "comparisons", ComparisonRow), parameters)
 
 
-def measure_prefer(evidence: Evidence) -> dict[str, Measured]:
-    """Return the metrics of best-of-k, its judge and the pairs.
+def compared(evidence: Evidence) -> tuple[ComparisonRow, ...]:
+    """Return the comparisons of sampled responses; none of a stage that was broken off for its responses.
 
     Raises:
-        EvidenceMissing: rows are absent, unreadable or contradict themselves, or nothing was compared.
+        EvidenceMissing: as :func:`sound_rows`, or nothing was compared.
     """
-    rows = read_rows(evidence.outputs.get("rows"), CandidateRow, "sampled responses")
-    compared = sound_rows(evidence, "comparisons", ComparisonRow)
-    of_rows = {
-        "candidates": Measured(len(rows), len(rows)),
-        "candidate_truncation_rate": share(sum(row.finish == "length" for row in rows), len(rows)),
-    }
-    if not compared and why_broken_off(evidence):
-        # Nothing to compare is then what it was broken off for.
-        return of_rows
-    if not compared:
+    found = sound_rows(evidence, "comparisons", ComparisonRow)
+    if not found and not why_broken_off(evidence):
         raise EvidenceMissing("no two responses could be compared", where="comparisons of the judge")
-    pairs = preferences_of(evidence)
-    n, m = len(compared), len(pairs)
+    return found
+
+
+def read_prefer(evidence: Evidence, output: str) -> Subjects | None:
+    """Return sampled responses, what the judge said of them, or the pairs; errors as :func:`compared`."""
+    if output == "rows":
+        return as_written(read_rows(evidence.outputs.get("rows"), CandidateRow, "sampled responses"), output)
+    if not compared(evidence):
+        return None
+    return _said(evidence, output) if output in ("comparisons", "calibration") else read_pairs(evidence, output)
+
+
+def measure_prefer(evidence: Evidence) -> dict[str, Measured]:
+    """Return the metrics of the judge and of the pairs; errors as :func:`compared`."""
+    rows = compared(evidence)
+    if not rows:
+        return {}
+    pairs, both = preferences_of(evidence), 2 * len(rows)
     # The first response of an order is A: preferred there, where "good" is A and good, or B and not.
-    first = sum((one.good_label == "A") == one.good for row in compared for one in (row.plain, row.swapped))
-    found = calibration_of(evidence)
-    labelled_rows = sound_rows(evidence, "calibration", JudgeCalibrationRow)
+    first = sum((one.good_label == "A") == one.good for row in rows for one in (row.plain, row.swapped))
     difference, bias = length_bias(pairs)
     return {
-        **of_rows,
-        "pair_comparisons": Measured(n, n),
-        "pair_judge_abstention_rate": share(sum(row.preferred is None for row in compared), n),
-        "pair_judge_first_rate": share(first, 2 * n),
-        **_swapping("pair_judge", compared),
-        "pair_judge_decided_rate": share(sum(row.preferred is not None for row in labelled_rows), len(labelled_rows)),
-        **_agreement("pair_judge", found),
-        "pairs": Measured(m, m),
-        "pairs_for_validation": Measured(sum(one.split == "validation" for one in pairs), m),
-        "hard_negative_share": Measured(ratio(sum(one.source == "hard_negative" for one in pairs), m), m),
-        "pairs_length_difference": Measured(difference, m),
-        "pairs_length_bias": Measured(bias, m),
+        "pair_judge_first_rate": share(first, both),
+        **measure_kappa(evidence),
+        "pairs_length_difference": Measured(difference, len(pairs)),
+        "pairs_length_bias": Measured(bias, len(pairs)),
         **dropped_metrics("pairs", due_preferences(evidence), pairs),
     }
 
@@ -316,20 +316,29 @@ def dropped_metrics(prefix: str, due: Sifted, pairs: Sequence[Preference]) -> di
     }
 
 
-def measure_verified(evidence: Evidence) -> dict[str, Measured]:
-    """Return the metrics of the samples, judged again, and of the pairs that were kept.
+class VerifiedSample(NamedTuple):
+    """A sample as the task's verifier judges it again."""
 
-    Raises:
-        EvidenceMissing: samples, prompts or pairs are absent or unreadable.
-    """
+    row: VerifiedRow
+    mixed: bool
+    """Whether samples of its prompt are accepted and others refused."""
+
+
+def read_verified(evidence: Evidence, output: str) -> Subjects | None:
+    """Return the samples, in the order that came in, or the pairs; errors as :func:`due_verdicts`."""
+    if output != "rows":
+        return read_pairs(evidence, output)
+    said = due_verdicts(evidence)
+    seen = {(row.item, row.verdict) for row in said}
+    mixed = {item for item, verdict in seen if verdict == "accepted" and (item, "refused") in seen}
+    return as_written([VerifiedSample(row, row.item in mixed) for row in said], output)
+
+
+def measure_verified(evidence: Evidence) -> dict[str, Measured]:
+    """Return what is measured of prompts and of the lengths of pairs; errors as :func:`due_verdicts`."""
     said, pairs = due_verdicts(evidence), preferences_of(evidence)
-    n, m = len(said), len(pairs)
     return {
-        "verified_samples": Measured(n, n),
-        "verified_accepted_rate": share(sum(row.verdict == "accepted" for row in said), n),
         "verified_mixed_prompts": Measured(mixed_prompts(said), len({row.item for row in said})),
-        "verified_pairs": Measured(m, m),
-        "verified_pairs_for_validation": Measured(sum(one.split == "validation" for one in pairs), m),
-        "verified_length_bias": Measured(length_bias(pairs)[1], m),
+        "verified_length_bias": Measured(length_bias(pairs)[1], len(pairs)),
         **dropped_metrics("verified_pairs", verified_preferences(evidence), pairs),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from reviews.checks.definition import Check, Found, listed
+from reviews.checks.definition import Checks, Found, listed, unless
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
@@ -34,41 +34,36 @@ from training.rules.critique.revision_chains import (
     plan,
     revision_prompt,
 )
-from training.rules.critique.subjects import spread
 from training.rules.prompt_encoding import form_of
+from training.rules.tasks import spread
 
-_REVISE: tuple[Kind, ...] = ("revise",)
+CHECKS = Checks(("revise",))
 _PAIRS: tuple[Kind, ...] = ("revise", "best_of_n", "best_of_n_verified")
-_VERIFIED: tuple[Kind, ...] = ("best_of_n_verified",)
-
-
-def _granted(evidence: Evidence) -> ReviseParameters:
-    if not evidence.parameters:
-        raise EvidenceMissing("the order of the attempt is not on record")
-    return ReviseParameters.model_validate(evidence.parameters)
 
 
 def _chains(evidence: Evidence) -> tuple[RevisionRow, ...]:
     return read_rows(evidence.outputs.get("rows"), RevisionRow, "revision rows")
 
 
+@CHECKS.add(
+    "revise.follows", "Faults and final texts follow from what was written", source="provenance that was made up"
+)
 def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compute what is wrong with each revision, and what each chain comes to, again from its texts."""
-    given, rows = _granted(evidence), _chains(evidence)
+    given, rows = evidence.granted(ReviseParameters), _chains(evidence)
     wrong = [
         {"line": number, "item": row.item, "wrong": told}
         for number, row in enumerate(rows, 1)
         if (told := contradiction_in(row, given))
     ]
-    if wrong:
-        detail = f"{len(wrong)} of {len(rows)} chains state what does not follow from their texts"
-        return Found("FAIL", detail, float(len(wrong)), tuple(wrong))
-    return Found("PASS", f"all {len(rows)} chains follow from their texts", 0.0)
+    told = f"{len(wrong)} of {len(rows)} chains state what does not follow from their texts"
+    return unless(wrong, told, f"all {len(rows)} chains follow from their texts")
 
 
+@CHECKS.add("revise.complete", "Every example has its chain", source="rates over rows that had been filtered before")
 def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the chains with the examples they were to be made of."""
-    given, rows = _granted(evidence), _chains(evidence)
+    given, rows = evidence.granted(ReviseParameters), _chains(evidence)
     examples = spread(read_rows(evidence.inputs.get("examples"), Example, "the examples"), given.max_examples)
     due = [(one.item, one.group, one.sample, one.prompt, one.completion) for one in examples]
     found = [(row.item, row.group, row.sample, row.instruction, row.original) for row in rows]
@@ -81,9 +76,14 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"all {len(due)} examples have one chain of {given.revisions} rounds", float(len(due)))
 
 
+@CHECKS.add(
+    "revise.principles",
+    "Principles are those of the registered constitution, and balanced",
+    source="principles drawn by chance, so that one category dominates (Bai et al. 2022, arXiv:2212.08073)",
+)
 def _principles(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compute the plan of principles again; count how often each category was used."""
-    given, rows = _granted(evidence), _chains(evidence)
+    given, rows = evidence.granted(ReviseParameters), _chains(evidence)
     constitution, digest = constitution_of(evidence)
     registered = evidence.resolved.constitution_digest
     if digest != registered or any(row.constitution != registered for row in rows):
@@ -102,6 +102,9 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS" if apart <= 1 else "FAIL", f"categories were used: {told}", float(apart))
 
 
+@CHECKS.add(
+    "revise.prompts", "Each prompt is that of its texts", source="the stored prompt was not the one that was used"
+)
 def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     """Write every prompt again from the texts of its row."""
     rules = {one.id: one for one in constitution_of(evidence)[0].principles}
@@ -119,11 +122,11 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
             if (one.critique_prompt, one.revision_prompt) != (critique, revision):
                 wrong.append({"item": row.item, "round": number, "prompt": one.critique_prompt[-200:]})
             text = text if one.faults else one.revision
-    if wrong:
-        return Found("FAIL", f"{len(wrong)} prompts are not those of their texts", float(len(wrong)), tuple(wrong))
-    return Found("PASS", f"the prompts of all {len(rows)} chains are those of their texts", 0.0)
+    told = f"{len(wrong)} prompts are not those of their texts"
+    return unless(wrong, told, f"the prompts of all {len(rows)} chains are those of their texts")
 
 
+@CHECKS.add("revise.examples", "What was kept are the final revisions", source="edited training data")
 def _examples(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the examples that were kept with the final texts of usable chains."""
     due = revised(revision_rows(evidence))
@@ -133,6 +136,12 @@ def _examples(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"all {len(due)} usable chains gave their example", float(len(due)))
 
 
+@CHECKS.add(
+    "pairs.verdicts",
+    "Every sample was judged by the task's verifier, none was left out",
+    kinds=("best_of_n_verified",),
+    source="labels that come from nowhere; rates over samples that had been filtered before",
+)
 def _verdicts(evidence: Evidence, _: MetricSet | None) -> Found:
     """Judge every sample again and compare the verdicts."""
     due = due_verdicts(evidence)
@@ -145,6 +154,12 @@ def _verdicts(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("FAIL", detail, float(len(other)), shown)
 
 
+@CHECKS.add(
+    "pairs.derived",
+    "The pairs follow from the raw rows",
+    kinds=_PAIRS,
+    source="pairs whose margin was a default: confident, 1.0, without a model",
+)
 def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
     """Make the pairs again from the raw rows, and those that were left out where they are written down."""
     kept, made = list(preferences_of(evidence)), due_preferences(evidence)
@@ -164,16 +179,20 @@ def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("FAIL", detail, float(len(extra)), shown)
 
 
+@CHECKS.add(
+    "pairs.whole",
+    "Every pair is whole and of a known type",
+    kinds=_PAIRS,
+    source="literal line-end escapes in the prompts of pairs; pairs of equal texts",
+)
 def _whole(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Look at each pair by itself, and for pairs that stand there twice."""
+    """Look at each pair by itself, and for pairs that occur twice."""
     pairs = preferences_of(evidence)
     if not pairs:
         return Found("FAIL", "not one pair was kept")
     wrong = [{"item": one.item, "wrong": told, "chosen": one.chosen} for one in pairs if (told := fault_in(one))]
     if wrong:
-        return Found(
-            "FAIL", f"{len(wrong)} of {len(pairs)} pairs: {wrong[0]['wrong']}", float(len(wrong)), tuple(wrong)
-        )
+        return unless(wrong, f"{len(wrong)} of {len(pairs)} pairs: {wrong[0]['wrong']}", "")
     times = Counter((one.prompt, one.chosen, one.rejected) for one in pairs)
     twice = sum(count - 1 for count in times.values())
     if twice:
@@ -183,6 +202,12 @@ def _whole(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"{len(pairs)} whole pairs: {told}", float(len(pairs)))
 
 
+@CHECKS.add(
+    "pairs.split",
+    "No group is on both sides of the split",
+    kinds=_PAIRS,
+    source="pairs of one prompt in training and validation",
+)
 def _split(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for groups and prompts on both sides of the split."""
     pairs = preferences_of(evidence)
@@ -195,13 +220,20 @@ def _split(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"{bare} pairs are on no side", float(bare))
     for what, one, other in zip(("groups", "prompts"), sides["train"], sides["validation"], strict=True):
         if shared := sorted(one & other):
-            return Found("FAIL", f"{len(shared)} {what} stand on both sides: {listed(shared)}", float(len(shared)))
+            return Found("FAIL", f"{len(shared)} {what} are on both sides: {listed(shared)}", float(len(shared)))
     counts = Counter(one.split for one in pairs)
     return Found(
         "PASS", f"{counts['train']} pairs for training, {counts['validation']} for validation, no group on both"
     )
 
 
+@CHECKS.add(
+    "pairs.length",
+    "Chosen and rejected are of like length",
+    kinds=_PAIRS,
+    source="preferences that teach length (Singhal et al. 2023, arXiv:2310.03716)",
+    limits=(Limit("<=", "thresholds.length_bias"),),
+)
 def _length(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the lengths of chosen and rejected: training on pairs would teach the difference before all else."""
     most = evidence.resolved.spec.thresholds.length_bias
@@ -213,78 +245,3 @@ def _length(evidence: Evidence, _: MetricSet | None) -> Found:
     ordered = sorted(pairs, key=lambda one: -abs(len(one.chosen.split()) - len(one.rejected.split())))
     shown = tuple({"item": one.item, "chosen": one.chosen, "rejected": one.rejected} for one in ordered)
     return Found("FAIL", detail, float(bias), shown)
-
-
-CHECKS = (
-    Check(
-        "revise.complete",
-        "Every example has its chain",
-        _REVISE,
-        _complete,
-        "rates over rows that had been filtered before",
-    ),
-    Check(
-        "revise.follows",
-        "Faults and final texts follow from what was written",
-        _REVISE,
-        _follows,
-        "provenance that was made up",
-    ),
-    Check(
-        "revise.principles",
-        "Principles are those of the registered constitution, and balanced",
-        _REVISE,
-        _principles,
-        "principles drawn by chance, so that one category dominates (Bai et al. 2022, arXiv:2212.08073)",
-    ),
-    Check(
-        "revise.prompts",
-        "Each prompt is that of its texts",
-        _REVISE,
-        _prompts,
-        "the stored prompt was not the one that was used",
-    ),
-    Check(
-        "revise.examples",
-        "What was kept are the final revisions",
-        _REVISE,
-        _examples,
-        "edited training data",
-    ),
-    Check(
-        "pairs.verdicts",
-        "Every sample was judged by the task's verifier, none was left out",
-        _VERIFIED,
-        _verdicts,
-        "labels that come from nowhere; rates over samples that had been filtered before",
-    ),
-    Check(
-        "pairs.derived",
-        "The pairs follow from the raw rows",
-        _PAIRS,
-        _derived,
-        "pairs whose margin was a default: confident, 1.0, without a model",
-    ),
-    Check(
-        "pairs.whole",
-        "Every pair is whole and of a known type",
-        _PAIRS,
-        _whole,
-        "literal line-end escapes in the prompts of pairs; pairs of equal texts",
-    ),
-    Check(
-        "pairs.split",
-        "No group is on both sides of the split",
-        _PAIRS,
-        _split,
-        "pairs of one prompt in training and validation",
-    ),
-    Check(
-        "pairs.length",
-        "Chosen and rejected are of like length",
-        _PAIRS,
-        _length,
-        "preferences that teach length (Singhal et al. 2023, arXiv:2310.03716)",
-        limits=(Limit("<=", "thresholds.length_bias"),),
-    ),
-)

@@ -32,10 +32,7 @@ def verified_preferences(evidence: Evidence) -> Sifted:
     Raises:
         EvidenceMissing: as :func:`due_verdicts`, or the order of the attempt is not on record.
     """
-    if not evidence.parameters:
-        raise EvidenceMissing("the order of the attempt is not on record")
-    given = BestOfNVerifiedParameters.model_validate(evidence.parameters)
-    return verified_pairs(_samples(evidence), due_verdicts(evidence), given)
+    return verified_pairs(_samples(evidence), due_verdicts(evidence), evidence.granted(BestOfNVerifiedParameters))
 
 
 def _samples(evidence: Evidence) -> tuple[GenerationRow, ...]:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from reviews.stages.critique.measure import measure_revise as measure
-from reviews.stages.critique.trace import revisions as trace
+from reviews.stages.critique.measure import read_revise as read
 
-__all__ = ["measure", "trace"]
+__all__ = ["measure", "read"]

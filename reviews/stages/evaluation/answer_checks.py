@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 
-from reviews.checks.definition import Check, Found, need_exact
+from reviews.checks.definition import Checks, Found, need_exact
 from reviews.checks.job_checks import manifest_of
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
 from reviews.stages.evaluation.judged_answers import answered, judged_rows
-from reviews.stages.evaluation.measure import held
+from reviews.stages.evaluation.multi_turn import held
 from specs.digests import digest_bytes
 from specs.exact import holds
-from specs.session.model_kind import kind_read
+from specs.session.session_spec import kind_read
 from specs.stages.metric import MetricSet
 from training.rules.similarity import words_of
+
+CHECKS = Checks(("evaluate", "multi_turn"))
 
 _LABEL_WORDS = 2
 """An answer of no more words may be a label: "B", "Option B"."""
 
 
+@CHECKS.add(
+    "health.truncation",
+    "Few answers hit the token limit",
+    source="runaway heuristics that measured length",
+    limits=(Limit("<=", "thresholds.truncated_answers"),),
+)
 def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
     talks = evidence.stage.kind == "multi_turn"
     rate = need_exact(metrics, "turn_truncation_rate") if talks else need_exact(metrics, "truncation_rate")
@@ -31,6 +39,12 @@ def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found(status, f"{float(rate):.3f} of the answers hit the token limit", float(rate), shown)
 
 
+@CHECKS.add(
+    "health.empty",
+    "Few answers are empty",
+    source="outputs without a visible character",
+    limits=(Limit("<=", "thresholds.empty_answers"),),
+)
 def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if evidence.stage.kind == "multi_turn":
         turns = [turn for one in held(evidence, evidence.outputs.get("rows")) for turn in one.row.turns]
@@ -41,8 +55,15 @@ def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found(status, f"{float(rate):.3f} of the answers are empty", float(rate))
 
 
+@CHECKS.add(
+    "health.labels",
+    "Few answers are a bare label",
+    kinds=("evaluate",),
+    source="label-only outputs",
+    limits=(Limit("<=", "thresholds.label_answers"),),
+)
 def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Count answers of one or two words: a label where an answer was asked for."""
+    """Count answers of one or two words: labels instead of answers."""
     if task_of(evidence) == "exact_answer":
         return Found("NOT_APPLICABLE", "the answers are short by the task")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
@@ -53,6 +74,9 @@ def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found(status, f"{len(short)} of {len(judged)} answers have one or two words", float(share), shown)
 
 
+@CHECKS.add(
+    "health.collapse", "Answers differ", source="mode collapse", limits=(Limit("<=", "thresholds.identical_answers"),)
+)
 def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     judged = answered(evidence, evidence.outputs.get("rows"))
     text, count = Counter(one.text.strip() for one in judged).most_common(1)[0]
@@ -64,6 +88,12 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"the most frequent answer was given {count} times", float(share), shown)
 
 
+@CHECKS.add(
+    "health.template",
+    "The prompt format fits the model's kind",
+    kinds=("evaluate",),
+    source="swapped instruct checkpoints",
+)
 def _template(evidence: Evidence, _: MetricSet | None) -> Found:
     declared, manifest = kind_read(evidence.resolved.spec, evidence.stage), manifest_of(evidence)
     has = manifest.facts.get("chat_template") != digest_bytes(b"")
@@ -75,46 +105,3 @@ def _template(evidence: Evidence, _: MetricSet | None) -> Found:
     if declared == "base" and read:
         return Found("WARN", "the model is declared base, its tokenizer has a chat template that was used")
     return Found("PASS", f"a model of kind {declared} was prompted {'with' if read else 'without'} a chat template")
-
-
-CHECKS = (
-    Check(
-        "health.truncation",
-        "Few answers hit the token limit",
-        ("evaluate", "multi_turn"),
-        _truncated,
-        "runaway heuristics that measured length",
-        limits=(Limit("<=", "thresholds.truncated_answers"),),
-    ),
-    Check(
-        "health.empty",
-        "Few answers are empty",
-        ("evaluate", "multi_turn"),
-        _empty,
-        "outputs without a visible character",
-        limits=(Limit("<=", "thresholds.empty_answers"),),
-    ),
-    Check(
-        "health.labels",
-        "Few answers are a bare label",
-        ("evaluate",),
-        _labels,
-        "label-only outputs",
-        limits=(Limit("<=", "thresholds.label_answers"),),
-    ),
-    Check(
-        "health.collapse",
-        "Answers differ",
-        ("evaluate", "multi_turn"),
-        _alike,
-        "mode collapse",
-        limits=(Limit("<=", "thresholds.identical_answers"),),
-    ),
-    Check(
-        "health.template",
-        "The prompt format fits the model's kind",
-        ("evaluate",),
-        _template,
-        "swapped instruct checkpoints",
-    ),
-)

@@ -1,30 +1,30 @@
-"""Are the held-out items such that an answer can be right and another wrong, and did anybody answer them?
+"""Can a held-out item be answered right and wrong, and did anybody answer it?
 
-What can be known without a model is whether an item contradicts itself: a constraint its verifier cannot read, one
-that nothing or everything meets, a text that does not say what is verified. Whether a question makes sense is not known
-so. What nobody can answer shows in the arms: a kind that a model known to be able fails as a whole is no hard kind.
+Without a model, contradictions of an item are found: a constraint its verifier cannot read, one that nothing or
+everything meets, a text that does not say what is verified. Whether a question makes sense only the arms show.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from reviews.checks.definition import Check, Found, listed
+from reviews.checks.definition import Checks, Found, listed, unless
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
-from reviews.stages.evaluation.judged_answers import answered
+from reviews.stages.evaluation.judged_answers import answered, both_arms
 from specs.exact import holds
 from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 from training.rules.similarity import words_of
-from training.rules.tasks import verifier
+from training.rules.tasks import reference, stated_values, verifier
 from training.rules.tasks.conversation import answers_to, said_in
 from training.rules.tasks.conversation import judge as judge_talk
-from training.rules.tasks.reference_answers import reference, stated_values
+
+CHECKS = Checks(("evaluate", "multi_turn"))
 
 SOURCE = "a test set that asked to convert metres to Fahrenheit and how many wheels a square has"
 LEAST_WORDS = 2
@@ -39,23 +39,21 @@ everything."""
 
 
 def sound(task: str, heldout: Sequence[Item]) -> Found:
-    """Hold each held-out item against its own verifier.
+    """Test each held-out item with the verifier of a task."""
+    met = sum(_has_reference(task, item) for item in heldout)
+    right = f"{len(heldout)} held-out items can be missed, {met} of them are met by a known answer"
+    return _unsound(heldout, "items", lambda item: _fault(task, item), right)
 
-    Args:
-        task: whose verifier judges the items.
-        heldout: the registered items.
-    """
-    faults = [(item, why) for item in heldout if (why := _fault(task, item))]
-    without = sum(not _has_reference(task, item) for item in heldout)
-    if faults:
-        shown = tuple(
-            {"heldout": item.id, "kind": item.kind, "fault": why, "text": item.prompt} for item, why in faults
-        )
-        which = listed(f"{item.id} {why}" for item, why in faults)
-        told = f"{len(faults)} of {len(heldout)} held-out items are unsound: {which}"
-        return Found("FAIL", told, float(len(faults)), shown, repairable=False)
-    detail = f"{len(heldout)} held-out items can be missed, {len(heldout) - without} of them are met by a known answer"
-    return Found("PASS", detail, 0.0)
+
+def _unsound(heldout: Sequence[Item], what: str, fault: Callable[[Item], str], right: str) -> Found:
+    wrong = [
+        {"heldout": item.id, "kind": item.kind, "fault": why, "text": item.prompt}
+        for item in heldout
+        if (why := fault(item))
+    ]
+    which = listed(f"{one['heldout']} {one['fault']}" for one in wrong)
+    told = f"{len(wrong)} of {len(heldout)} held-out {what} are unsound: {which}"
+    return unless(wrong, told, right, repairable=False)
 
 
 def _has_reference(task: str, item: Item) -> bool:
@@ -88,16 +86,9 @@ def _fault(task: str, item: Item) -> str:
 
 
 def sound_conversations(heldout: Sequence[Item]) -> Found:
-    """Hold each held-out conversation against its own judge, turn by turn."""
-    faults = [(item, why) for item in heldout if (why := _unheld(item))]
-    if faults:
-        shown = tuple(
-            {"heldout": item.id, "kind": item.kind, "fault": why, "text": item.prompt} for item, why in faults
-        )
-        which = listed(f"{item.id} {why}" for item, why in faults)
-        told = f"{len(faults)} of {len(heldout)} held-out conversations are unsound: {which}"
-        return Found("FAIL", told, float(len(faults)), shown, repairable=False)
-    return Found("PASS", f"{len(heldout)} held-out conversations can be missed, and are met by known answers", 0.0)
+    """Test each held-out conversation with its own judge, turn by turn."""
+    right = f"{len(heldout)} held-out conversations can be missed, and are met by known answers"
+    return _unsound(heldout, "conversations", _unheld, right)
 
 
 def _unheld(item: Item) -> str:
@@ -135,8 +126,14 @@ def soundness(spec: SessionSpec, heldout: Sequence[Item]) -> Found:
     return next((one for one in found if one.status != "PASS"), found[0])
 
 
+@CHECKS.add(
+    "items.ceiling",
+    "A model that is able passes some items of each kind",
+    source=SOURCE,
+    limits=(Limit(">=", "thresholds.ceiling_kind"),),
+)
 def _ceiling(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Ask of each kind whether a model that is known to be able passes some of its items."""
+    """Require that a model known to be able passes some items of each kind."""
     plan = evidence.resolved.spec.evaluation
     gap = plan.gap if plan is not None else None
     if gap is None or gap.ceiling != evidence.stage.name:
@@ -158,15 +155,17 @@ def _ceiling(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"the ceiling passes {weakest:.2f} of each of {len(shares)} kinds or more", weakest)
 
 
+@CHECKS.add(
+    "items.answered", "Each kind has items that an arm passes", source=SOURCE, blocking=False, only_treatment=True
+)
 def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count the items that neither arm passes, and name the kinds of which no item was passed."""
-    before = answered(evidence, evidence.baseline_rows, "baseline rows")
-    after = answered(evidence, evidence.outputs.get("rows"), "treatment rows")
-    nobody = [now for then, now in zip(before, after, strict=True) if not (then.passed or now.passed)]
-    shares = _shares((now.item.kind, then.passed or now.passed) for then, now in zip(before, after, strict=True))
+    pairs = both_arms(evidence)
+    nobody = [now for then, now in pairs if not (then.passed or now.passed)]
+    shares = _shares((now.item.kind, then.passed or now.passed) for then, now in pairs)
     silent = sorted(kind for kind, share in shares.items() if share == 0)
     named = f" ({listed((one.item.id for one in nobody), NAMED)})" if nobody else ""
-    detail = f"{len(nobody)} of {len(after)} items were passed by neither arm"
+    detail = f"{len(nobody)} of {len(pairs)} items were passed by neither arm"
     if not silent:
         return Found("PASS", f"{detail}, some of every kind by one{named}", float(len(nobody)))
     shown = tuple(
@@ -184,24 +183,3 @@ def _shares(passed: Iterable[tuple[str, bool]]) -> dict[str, Fraction]:
         every[kind] += 1
         right[kind] += met
     return {kind: Fraction(right[kind], count) for kind, count in every.items()}
-
-
-CHECKS = (
-    Check(
-        "items.ceiling",
-        "A model that is able passes some items of each kind",
-        ("evaluate", "multi_turn"),
-        _ceiling,
-        SOURCE,
-        limits=(Limit(">=", "thresholds.ceiling_kind"),),
-    ),
-    Check(
-        "items.answered",
-        "Each kind has items that an arm passes",
-        ("evaluate", "multi_turn"),
-        _answered,
-        SOURCE,
-        blocking=False,
-        only_treatment=True,
-    ),
-)

@@ -1,19 +1,21 @@
-"""Is the judge of a comparison to be believed, and are conversations of every kind among those that were held?"""
+"""Can the judge of a comparison be believed, and was every kind of conversation held often enough?"""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from reviews.checks.definition import Check, Found, need, need_exact
+from reviews.checks.definition import Checks, Found, need, need_exact
 from reviews.checks.items_per_kind import ITEMS_PER_KIND, sizes_of
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of
-from reviews.stages.evaluation.measure import calibration
+from reviews.stages.evaluation.pairwise_judge import calibration
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.stages.metric import MetricSet
 from training.rules.tasks.conversation import KINDS
+
+CHECKS = Checks(("pairwise_judge",))
 
 LIMITS = (
     Limit(">=", "thresholds.scorer_agreement"),
@@ -22,8 +24,14 @@ LIMITS = (
 )
 
 
+@CHECKS.add(
+    "pairwise_judge.judge",
+    "The judge's preferences may count",
+    source="preferences of a judge that nobody had held against people",
+    limits=LIMITS,
+)
 def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    """Hold the judge against the labels of people before its preferences count."""
+    """Compare the judge with the labels of people before its preferences count."""
     labelled = calibration(evidence)
     sides = Counter(label for label, _, _ in labelled)
     thresholds = evidence.resolved.spec.thresholds
@@ -47,12 +55,25 @@ def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found("PASS", detail, kappa)
 
 
+@CHECKS.add(
+    "pairwise_judge.order",
+    "The judge does not go by the order",
+    source="Zheng et al. 2023, arXiv:2306.05685, section 3.4",
+    blocking=False,
+    limits=(Limit("<=", "thresholds.swap_inconsistency"),),
+)
 def _order(evidence: Evidence, metrics: MetricSet | None) -> Found:
     flips, most = need_exact(metrics, "order_flips"), evidence.resolved.spec.thresholds.swap_inconsistency
     detail = f"the judge changes its mind with the order on {float(flips):.3f} of the items"
     return Found("PASS" if holds(flips, "<=", most) else "WARN", detail, float(flips))
 
 
+@CHECKS.add(
+    "pairwise_judge.length",
+    "The preference is not one for length",
+    source="Dubois et al. 2024, arXiv:2404.04475",
+    blocking=False,
+)
 def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Compare the win rate with the one at equal lengths: a rate that crosses one half there is one of length."""
     raw, controlled = need(metrics, "win_rate"), need(metrics, "win_rate_controlled")
@@ -61,6 +82,13 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found("WARN" if crossed else "PASS", detail, controlled)
 
 
+@CHECKS.add(
+    "multi_turn.kinds",
+    "Every kind of conversation was held often enough",
+    kinds=("multi_turn",),
+    source="a claim about conversations that rests on one kind of them",
+    limits=ITEMS_PER_KIND,
+)
 def _kinds(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count the conversations of each kind, all four of which are due."""
     items = items_of(evidence)
@@ -68,40 +96,3 @@ def _kinds(evidence: Evidence, _: MetricSet | None) -> Found:
     if missing:
         return Found("FAIL", f"no conversation is of the kind {', '.join(missing)}", 0.0, repairable=False)
     return sizes_of(items, evidence.resolved.spec.thresholds.items_per_kind)
-
-
-CHECKS = (
-    Check(
-        "pairwise_judge.judge",
-        "The judge's preferences may count",
-        ("pairwise_judge",),
-        _judge,
-        "preferences of a judge that nobody had held against people",
-        limits=LIMITS,
-    ),
-    Check(
-        "pairwise_judge.order",
-        "The judge does not go by the order",
-        ("pairwise_judge",),
-        _order,
-        "Zheng et al. 2023, arXiv:2306.05685, section 3.4",
-        blocking=False,
-        limits=(Limit("<=", "thresholds.swap_inconsistency"),),
-    ),
-    Check(
-        "pairwise_judge.length",
-        "The preference is not one for length",
-        ("pairwise_judge",),
-        _length,
-        "Dubois et al. 2024, arXiv:2404.04475",
-        blocking=False,
-    ),
-    Check(
-        "multi_turn.kinds",
-        "Every kind of conversation was held often enough",
-        ("multi_turn",),
-        _kinds,
-        "a claim about conversations that rests on one kind of them",
-        limits=ITEMS_PER_KIND,
-    ),
-)

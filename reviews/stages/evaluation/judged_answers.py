@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of, task_of
-from reviews.evidence.measured_value import Measured, ratio
-from reviews.evidence.measured_value import share as _share
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.evaluation.measure import held
+from reviews.stages.evaluation.multi_turn import held
+from reviews.statistics import mcnemar
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
@@ -44,6 +44,15 @@ def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation r
     return tuple(found)
 
 
+class Retested(NamedTuple):
+    """The registered test on some of the items."""
+
+    n: int
+    gained: int
+    lost: int
+    p: float
+
+
 class Answered(NamedTuple):
     """One held-out item of an arm, whatever its kind: a conversation is one item, its answers one text."""
 
@@ -58,17 +67,11 @@ def answered(evidence: Evidence, path: Path | None, what: str = "evaluation rows
     """Return every registered item of an ``evaluate`` or ``multi_turn`` stage as it was answered and judged, in order.
 
     Raises:
-        EvidenceMissing: as :func:`judged_rows` and :func:`reviews.stages.evaluation.measure.held`.
+        EvidenceMissing: as :func:`judged_rows` and :func:`reviews.stages.evaluation.multi_turn.held`.
     """
     if evidence.stage.kind == "multi_turn":
         return tuple(
-            Answered(
-                one.item,
-                one.passed,
-                "; ".join(turn.reason for turn in one.turns if not turn.passed),
-                "\n".join(turn.output for turn in one.row.turns),
-                any(turn.truncated for turn in one.row.turns),
-            )
+            Answered(one.item, one.passed, one.reason, "\n".join(turn.output for turn in one.row.turns), one.truncated)
             for one in held(evidence, path)
         )
     return tuple(
@@ -77,13 +80,14 @@ def answered(evidence: Evidence, path: Path | None, what: str = "evaluation rows
     )
 
 
-def measure_answers(judged: tuple[Judged, ...]) -> dict[str, Measured]:
-    """Return the metrics of one arm's judged answers."""
-    n = len(judged)
-    return {
-        "accuracy": _share(sum(one.passed for one in judged), n),
-        "items": Measured(n, n),
-        "truncation_rate": _share(sum(one.row.truncated for one in judged), n),
-        "empty_rate": _share(sum(not one.row.output.strip() for one in judged), n),
-        "mean_output_tokens": Measured(ratio(sum(one.row.output_tokens for one in judged), n), n),
-    }
+def both_arms(evidence: Evidence) -> list[tuple[Answered, Answered]]:
+    """Return each item as the baseline and as the treatment answered it; errors as :func:`answered`."""
+    before = answered(evidence, evidence.baseline_rows, "baseline rows")
+    return list(zip(before, answered(evidence, evidence.outputs.get("rows"), "treatment rows"), strict=True))
+
+
+def retested(pairs: Sequence[tuple[Answered, Answered]]) -> Retested:
+    """Repeat the registered test on some of the items."""
+    gained = sum(now.passed and not then.passed for then, now in pairs)
+    lost = sum(then.passed and not now.passed for then, now in pairs)
+    return Retested(len(pairs), gained, lost, mcnemar.exact_mcnemar(gained, lost))

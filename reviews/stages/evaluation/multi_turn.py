@@ -2,18 +2,78 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_reader import ROW_CHARACTERS
-from reviews.stages.evaluation.measure import held
-from reviews.stages.evaluation.measure import measure_conversations as measure
-from reviews.stages.evaluation.trace import conversations as trace
+from reviews.evidence.items import in_order, items_of
+from reviews.evidence.row_lines import Subjects, by_item, inside
+from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
+from specs.errors import EvidenceMissing
 from specs.session.evaluation_plan import Outcome
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.rows import ConversationRow
 from specs.text import plain
+from training.rules.tasks.conversation import judge, turns_of
+from training.rules.tasks.format_instructions import Judgement
 
-__all__ = ["measure", "outcomes", "shown", "trace"]
+
+class Held(NamedTuple):
+    """A conversation as it was held, with the judgement of every turn after the first."""
+
+    item: Item
+    row: ConversationRow
+    turns: tuple[Judgement, ...]
+    of_lowest: bool = False
+    """Whether conversations of its kind pass least often."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether all of them pass."""
+        return all(one.passed for one in self.turns)
+
+    @property
+    def reason(self) -> str:
+        """Why the turns fail that do."""
+        return "; ".join(turn.reason for turn in self.turns if not turn.passed)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether an answer hit the token limit."""
+        return any(turn.truncated for turn in self.row.turns)
+
+
+def held(evidence: Evidence, path: Path | None) -> tuple[Held, ...]:
+    """Return every conversation as it was held and judged.
+
+    Raises:
+        EvidenceMissing: as :func:`in_order`, or a row holds other turns than its item.
+    """
+    found: list[Held] = []
+    rows = read_rows(path, ConversationRow, "conversation rows")
+    for item, row in in_order(items_of(evidence), rows, "conversation rows"):
+        try:
+            due = turns_of(item)
+            if tuple(turn.user for turn in row.turns) != due:
+                raise EvidenceMissing(f"'{item.id}' was held with other turns than its own", where="conversation rows")
+            found.append(Held(item, row, judge(item, tuple(turn.output for turn in row.turns))))
+        except ValueError as error:
+            raise EvidenceMissing(str(error), where="items") from error
+    kinds: defaultdict[str, list[bool]] = defaultdict(list)
+    for one in found:
+        kinds[one.item.kind].append(one.passed)
+    lowest = min(kinds, key=lambda kind: sum(kinds[kind]) / len(kinds[kind]), default="")
+    return tuple(one._replace(of_lowest=one.item.kind == lowest) for one in found)
+
+
+def read(evidence: Evidence, output: str) -> Subjects:
+    """Return the conversations for its metrics, their judged ``turns`` or all ``answers``; errors as :func:`held`."""
+    path = evidence.outputs.get("rows")
+    found = by_item(held(evidence, path), read_rows(path, ConversationRow, "conversation rows"))
+    if output == "rows":
+        return found
+    return inside(found, lambda one: one.turns if output == "turns" else one.row.turns)
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
@@ -33,9 +93,9 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
                 f"turn_{number}": plain(f"{turn.user}\n-> {turn.output}", ROW_CHARACTERS)
                 for number, turn in enumerate(one.row.turns, 1)
             },
-            "truncated": any(turn.truncated for turn in one.row.turns),
+            "truncated": one.truncated,
             "passed": one.passed,
-            "reason": plain("; ".join(turn.reason for turn in one.turns if not turn.passed), ROW_CHARACTERS),
+            "reason": plain(one.reason, ROW_CHARACTERS),
         }
         for one in held(evidence, evidence.outputs.get("rows"))
     ]

@@ -3,26 +3,70 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.stages.evaluation.measure import chosen_right, questions
-from reviews.stages.evaluation.measure import measure_choices as measure
-from reviews.stages.evaluation.trace import choices as trace
+from reviews.evidence.items import in_order, items_of
+from reviews.evidence.row_lines import Subjects, by_item
+from reviews.evidence.row_reader import read_rows
+from specs.errors import EvidenceMissing
 from specs.session.evaluation_plan import Outcome
+from specs.stages.evaluation.rows import ChoiceRow
+from training.rules.tasks.choices import answer_of, choices_of
 
-__all__ = ["measure", "outcomes", "trace"]
+
+class Question(NamedTuple):
+    """A question as it was answered."""
+
+    answer: int
+    """The place of the right choice."""
+    row: ChoiceRow
+
+    def nats(self, per: Literal["", "tokens", "bytes"]) -> list[float]:
+        """Return the negative log-likelihood of each choice, whole or in a unit."""
+        return [one.nats / getattr(one, per) if per else one.nats for one in self.row.choices]
+
+    def likeliest(self, per: Literal["", "tokens", "bytes"] = "") -> bool:
+        """Say whether the right choice alone is the likeliest; the first of equal ones would be luck of the order."""
+        nats = self.nats(per)
+        return nats[self.answer] == min(nats) and nats.count(min(nats)) == 1
+
+
+def questions(evidence: Evidence, path: Path | None) -> tuple[Question, ...]:
+    """Return every question, in the order of the items.
+
+    Raises:
+        EvidenceMissing: as :func:`in_order`, an item is no question, or a row has other choices than its item.
+    """
+    found: list[Question] = []
+    for item, row in in_order(items_of(evidence), read_rows(path, ChoiceRow, "choice rows"), "choice rows"):
+        try:
+            choices, answer = choices_of(item), answer_of(item)
+        except ValueError as error:
+            raise EvidenceMissing(str(error), where="items") from error
+        if [len(choice.encode()) for choice in choices] != [score.bytes for score in row.choices]:
+            raise EvidenceMissing(f"'{item.id}' was asked with other choices than its own", where="choice rows")
+        found.append(Question(answer, row))
+    return tuple(found)
+
+
+def read(evidence: Evidence, output: str) -> Subjects:
+    """Return the questions for its metrics; errors as :func:`questions`."""
+    path = evidence.outputs.get(output)
+    return by_item(questions(evidence, path), read_rows(path, ChoiceRow, "choice rows"))
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
-    """Return whether the right choice is the likeliest, or by how many nats per byte.
+    """Return whether the right choice has the largest log-likelihood per byte, or by how many nats per byte.
 
     Raises:
         EvidenceMissing: as :func:`questions`.
     """
+    asked = questions(evidence, path)
     if outcome == "binary":
-        return [float(right) for right in chosen_right(evidence, path)]
+        return [float(one.likeliest("bytes")) for one in asked]
     found: list[float] = []
-    for answer, row in questions(evidence, path):
-        nats = [one.nats / one.bytes for one in row.choices]
-        found.append(min(nats[:answer] + nats[answer + 1 :]) - nats[answer])
+    for one in asked:
+        nats = one.nats("bytes")
+        found.append(min(nats[: one.answer] + nats[one.answer + 1 :]) - nats[one.answer])
     return found

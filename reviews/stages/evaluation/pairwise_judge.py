@@ -2,7 +2,129 @@
 
 from __future__ import annotations
 
-from reviews.stages.evaluation.measure import measure_duels as measure
-from reviews.stages.evaluation.trace import judgements as trace
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import NamedTuple
 
-__all__ = ["measure", "trace"]
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.items import in_order, items_of
+from reviews.evidence.measured_value import Measured, ratio
+from reviews.evidence.row_lines import Subjects, by_item
+from reviews.evidence.row_reader import read_rows
+from reviews.statistics.agreement import cohens_kappa
+from reviews.statistics.win_rate import win_rate
+from specs.digests import digest_bytes
+from specs.errors import EvidenceMissing
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import PairwiseJudgeParameters
+from specs.stages.evaluation.rows import DuelRow, EvaluationRow
+from specs.stages.label_scores import arrangement, decide
+from training.rules.evaluation.labelled_pairs import labelled_pairs
+from training.rules.rubric_prompts import prompts_of_comparison, rubric_for
+
+
+class Labelled(NamedTuple):
+    """A pair of answers as people labelled it and the judge compared it."""
+
+    label: str
+    item: Item
+    row: DuelRow
+
+    @property
+    def said(self) -> str:
+        """What the judge prefers: reference, candidate or tie."""
+        return self.row.preferred or "tie"
+
+    @property
+    def longer(self) -> str | None:
+        """The longer answer; None where both are of one length."""
+        difference = len(self.row.candidate) - len(self.row.reference)
+        return None if not difference else "candidate" if difference > 0 else "reference"
+
+
+def duels(evidence: Evidence) -> tuple[DuelRow, ...]:
+    """Return every comparison, in the order of the items.
+
+    Raises:
+        EvidenceMissing: as :func:`in_order`; an answer is not the one in the rows that were compared, or a preference
+            does not follow from its own log-probabilities.
+    """
+    rows = read_rows(evidence.outputs.get("rows"), DuelRow, "judgements")
+    pairs = in_order(items_of(evidence), rows, "judgements")
+    given = {
+        side: {row.item: row.output for row in read_rows(evidence.inputs.get(side), EvaluationRow, f"{side} rows")}
+        for side in ("reference", "candidate")
+    }
+    for item, row in pairs:
+        if (given["reference"].get(item.id), given["candidate"].get(item.id)) != (row.reference, row.candidate):
+            raise EvidenceMissing(f"other answers to '{item.id}' were compared than those named", where="judgements")
+        _follows(evidence, item, row)
+    return tuple(row for _, row in pairs)
+
+
+def calibration(evidence: Evidence) -> tuple[Labelled, ...]:
+    """Return every labelled pair of answers; errors as :func:`duels`, for the labelled pairs."""
+    name = evidence.stage.inputs.get("labelled", "").partition(".")[2]
+    try:
+        pairs = labelled_pairs(evidence.data.get(name, ()))
+    except ValueError as error:
+        raise EvidenceMissing(str(error), where=f"data.{name}") from error
+    rows = read_rows(evidence.outputs.get("calibration"), DuelRow, "calibration rows")
+    found: list[Labelled] = []
+    by_item = {pair.item.id: pair for pair in pairs}
+    for item, row in in_order([pair.item for pair in pairs], rows, "calibration rows"):
+        pair = by_item[item.id]
+        if (pair.reference, pair.candidate) != (row.reference, row.candidate):
+            raise EvidenceMissing(f"'{item.id}' was judged on other answers than it holds", where="calibration rows")
+        _follows(evidence, item, row)
+        found.append(Labelled(pair.label, item, row))
+    return tuple(found)
+
+
+def _follows(evidence: Evidence, item: Item, row: DuelRow) -> None:
+    """Refuse a judgement that was made with another prompt, or that its own figures do not give."""
+    parameters = PairwiseJudgeParameters.model_validate(evidence.parameters)
+    rubric = rubric_for("comparison", parameters.rubric)
+    limit = parameters.shown_characters
+    prompts = prompts_of_comparison(rubric, item.prompt, row.reference.strip()[:limit], row.candidate.strip()[:limit])
+    asked = (row.plain.scores.prompt, row.swapped.scores.prompt)
+    if asked != tuple(digest_bytes(text.encode()) for text in prompts) or row.rubric != rubric.content_digest():
+        raise EvidenceMissing(f"'{item.id}' was judged with another prompt", where="judgements")
+    try:
+        plain = arrangement(row.plain.scores, "A", parameters.margin)
+        swapped = arrangement(row.swapped.scores, "B", parameters.margin)
+        verdict = decide(plain, swapped, parameters.agreement, parameters.margin)
+    except ValueError as error:
+        raise EvidenceMissing(f"'{item.id}': {error}", where="judgements") from error
+    due = {True: "reference", False: "candidate", None: None}[verdict]
+    if (plain, swapped, due) != (row.plain, row.swapped, row.preferred):
+        raise EvidenceMissing(
+            f"'{item.id}': {row.preferred or 'a tie'} is stated, {due or 'a tie'} follows", where="judgements"
+        )
+
+
+def read(evidence: Evidence, output: str) -> Subjects:
+    """Return comparisons or labelled pairs for its metrics; errors as :func:`duels` and :func:`calibration`."""
+    found = duels(evidence) if output == "rows" else calibration(evidence)
+    return by_item(found, read_rows(evidence.outputs.get(output), DuelRow, output), output)
+
+
+def measure(evidence: Evidence) -> dict[str, Measured]:
+    """Return win rates and what the judge shares with people; errors as those of :func:`read`."""
+    rows, labelled = duels(evidence), calibration(evidence)
+    halves = [{"candidate": 2, "reference": 0, None: 1}[row.preferred] for row in rows]
+    found = win_rate([half / 2 for half in halves], [float(len(row.candidate) - len(row.reference)) for row in rows])
+    agreement = cohens_kappa([one.label for one in labelled], [one.said for one in labelled])
+    longer = _longer((one.said, one.longer) for one in labelled) - _longer((one.label, one.longer) for one in labelled)
+    return {
+        "win_rate": Measured(ratio(sum(halves), 2 * len(rows)), len(rows), found.interval),
+        "win_rate_controlled": Measured(found.controlled, len(rows)),
+        "judge_kappa": Measured(agreement.exact, agreement.n, agreement.interval),
+        "judge_longer": Measured(longer, len(labelled)),
+    }
+
+
+def _longer(preferred: Iterable[tuple[str, str | None]]) -> Fraction:
+    """Return how often the longer answer is preferred, among preferences for one of two answers of unequal length."""
+    chosen = [side == longer for side, longer in preferred if side != "tie" and longer is not None]
+    return ratio(sum(chosen), len(chosen)) if chosen else Fraction(1, 2)

@@ -1,10 +1,7 @@
-"""May a scorer's statistics count at all? Its verdicts are held against labels before anything is held against them.
+"""Compares a scorer's verdicts with labels before its statistics count.
 
-A comparison can be flawless and its label wrong: 57 gained and 2 lost, p = 2e-12, and every gain was an answer that had
-become shorter than the scorer's limit. So a scorer is admitted only if it judges its known answers right, agrees with
-labels of people beyond chance, and does so among answers of equal length too, where a ruler is of no help.
-
-What it does not guarantee: that the labelled answers are like those that will be judged, or that labels are right.
+A scorer has to judge its known answers right and to agree with people beyond chance, among answers of equal length too,
+where a ruler is of no help. Nothing shows that the labelled answers are like those that will be judged.
 """
 
 from __future__ import annotations
@@ -78,7 +75,7 @@ def labelled_cases(items: Sequence[Item]) -> tuple[Case, ...]:
 
 
 def admission(verdicts: Sequence[Verdict], thresholds: Thresholds = DEFAULTS) -> Admission:
-    """Hold verdicts against labels.
+    """Compare verdicts with labels.
 
     Raises:
         EvidenceMissing: there are fewer answers than ``scorer_labelled``, or none of one label.

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reviews.checks.definition import Check, Found, listed, need, need_exact
+from reviews.checks.definition import Checks, Found, listed, need, need_exact
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
-from reviews.stages.evaluation.judged_answers import answered
+from reviews.stages.evaluation.judged_answers import both_arms, retested
 from reviews.stages.evaluation.scorer_admission import Verdict, admission, labelled_cases, length_ratio, verdicts_on
-from reviews.statistics import mcnemar
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.session.session_spec import SessionSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
-from training.rules.tasks import strict_verifier, verifier
+from training.rules.tasks import verifier, verifier_of_right
 from training.rules.tasks.verifier_cases import cases_of
 
+CHECKS = Checks(("evaluate", "multi_turn"))
+
 SOURCE = "a length limit that passed for a label: 57 gained, 2 lost, p = 2e-12, and every gain was an answer cut short"
+LEAST_KNOWN = 3
+"""Known answers of each label, right and wrong, without which a verifier is not admitted."""
+_WRITE = (
+    f"let known_answers() return (item, answer, right) for {LEAST_KNOWN} right (True) and {LEAST_KNOWN} wrong (False) "
+    "answers or more"
+)
 LIMITS = (
     Limit(">=", "thresholds.scorer_agreement"),
     Limit("<=", "thresholds.scorer_length"),
@@ -31,34 +38,38 @@ LIMITS = (
 
 
 def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]]) -> Found:
-    """Hold a task's verifier against its known answers, and against the registered labelled sample if there is one.
-
-    Args:
-        spec: names the sample, which is for the verifier of the spec's own task, and the thresholds.
-        task: whose verifier it is.
-        data: the registered data files.
+    """Test a task's verifier on its known answers, and on the labelled sample that the spec registers for its own task.
 
     Raises:
-        EvidenceMissing: the labelled sample cannot be read, or is too small to say anything.
+        EvidenceMissing: the known answers or the labelled sample are missing, unreadable or too few to say anything.
     """
-    judge = verifier(task)
     try:
-        cases = list(cases_of(task))
+        cases = cases_of(task)
     except KeyError:
-        raise EvidenceMissing(f"the verifier of '{task}' has no known answers") from None
-    known = verdicts_on(cases, strict_verifier(task))
-    wrong = [one for one in known if one.passed != one.label]
-    if wrong:
-        shown = tuple({"case": one.name, "label": one.label, "passed": one.passed} for one in wrong)
-        told = f"'{task}' misjudges {len(wrong)} of {len(known)} known answers: {listed(one.name for one in wrong)}"
-        return Found("FAIL", told, float(len(wrong)), shown, repairable=False)
-    right = f"'{task}' judges all {len(known)} known answers right"
+        raise EvidenceMissing(f"the verifier of '{task}' has no known answers: {_WRITE}") from None
+    different = {(case.item.model_dump_json(), case.output, bool(case.good)) for case in cases}
+    right, wrong = (sum(good == label for _, _, good in different) for label in (True, False))
+    if min(right, wrong) < LEAST_KNOWN:
+        raise EvidenceMissing(f"'{task}' has {right} right and {wrong} wrong known answers, which is too few: {_WRITE}")
+    known = verdicts_on((one for one in cases if one.good), verifier_of_right(task))
+    known += verdicts_on((one for one in cases if not one.good), verifier(task))
+    if len(said := {one.passed for one in known}) == 1:
+        told = f"'{task}' says {'yes' if said == {True} else 'no'} to all {len(known)} known answers"
+        told += ", right and wrong: let verify(item, answer) return True for right answers and False for wrong ones"
+        return Found("FAIL", told, float(wrong if said == {True} else right), repairable=False)
+    misjudged = [one for one in known if one.passed != one.label]
+    if misjudged:
+        shown = tuple({"case": one.name, "label": one.label, "passed": one.passed} for one in misjudged)
+        told = f"'{task}' misjudges {len(misjudged)} of {len(known)} known answers: "
+        told += listed(one.name for one in misjudged)
+        return Found("FAIL", told, float(len(misjudged)), shown, repairable=False)
+    detail = f"'{task}' judges all {len(known)} known answers right"
     plan = spec.evaluation
     if plan is None or plan.labelled is None or task != spec.task:
-        return Found("PASS", f"{right}; no labelled sample is registered", 1.0)
+        return Found("PASS", f"{detail}; no labelled sample is registered", 1.0)
     if plan.labelled not in data:
         raise EvidenceMissing(f"there is no data file '{plan.labelled}' with labelled answers")
-    return _on_sample(right, verdicts_on(labelled_cases(data[plan.labelled]), judge), spec.thresholds)
+    return _on_sample(detail, verdicts_on(labelled_cases(data[plan.labelled]), verifier(task)), spec.thresholds)
 
 
 def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds) -> Found:
@@ -83,53 +94,32 @@ def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds
     return Found("PASS", detail, found.agreement.kappa)
 
 
+@CHECKS.add("scorer.admitted", "The scorer's verdicts may count", source=SOURCE, limits=LIMITS)
 def _admitted(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Hold the verifier against answers with known labels: by construction, and by people where they are registered."""
+    """Test the verifier on answers with known labels."""
     return admitted(evidence.resolved.spec, task_of(evidence), evidence.data)
 
 
+@CHECKS.add(
+    "scorer.length",
+    "The gain holds where answers kept their length",
+    source=SOURCE,
+    blocking=False,
+    only_treatment=True,
+    limits=(Limit("<=", "thresholds.scorer_matched"),),
+)
 def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Repeat the registered test on the items that both arms answered at nearly equal length."""
-    before = answered(evidence, evidence.baseline_rows, "baseline rows")
-    after = answered(evidence, evidence.outputs.get("rows"), "treatment rows")
-    ratio = evidence.resolved.spec.thresholds.scorer_matched
-    alike = [
-        (then.passed, now.passed)
-        for then, now in zip(before, after, strict=True)
-        if holds(length_ratio(len(then.text), len(now.text)), "<=", ratio)
-    ]
-    gained = sum(now and not then for then, now in alike)
-    lost = sum(then and not now for then, now in alike)
-    analysis = evidence.resolved.spec.analysis
-    p = mcnemar.exact_mcnemar(gained, lost)
+    ratio, analysis = evidence.resolved.spec.thresholds.scorer_matched, evidence.resolved.spec.analysis
+    pairs = both_arms(evidence)
+    alike = [pair for pair in pairs if holds(length_ratio(*(len(one.text) for one in pair)), "<=", ratio)]
+    n, gained, lost, p = retested(alike)
     all_gained = need(metrics, "gained")
     detail = (
-        f"{len(alike)} of {len(before)} items were answered at equal length by both arms (ratio up to {ratio:g}); "
+        f"{n} of {len(pairs)} items were answered at equal length by both arms (ratio up to {ratio:g}); "
         f"of {all_gained:.0f} gained {gained} are among them, of {need(metrics, 'lost'):.0f} lost {lost}, p = {p:.3g}"
     )
     shown = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha)
     if shown and (not holds(p, "<", analysis.alpha) or gained <= lost):
         return Found("WARN", f"{detail}: where length stayed the gain is not shown", p)
     return Found("PASS", detail, p)
-
-
-CHECKS = (
-    Check(
-        "scorer.admitted",
-        "The scorer's verdicts may count",
-        ("evaluate", "multi_turn"),
-        _admitted,
-        SOURCE,
-        limits=LIMITS,
-    ),
-    Check(
-        "scorer.length",
-        "The gain holds where answers kept their length",
-        ("evaluate", "multi_turn"),
-        _length,
-        SOURCE,
-        blocking=False,
-        only_treatment=True,
-        limits=(Limit("<=", "thresholds.scorer_matched"),),
-    ),
-)

@@ -1,7 +1,6 @@
 """Did the training train: all of the data seen, every step done, loss on the right tokens, weights moved?
 
-How the optimisation went stands in ``optimizer_checks.py``. Not checked, because no row or manifest says it: how long a
-step took, and from which step the saved weights are.
+No row or manifest says how long a step took, or from which step the saved weights are.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import math
 from collections import Counter
 from typing import Any
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import Checks, Found
 from reviews.checks.job_checks import manifest_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
@@ -24,28 +23,30 @@ from specs.stages.registry import Kind
 from training.rules.finetuning.losses import most_difference
 from training.rules.finetuning.preference_split import divide
 
-_SFT: tuple[Kind, ...] = ("sft",)
 TRAINED: tuple[Kind, ...] = ("sft", "dpo")
+CHECKS = Checks(TRAINED)
 
 
 def granted(evidence: Evidence, name: str) -> Any:
-    """Return a granted parameter.
-
-    Raises:
-        EvidenceMissing: the order of the attempt is not on record.
-    """
+    """Return a granted parameter; errors as :meth:`Evidence.ordered`."""
     if name not in evidence.parameters:
         raise EvidenceMissing("the order of the attempt is not on record")
     return evidence.parameters[name]
 
 
-def _fact(evidence: Evidence, name: str) -> float:
+def fact(evidence: Evidence, name: str) -> float:
+    """Return a number that the job's manifest states.
+
+    Raises:
+        EvidenceMissing: there is no manifest, or no such number in it.
+    """
     value = manifest_of(evidence).facts.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise EvidenceMissing(f"the manifest has no number '{name}'")
     return value
 
 
+@CHECKS.add("training.data", "All of the granted data was used", kinds=("sft",), source="silently smaller data set")
 def _data(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count again what should have been trained on: every accepted example, or the granted number of each kind."""
     expected = _expected(evidence)
@@ -56,9 +57,10 @@ def _data(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"trained on all {total} granted examples", float(total))
 
 
+@CHECKS.add("training.length", "Nothing was cut or left out", source="cut-off answers trained on; rows dropped")
 def _length(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count sequences longer than ``max_length``: their ends were cut, or nothing of the response was left."""
-    cut, dropped = _fact(evidence, "cut"), _fact(evidence, "dropped")
+    cut, dropped = fact(evidence, "cut"), fact(evidence, "dropped")
     most = evidence.parameters.get("max_length")
     if dropped:
         return Found("FAIL", f"{dropped:.0f} prompts alone fill {most} tokens: the trainer left them out", dropped)
@@ -88,7 +90,7 @@ def _sequences(evidence: Evidence) -> tuple[int, int]:
         return (2 * pairs if evidence.parameters.get("loss") == "kto" else pairs), 2 * pairs
     examples = sum(_expected(evidence).values())
     if evidence.parameters.get("packing"):
-        return int(_fact(evidence, "trained_rows")), examples
+        return int(fact(evidence, "trained_rows")), examples
     return examples, examples
 
 
@@ -98,6 +100,7 @@ def _expected(evidence: Evidence) -> dict[str, int]:
     return {kind: min(count, limit or count) for kind, count in sorted(available.items())}
 
 
+@CHECKS.add("training.steps", "Every planned step was done, once", source="early stop; small data begun again")
 def _steps(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the logged steps with the planned ones, and those with what data, batch size and epochs imply."""
     rows, effective = steps_of(evidence), manifest_of(evidence).effective
@@ -110,16 +113,17 @@ def _steps(evidence: Evidence, _: MetricSet | None) -> Found:
     if planned != implied:
         what = f"{rows_of_epoch} rows in batches of {size}, {epochs} times, take {implied}"
         return Found("FAIL", f"{planned} steps were done; {what}", float(len(rows)))
-    seen, passes = _fact(evidence, "sequences"), _fact(evidence, "epochs_done")
+    seen, passes = fact(evidence, "sequences"), fact(evidence, "epochs_done")
     if seen != sequences * epochs or round(passes, 6) != epochs:
         what = f"{sequences} of them, {epochs} times, are {sequences * epochs}"
         return Found("FAIL", f"{seen:.0f} sequences were trained on in {passes:g} passes; {what}", seen)
     return Found("PASS", f"all {planned} steps that the data imply were done and logged", float(len(rows)))
 
 
+@CHECKS.add("training.mask", "Loss is on the response only", source="loss on prompt tokens")
 def _mask(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look at what the job saw in every batch, and at its sample of sequences token by token."""
-    masked = _fact(evidence, "masked_tokens")
+    masked = fact(evidence, "masked_tokens")
     carried = sum(row.tokens for row in steps_of(evidence))
     proof = _proof(evidence)
     sample: list[dict[str, Any]] = proof["sample"]
@@ -162,16 +166,23 @@ def _masked(one: dict[str, Any]) -> bool:
     return len(ids) == len(labels) and set(labels[:prompt]) == {-100} and labels[prompt:] == ids[prompt:]
 
 
+@CHECKS.add(
+    "training.objective",
+    "The loss is the granted one, of the responses",
+    source="labels masked, and the loss of the prompts all the same",
+    threshold="<= 0.0001 in float32, <= 0.02 in bfloat16",
+)
 def _objective(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the trainer's loss with the closed form over the responses of the same batch."""
-    difference = _fact(evidence, "loss_difference")
+    difference = fact(evidence, "loss_difference")
     most = most_difference(str(manifest_of(evidence).effective.get("precision")))
     detail = f"the trainer's loss differs by {difference:.2g} from the closed form over the response tokens"
     return Found("PASS" if difference <= most else "FAIL", detail, difference)
 
 
+@CHECKS.add("training.batches", "Batches differ", source="one batch memorised")
 def _batches(evidence: Evidence, _: MetricSet | None) -> Found:
-    count, distinct = _fact(evidence, "batches"), _fact(evidence, "distinct_batches")
+    count, distinct = fact(evidence, "batches"), fact(evidence, "distinct_batches")
     epochs = evidence.parameters.get("epochs", 1)
     if count > 1 and distinct < count / epochs:
         return Found(
@@ -180,6 +191,13 @@ def _batches(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"{distinct:.0f} distinct batches of {count:.0f}", distinct)
 
 
+@CHECKS.add(
+    "training.moved",
+    "The granted weights moved",
+    source="adapters on two modules instead of seven; checkpoint not the one claimed; an optimiser that is dead",
+    threshold=f">= {LEAST_SHARE:g} of what the learning rates make",
+    reads_weights=True,
+)
 def _moved(evidence: Evidence, _: MetricSet | None) -> Found:
     manifest = manifest_of(evidence)
     method = evidence.parameters.get("method", "full")
@@ -211,31 +229,3 @@ def _moved(evidence: Evidence, _: MetricSet | None) -> Found:
     if course.share < LEAST_SHARE:
         return Found("FAIL", f"{told}: the optimiser was not at work, or not at the granted rate", course.share)
     return Found("PASS", f"{detail}; {told}", share)
-
-
-CHECKS = (
-    Check("training.data", "All of the granted data was used", _SFT, _data, "silently smaller data set"),
-    Check(
-        "training.length", "Nothing was cut or left out", TRAINED, _length, "cut-off answers trained on; rows dropped"
-    ),
-    Check("training.steps", "Every planned step was done, once", TRAINED, _steps, "early stop; small data begun again"),
-    Check("training.mask", "Loss is on the response only", TRAINED, _mask, "loss on prompt tokens"),
-    Check(
-        "training.objective",
-        "The loss is the granted one, of the responses",
-        TRAINED,
-        _objective,
-        "labels masked, and the loss of the prompts all the same",
-        threshold="<= 0.0001 in float32, <= 0.02 in bfloat16",
-    ),
-    Check("training.batches", "Batches differ", TRAINED, _batches, "one batch memorised"),
-    Check(
-        "training.moved",
-        "The granted weights moved",
-        TRAINED,
-        _moved,
-        "adapters on two modules instead of seven; checkpoint not the one claimed; an optimiser that is dead",
-        threshold=f">= {LEAST_SHARE:g} of what the learning rates make",
-        reads_weights=True,
-    ),
-)

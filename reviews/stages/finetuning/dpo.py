@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reviews.stages.finetuning.measure import measure_dpo as measure
-from reviews.stages.finetuning.trace import preference_training as trace
+from reviews.stages.finetuning.measure import read
 
-__all__ = ["measure", "trace"]
+__all__ = ["read"]

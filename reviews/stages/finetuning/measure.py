@@ -1,17 +1,25 @@
-"""Metrics of training, from the steps a job logged and the pairs it kept out.
-
-They are defined in ``specs/stages``: the catalog, and ``finetuning/metrics.py``.
-"""
+"""The rows of training: the steps that a job logged and the pairs that it kept out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.measured_value import Measured, share
+from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
 from specs.stages.finetuning.rows import PairScore, PreferenceStep, TrainingRow
+
+
+class Step(NamedTuple):
+    """An optimizer step, and which metrics it counts for."""
+
+    row: TrainingRow | PreferenceStep
+    first: bool
+    """Of the first fifth of the steps, which is one step at least."""
+    last: bool
+    steepest: bool
+    """None has a larger gradient norm."""
 
 
 def steps_of(evidence: Evidence) -> tuple[TrainingRow, ...] | tuple[PreferenceStep, ...]:
@@ -35,61 +43,19 @@ def kept_out(evidence: Evidence) -> tuple[PairScore, ...]:
     return read_rows(evidence.outputs.get("pairs"), PairScore, "scores of pairs", may_be_empty=True)
 
 
-def measure_sft(evidence: Evidence) -> dict[str, Measured]:
-    """Compute the metrics of a supervised stage.
+def read(evidence: Evidence, output: str) -> Subjects | None:
+    """Return steps or pairs for the metrics; None for ``scored_pairs`` where no pair was kept out.
 
     Raises:
-        EvidenceMissing: steps are absent, unreadable or not 1, 2, 3, ...
+        EvidenceMissing: they are absent or unreadable, or the steps are not 1, 2, 3, ...
     """
-    return _steps(evidence)
-
-
-def measure_dpo(evidence: Evidence) -> dict[str, Measured]:
-    """Compute the metrics of a stage that trained on preferences; those of pairs only where pairs were kept out.
-
-    Raises:
-        EvidenceMissing: steps or scores are absent or unreadable, or steps are not 1, 2, 3, ...
-    """
-    names = {"steps": "dpo_steps", "train_tokens": "dpo_train_tokens", "max_grad_norm": "dpo_max_grad_norm"}
-    names |= {name: f"dpo_{name}" for name in ("first_loss", "last_loss", "loss_drop")}
-    found = {names[name]: value for name, value in _steps(evidence).items()}
-    pairs = kept_out(evidence)
-    found["validation_pairs"] = Measured(len(pairs), len(pairs))
-    return found | (_validation(pairs) if pairs else {})
-
-
-def _steps(evidence: Evidence) -> dict[str, Measured]:
+    if output != "rows":
+        pairs = kept_out(evidence)
+        return as_written(pairs, "pairs") if pairs or output == "pairs" else None
     rows = steps_of(evidence)
-    n = len(rows)
+    n, fifth, largest = len(rows), max(1, len(rows) // 5), max(row.grad_norm for row in rows)
     if [row.step for row in rows] != list(range(1, n + 1)):
         raise EvidenceMissing("the steps are not 1, 2, 3, ... without a gap", where="training rows")
-    fifth = max(1, n // 5)
-    first = sum(row.loss for row in rows[:fifth]) / fifth
-    last = sum(row.loss for row in rows[-fifth:]) / fifth
-    return {
-        "steps": Measured(n, n),
-        "train_tokens": Measured(sum(row.tokens for row in rows), n),
-        "first_loss": Measured(first, fifth),
-        "last_loss": Measured(last, fifth),
-        "loss_drop": Measured(first - last, n),
-        "max_grad_norm": Measured(max(row.grad_norm for row in rows), n),
-    }
-
-
-def _validation(pairs: Sequence[PairScore]) -> dict[str, Measured]:
-    n = len(pairs)
-    margins = [_gain(pair) for pair in pairs]
-    before = [pair.chosen_before / pair.chosen_tokens > pair.rejected_before / pair.rejected_tokens for pair in pairs]
-    after = [pair.chosen_after / pair.chosen_tokens > pair.rejected_after / pair.rejected_tokens for pair in pairs]
-    change = [(pair.chosen_after - pair.chosen_before) / pair.chosen_tokens for pair in pairs]
-    return {
-        "validation_margin": Measured(sum(margins) / n, n),
-        "validation_accuracy": share(sum(margin > 0 for margin in margins), n),
-        "validation_ranked_before": share(sum(before), n),
-        "validation_ranked_after": share(sum(after), n),
-        "validation_chosen_change": Measured(sum(change) / n, n),
-    }
-
-
-def _gain(pair: PairScore) -> float:
-    return (pair.chosen_after - pair.chosen_before) - (pair.rejected_after - pair.rejected_before)
+    return as_written(
+        [Step(row, at < fifth, at >= n - fifth, row.grad_norm == largest) for at, row in enumerate(rows)], output
+    )

@@ -1,9 +1,8 @@
-"""How far did training move the weights, and how far do steps at its learning rates move them?
+"""Compares how far training moved the weights with how far steps at its learning rates move them.
 
-A step of Adam moves a weight by about the learning rate, whatever the size of its gradient (Kingma & Ba 2015, section
-2.1, arXiv:1412.6980: the effective step is bounded by the rate, and near it while gradients agree). Steps that agree
-add up to the sum of the rates; steps that are nothing but noise, the worst case of a live optimiser, to about the root
-of the sum of their squares. Figures of live and dead runs: ``docs/explanation/pipeline-training.md``.
+A step of Adam moves a weight by about the learning rate (Kingma & Ba 2015, section 2.1, arXiv:1412.6980). Steps that
+agree add up to the sum of the rates; mere noise, the worst case of a live optimiser, to about the root of the sum of
+their squares. Figures of live and dead runs: ``docs/explanation/pipeline-training.md``.
 """
 
 from __future__ import annotations

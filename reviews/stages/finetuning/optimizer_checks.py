@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from reviews.checks.definition import Check, Found, need
+from reviews.checks.definition import Checks, Found, need
 from reviews.checks.job_checks import manifest_of
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
@@ -16,15 +16,21 @@ from reviews.stages.finetuning.parameter_count import adapter_parameters, parame
 from specs.exact import holds
 from specs.stages.artifacts import Example
 from specs.stages.metric import MetricSet
-from specs.stages.registry import Kind
 
-_SFT: tuple[Kind, ...] = ("sft",)
+CHECKS = Checks(TRAINED)
+
 DEAD = 1e-5
 """Share of the loss: a pass that is no further from another one went over the same rows with the same weights."""
 _SURE = 10
 """How many times that a live optimiser has to be able to lower the loss by, at the most, to be called dead."""
 
 
+@CHECKS.add(
+    "training.gradient",
+    "Gradients are alive",
+    source="a channel that is zero all the time and 'works'",
+    limits=(Limit("<=", "thresholds.gradient_spike"),),
+)
 def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for steps whose gradient is zero, and compare the largest norm with the median."""
     norms = [row.grad_norm for row in steps_of(evidence)]
@@ -41,6 +47,12 @@ def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"gradient norms from {min(norms):.3g} to {max(norms):.3g}", spike)
 
 
+@CHECKS.add(
+    "training.schedule",
+    "The learning rate followed its schedule",
+    source="a rate that never decayed; one that decayed to nothing early; a scheduler other than the approved one",
+    limits=(Limit("<=", "thresholds.schedule_deviation"),),
+)
 def _schedule(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare every step's learning rate with the granted peak, warm-up and scheduler.
 
@@ -100,12 +112,18 @@ def _curve(evidence: Evidence, steps: int) -> list[float]:
     return found
 
 
+@CHECKS.add(
+    "training.loss",
+    "The loss went down",
+    source="a plateau, or a loss that rose; an optimiser that is dead, with a loss that moves as batches do",
+    limits=(Limit(">=", "thresholds.loss_drop"),),
+)
 def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Compare the loss of the last fifth of the steps with that of the first, and of the last pass with the first.
 
     A pass is over the same rows as any other: its mean, weighted by tokens, has no noise of batches, and stays to the
     last digit where no update reaches the weights. Rates so small that no optimiser could lower it by that much are the
-    choice of whoever registered them, and a warning. Of a single pass only the fifths are known, and
+    choice of the spec, and a warning. Of a single pass only the fifths are known, and
     ``training.moved`` compares the weights themselves with the rates.
     """
     names = ("first_loss", "last_loss", "steps")
@@ -162,6 +180,14 @@ def _possible_drop(evidence: Evidence) -> float:
     return math.sqrt(count) * math.fsum(row.learning_rate * row.grad_norm for row in rows)
 
 
+@CHECKS.add(
+    "training.starvation",
+    "There are enough distinct tokens",
+    kinds=("sft",),
+    source="data starvation; Zhou et al. 2023, arXiv:2305.11206; Muennighoff et al. 2023, arXiv:2305.16264",
+    blocking=False,
+    limits=(Limit("<=", "thresholds.passes"), Limit("<=", "thresholds.parameters_per_token")),
+)
 def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare passes over the data, and trained parameters for each distinct token that carries loss, with limits.
 
@@ -192,40 +218,3 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     if not holds(each, "<=", thresholds.parameters_per_token):
         wrong.append(f"more than {thresholds.parameters_per_token:g} parameters a token")
     return Found("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, each)
-
-
-CHECKS = (
-    Check(
-        "training.gradient",
-        "Gradients are alive",
-        TRAINED,
-        _gradient,
-        "a channel that is zero all the time and 'works'",
-        limits=(Limit("<=", "thresholds.gradient_spike"),),
-    ),
-    Check(
-        "training.schedule",
-        "The learning rate followed its schedule",
-        TRAINED,
-        _schedule,
-        "a rate that never decayed; one that decayed to nothing early; a scheduler other than the approved one",
-        limits=(Limit("<=", "thresholds.schedule_deviation"),),
-    ),
-    Check(
-        "training.loss",
-        "The loss went down",
-        TRAINED,
-        _loss,
-        "a plateau, or a loss that rose; an optimiser that is dead, with a loss that moves as batches do",
-        limits=(Limit(">=", "thresholds.loss_drop"),),
-    ),
-    Check(
-        "training.starvation",
-        "There are enough distinct tokens",
-        _SFT,
-        _starvation,
-        "data starvation; Zhou et al. 2023, arXiv:2305.11206; Muennighoff et al. 2023, arXiv:2305.16264",
-        blocking=False,
-        limits=(Limit("<=", "thresholds.passes"), Limit("<=", "thresholds.parameters_per_token")),
-    ),
-)

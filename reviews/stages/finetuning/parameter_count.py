@@ -44,7 +44,7 @@ def _tensors(folder: Path | None) -> Iterator[tuple[str, list[int]]]:
                 size = int.from_bytes(handle.read(8), "little")
                 header: Any = json.loads(handle.read(size)) if size <= _MOST_HEADER_BYTES else None
             found = [(name, entry["shape"]) for name, entry in header.items() if name != "__metadata__"]
-            # A shape that is none breaks here and not in the sum.
+            # A malformed shape breaks here and not in the sum.
             [math.prod(shape) for _, shape in found]
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise EvidenceMissing(f"{file.name} has no header of a weight file") from error

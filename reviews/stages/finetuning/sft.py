@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from reviews.stages.finetuning.measure import measure_sft as measure
-from reviews.stages.finetuning.measure import steps_of
-from reviews.stages.finetuning.trace import supervised_training as trace
+from reviews.stages.finetuning.measure import read, steps_of
 
-__all__ = ["measure", "shown", "trace"]
+__all__ = ["read", "shown"]
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reviews.stages.generation.measure import measure_guard as measure
-from reviews.stages.generation.trace import sentinels as trace
+from reviews.stages.generation.measure import read_sentinels as read
 
-__all__ = ["measure", "trace"]
+__all__ = ["read"]

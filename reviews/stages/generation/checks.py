@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import Checks, Found, unless
 from reviews.checks.job_checks import manifest_of
 from reviews.checks.leakage_checks import SIMILARITY, SOURCE, overlap_of, shown_overlap, spread
 from reviews.checks.limit import Limit
@@ -37,18 +37,29 @@ from specs.stages.metric import MetricSet
 from specs.stages.registry import Kind
 from specs.trail.verdict import Status
 from training.rules.generation.instruction_harvest import Shard, rounds_of
-from training.rules.generation.response_filter import why_broken_off
 from training.rules.generation.sentinels import BY_ID
 from training.rules.prompt_encoding import form_of
 from training.rules.prompt_text import Call, answer_prompt, calls_of_round, seed_of
+from training.rules.sampling_quality import why_broken_off
+
+_WRITING: tuple[Kind, ...] = ("self_instruct", "sample_responses")
+_SAMPLING: tuple[Kind, ...] = (*_WRITING, "generate", "revise", "best_of_n")
+CHECKS = Checks(("base_model_check",))
 
 _INSTRUCT_NAME = re.compile(r"(?:^|[-_/.\s])(?:instruct|chat|it|assistant|sft|dpo|rlhf)(?:$|[-_/.\s\d])", re.IGNORECASE)
 _BASE_NAME = re.compile(r"(?:^|[-_/.\s])base(?:$|[-_/.\s])", re.IGNORECASE)
 
 
+@CHECKS.add(
+    "base_model_check.encoding",
+    "Bare prompts are encoded as they are",
+    source="a guard that compared counts, on a path that could not add tokens: it could not fail",
+)
 def _encoding(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the ids of every bare prompt, token by token, with and without special tokens, and with its text."""
-    faults = [(row, wrong) for row in guard_rows(evidence).bare if (wrong := encoding_fault(row))]
+    faults = [
+        (row, wrong) for row in guard_rows(evidence).of("declared", "completion") if (wrong := encoding_fault(row))
+    ]
     if not faults:
         return Found("PASS", "every bare prompt is encoded as its text and nothing else", 0.0)
     shown = tuple({"sentinel": row.sentinel, "fault": wrong, "decoded": row.decoded} for row, wrong in faults)
@@ -57,30 +68,42 @@ def _encoding(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found(status, f"{len(faults)} bare prompts: {faults[0][1]}", float(len(faults)), shown)
 
 
+@CHECKS.add(
+    "base_model_check.control",
+    "The sentinels can be tripped",
+    source="sentinels without a positive control: right answers passed",
+    limits=(Limit(">=", "thresholds.control_follows"),),
+)
 def _control(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Ask whether the sentinels can be tripped at all: the control has to, with its chat template."""
+    """Require that the control trips the sentinels with its chat template."""
     least = evidence.resolved.spec.thresholds.control_follows
     inputs = manifest_of(evidence).inputs
     rows = guard_rows(evidence)
+    templated = rows.of("control", "chat")
     if evidence.resolved.spec.model.kind == "base" and inputs.get("control") == inputs.get("model"):
         return Found("FAIL", "the control is the model itself: it shows nothing", repairable=False)
-    if not rows.control_templated:
+    if not templated:
         return Found("FAIL", "the control has no chat template: it is no model that follows instructions")
-    met, of = followed(rows.control_templated)
-    bare, _all = followed(rows.control_bare)
+    met, of = followed(templated)
+    bare, _all = followed(rows.of("control", "completion"))
     detail = f"the control follows {met} of {of} commands with its template and {bare} of them as bare text"
-    shown = tuple({"sentinel": row.sentinel, "output": row.output} for row in rows.control_templated)
+    shown = tuple({"sentinel": row.sentinel, "output": row.output} for row in templated)
     share = Fraction(met, of)
     if not holds(share, ">=", least):
         return Found("FAIL", f"{detail}: sentinels that nothing trips show nothing", float(share), shown)
     return Found("PASS", detail, float(share))
 
 
+@CHECKS.add(
+    "base_model_check.kind",
+    "The model behaves as its declared kind",
+    source="a base model that already did what was to be taught",
+    limits=(Limit("<=", "thresholds.base_follows"), Limit(">=", "thresholds.control_follows")),
+)
 def _kind(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the declared kind with what the model does."""
     thresholds, declared = evidence.resolved.spec.thresholds, evidence.resolved.spec.model.kind
-    rows = guard_rows(evidence)
-    asked = rows.bare if declared == "base" else rows.templated
+    asked = guard_rows(evidence).of("declared", "completion" if declared == "base" else "chat")
     shown = tuple(
         {"sentinel": row.sentinel, "followed": BY_ID[row.sentinel].meets(row.output), "output": row.output}
         for row in asked
@@ -98,6 +121,7 @@ def _kind(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found(status, detail, float(share), shown if status == "FAIL" else ())
 
 
+@CHECKS.add("base_model_check.name", "The model's name fits its declared kind", source="swapped checkpoints")
 def _name(evidence: Evidence, _: MetricSet | None) -> Found:
     """Read the kind of model off its source, where that says one."""
     model = evidence.resolved.spec.model
@@ -107,6 +131,12 @@ def _name(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"'{model.source}' is declared {model.kind}, its name says {says or 'nothing about it'}")
 
 
+@CHECKS.add(
+    "text.derived",
+    "What was kept follows from the raw rows",
+    kinds=_WRITING,
+    source="provenance that was made up; repaired rows with copied marks",
+)
 def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare what was kept, and what rows say of themselves, with what the raw texts give when asked again."""
     if evidence.stage.kind == "self_instruct":
@@ -132,6 +162,12 @@ def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"all {len(ours)} kept follow from the raw rows, and no others", float(len(ours)))
 
 
+@CHECKS.add(
+    "text.prompts",
+    "The prompts are the registered ones",
+    kinds=_WRITING,
+    source="the stored prompt was not the one that was used",
+)
 def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     """Build every prompt again: form by the declared kind, instructions shown as drawn, examples as registered."""
     form = form_of(evidence.resolved.spec.model.kind)
@@ -163,10 +199,9 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
         # A chat template is not known here: it has to hold the text.
         if used != form or not text or (prompt != text if form == "completion" else text.strip() not in prompt)
     ]
-    if wrong:
-        detail = f"{len(wrong)} of {len(expected)} prompts are not the registered ones in the form '{form}'"
-        return Found("FAIL", detail, float(len(wrong)), tuple(wrong), repairable=False)
-    return Found("PASS", f"all {len(expected)} prompts are the registered ones in the form '{form}'")
+    told = f"{len(wrong)} of {len(expected)} prompts are not the registered ones in the form '{form}'"
+    right = f"all {len(expected)} prompts are the registered ones in the form '{form}'"
+    return unless(wrong, told, right, repairable=False)
 
 
 def _text_of(row: SelfInstructRow, calls: Sequence[Call], parameters: SelfInstructParameters) -> str:
@@ -179,13 +214,19 @@ def _text_of(row: SelfInstructRow, calls: Sequence[Call], parameters: SelfInstru
     return call.text if (row.topic, row.shown, row.first) == asked and row.seed == seed else ""
 
 
+@CHECKS.add(
+    "text.finished",
+    "The stage was not broken off",
+    kinds=_SAMPLING,
+    source="rates over data that had been filtered; scaling that went on after failed shards",
+)
 def _finished(evidence: Evidence, _: MetricSet | None) -> Found:
     """Say whether the stage was broken off, and whether every answer that was ordered has one row."""
     if evidence.stage.kind == "self_instruct":
         why = instructed(evidence).harvest.broken_off
         return Found("FAIL", f"broken off: {why}") if why else Found("PASS", "no shard was broken off")
     if evidence.stage.kind != "sample_responses":
-        # That every row that was ordered is there is asked by a check of the kind.
+        # A check of the kind itself looks for missing rows.
         why = why_low(evidence)
         return Found("FAIL", f"broken off: {why}") if why else Found("PASS", "nothing broke it off")
     rows, _kept, items, parameters = responded(evidence)
@@ -201,13 +242,19 @@ def _finished(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"all {ordered.total()} ordered answers have one row", float(ordered.total()))
 
 
+@CHECKS.add(
+    "text.repeatable",
+    "The seed decides what is written",
+    kinds=("self_instruct",),
+    source="sampling that was never seeded",
+)
 def _repeatable(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare calls that were made again: the same seed has to give the same text, another seed another."""
     same, other = probes(instructed(evidence).rows)
     if not same:
         return Found("FAIL", "no call was made again: nothing shows that the seed has an effect")
     if all(other):
-        return Found("FAIL", "another seed changed nothing: the registered seed is not the one that is used")
+        return Found("FAIL", "another seed changed nothing: the registered seed is not used")
     if not all(same):
         told = f"{same.count(False)} of {len(same)} calls gave another text with the same seed"
         engine = instructed(evidence).parameters.engine
@@ -217,6 +264,13 @@ def _repeatable(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"{len(same)} calls repeat themselves with their seed and differ with another")
 
 
+@CHECKS.add(
+    "text.overlap",
+    "No held-out prompt is among instructions or examples",
+    kinds=_WRITING,
+    source=SOURCE,
+    limits=(*SIMILARITY, Limit("<=", "thresholds.written_heldout")),
+)
 def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare instructions, and the seeds or worked pairs shown before them, with the held-out prompts.
 
@@ -250,6 +304,13 @@ def _written(evidence: Evidence, found: Instructed, most: float) -> Found:
     return Found("WARN", f"{detail}; they are taken out, no later stage reads them", share, shown)
 
 
+@CHECKS.add(
+    "text.residue",
+    "Kept answers carry no delimiter and no refusal",
+    kinds=("sample_responses",),
+    source="38 % of the answers ended in '###', and quality control looked for '###END###' only",
+    limits=(Limit("<=", "thresholds.delimiters"), Limit("<=", "thresholds.refusals")),
+)
 def _residue(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look at the kept answers for delimiters of any kind, refusals and the words of an evaluator."""
     thresholds = evidence.resolved.spec.thresholds
@@ -262,83 +323,3 @@ def _residue(evidence: Evidence, _: MetricSet | None) -> Found:
         too_many |= len(marked) > 1 and not holds(Fraction(len(marked), len(kept)), "<=", most)
     detail = f"{len(shown)} of {len(kept)} kept answers carry a delimiter, refuse or speak as an evaluator"
     return Found("FAIL" if too_many else "WARN" if shown else "PASS", detail, float(len(shown)), tuple(shown))
-
-
-_WRITING: tuple[Kind, ...] = ("self_instruct", "sample_responses")
-_SAMPLING: tuple[Kind, ...] = (*_WRITING, "generate", "revise", "best_of_n")
-CHECKS = (
-    Check(
-        "base_model_check.encoding",
-        "Bare prompts are encoded as they are",
-        ("base_model_check",),
-        _encoding,
-        "a guard that compared counts, on a path that could not add tokens: it could not fail",
-    ),
-    Check(
-        "base_model_check.control",
-        "The sentinels can be tripped",
-        ("base_model_check",),
-        _control,
-        "sentinels without a positive control: right answers passed",
-        limits=(Limit(">=", "thresholds.control_follows"),),
-    ),
-    Check(
-        "base_model_check.kind",
-        "The model behaves as its declared kind",
-        ("base_model_check",),
-        _kind,
-        "a base model that already did what was to be taught",
-        limits=(Limit("<=", "thresholds.base_follows"), Limit(">=", "thresholds.control_follows")),
-    ),
-    Check(
-        "base_model_check.name",
-        "The model's name fits its declared kind",
-        ("base_model_check",),
-        _name,
-        "swapped checkpoints",
-    ),
-    Check(
-        "text.derived",
-        "What was kept follows from the raw rows",
-        _WRITING,
-        _derived,
-        "provenance that was made up; repaired rows with copied marks",
-    ),
-    Check(
-        "text.prompts",
-        "The prompts are the registered ones",
-        _WRITING,
-        _prompts,
-        "the stored prompt was not the one that was used",
-    ),
-    Check(
-        "text.finished",
-        "The stage was not broken off",
-        _SAMPLING,
-        _finished,
-        "rates over data that had been filtered; scaling that went on after failed shards",
-    ),
-    Check(
-        "text.repeatable",
-        "The seed decides what is written",
-        ("self_instruct",),
-        _repeatable,
-        "sampling that was never seeded",
-    ),
-    Check(
-        "text.overlap",
-        "No held-out prompt is among instructions or examples",
-        _WRITING,
-        _overlap,
-        SOURCE,
-        limits=(*SIMILARITY, Limit("<=", "thresholds.written_heldout")),
-    ),
-    Check(
-        "text.residue",
-        "Kept answers carry no delimiter and no refusal",
-        ("sample_responses",),
-        _residue,
-        "38 % of the answers ended in '###', and quality control looked for '###END###' only",
-        limits=(Limit("<=", "thresholds.delimiters"), Limit("<=", "thresholds.refusals")),
-    ),
-)

@@ -1,39 +1,50 @@
-"""Metrics of the kinds that write text, from raw rows: what a stage kept is computed again, never read.
-
-Definitions stand in ``specs/stages/generation/metrics.py``.
-"""
+"""What metrics of the kinds that write text are computed from: what a stage kept is computed again, never read."""
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.heldout_screen import held_out_among
-from reviews.evidence.measured_value import Measured, ratio, share
-from reviews.evidence.measured_value import share as _share
+from reviews.evidence.measured_value import Measured
+from reviews.evidence.row_lines import Subjects, as_written, inside
 from reviews.evidence.row_reader import read_rows
 from reviews.evidence.text_overlap import Overlap
-from reviews.stages.generation.residue import Kept, frequent_edges
+from reviews.stages.generation.residue import Edge, Kept, frequent_edges
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Example, Item
 from specs.stages.generation.parameters import SampleResponsesParameters, SelfInstructParameters
 from specs.stages.generation.rows import BaseModelCheckRow, GenerationRow, SampleResponsesRow, SelfInstructRow
-from specs.stages.row_metric import where
 from training.rules import cleaning
 from training.rules.generation.instruction_harvest import Fated, Harvest, harvest, shown_of
-from training.rules.generation.response_filter import kept_of
 from training.rules.generation.sentinels import BY_ID, SENTINELS
 from training.rules.prompt_encoding import fault_in
 from training.rules.prompt_text import Shown
-from training.rules.similarity import near_repeats, words_of
+from training.rules.sampling_quality import kept_of
+from training.rules.similarity import Words, near_repeats, words_of
 from training.rules.tasks import verifier
 
 
-def accepted_rows(evidence: Evidence) -> tuple[tuple[GenerationRow, ...], tuple[GenerationRow, ...]]:
-    """Return (all sampled rows, those that ended by themselves and that the verifier accepts).
+class Judged(NamedTuple):
+    """A sampled completion as the task's verifier judges it again."""
+
+    row: GenerationRow
+    accepted: bool
+    """It ended by itself and the verifier accepts it."""
+    repeated: bool
+    """It is accepted and says what an earlier accepted one says."""
+
+    @property
+    def answer(self) -> tuple[str, str]:
+        """What makes it another answer than others."""
+        return self.row.prompt, self.row.completion.strip()
+
+
+def judged_rows(evidence: Evidence) -> tuple[Judged, ...]:
+    """Return all sampled rows, judged again.
 
     Raises:
         EvidenceMissing: rows are absent or unreadable, or name an item the prompts do not hold.
@@ -41,49 +52,44 @@ def accepted_rows(evidence: Evidence) -> tuple[tuple[GenerationRow, ...], tuple[
     rows = read_rows(evidence.outputs.get("rows"), GenerationRow, "generation rows")
     _, _, name = evidence.stage.inputs["prompts"].partition(".")
     items = {item.id: item for item in evidence.data.get(name, ())}
-    judge = verifier(evidence.resolved.spec.task)
-    accepted: list[GenerationRow] = []
+    verify = verifier(evidence.resolved.spec.task)
+    found, seen = list[Judged](), set[tuple[str, str]]()
     for row in rows:
         item = items.get(row.item)
         if item is None or item.prompt != row.prompt:
-            raise EvidenceMissing(
-                f"row of item '{row.item}' does not belong to a registered prompt", where="generation rows"
-            )
-        if not row.truncated and judge(item, row.completion).passed:
-            accepted.append(row)
-    return rows, tuple(accepted)
+            told = f"row of item '{row.item}' does not belong to a registered prompt"
+            raise EvidenceMissing(told, where="generation rows")
+        one = Judged(row, not row.truncated and verify(item, row.completion).passed, False)
+        found.append(one._replace(repeated=one.accepted and one.answer in seen))
+        if one.accepted:
+            seen.add(one.answer)
+    return tuple(found)
 
 
-def measure_generation(evidence: Evidence) -> dict[str, Measured]:
-    """Return the metrics of a ``generate`` stage; errors as :func:`accepted_rows`."""
-    rows, accepted = accepted_rows(evidence)
-    distinct = {(row.prompt, row.completion.strip()): row.kind for row in accepted}
-    kinds = Counter(distinct.values())
-    total, kept = len(rows), len(accepted)
-    return {
-        "samples": Measured(total, total),
-        "accepted": Measured(len(distinct), total),
-        "acceptance_rate": _share(kept, total),
-        "accepted_kinds": Measured(len(kinds), total),
-        "accepted_min_kind": Measured(min(kinds[kind] for kind in {row.kind for row in rows}), total),
-        "generate_truncation_rate": _share(sum(row.truncated for row in rows), total),
-        "duplicate_rate": Measured(ratio(kept - len(distinct), kept), kept),
-    }
+def read_samples(evidence: Evidence, output: str) -> Subjects:
+    """Return the samples for the metrics of ``generate``; errors as :func:`judged_rows`."""
+    return as_written(judged_rows(evidence), output)
 
 
-PARSED = ("kept", "repeat", "near", "cross_shard", "surplus")
-"""Outcomes of list items that can be an instruction."""
+class Sentinel(NamedTuple):
+    """What a model answered to a sentinel."""
+
+    row: BaseModelCheckRow
+    command: bool
+    """Whether it is a command; others are beginnings of sentences."""
+    met: bool
+    fault: str
+    """What is wrong with how a bare prompt was encoded."""
 
 
 class Guarded(NamedTuple):
-    """The rows of a base_model_check stage, one for each sentinel."""
+    """The rows of a base_model_check stage, one for each sentinel, model and form."""
 
-    bare: tuple[BaseModelCheckRow, ...]
-    """The declared model, as bare text."""
-    templated: tuple[BaseModelCheckRow, ...]
-    """The declared model with its chat template; empty where it has none."""
-    control_bare: tuple[BaseModelCheckRow, ...]
-    control_templated: tuple[BaseModelCheckRow, ...]
+    rows: tuple[BaseModelCheckRow, ...]
+
+    def of(self, model: str, form: str) -> tuple[BaseModelCheckRow, ...]:
+        """Return those of a model in a form; empty for the chat template of a model without one."""
+        return tuple(row for row in self.rows if (row.model, row.form) == (model, form))
 
 
 def guard_rows(evidence: Evidence) -> Guarded:
@@ -93,35 +99,35 @@ def guard_rows(evidence: Evidence) -> Guarded:
         EvidenceMissing: rows are absent or unreadable, a sentinel has not exactly one answer of a model in a form, or
             its prompt is not the registered one.
     """
-    rows = read_rows(evidence.outputs.get("rows"), BaseModelCheckRow, "base_model_check rows")
-    parts: dict[tuple[str, str], list[BaseModelCheckRow]] = {}
-    for row in rows:
+    what = "base_model_check rows"
+    found = Guarded(read_rows(evidence.outputs.get("rows"), BaseModelCheckRow, what))
+    for row in found.rows:
         sentinel = BY_ID.get(row.sentinel)
         if sentinel is None or (row.form == "completion" and row.prompt != sentinel.prompt):
-            raise EvidenceMissing(
-                f"a row of sentinel '{row.sentinel}' does not hold its prompt", where="base_model_check rows"
-            )
+            raise EvidenceMissing(f"a row of sentinel '{row.sentinel}' does not hold its prompt", where=what)
         if sentinel.prompt not in row.prompt:
-            raise EvidenceMissing(
-                f"the templated prompt does not hold '{sentinel.prompt}'", where="base_model_check rows"
-            )
-        parts.setdefault((row.model, row.form), []).append(row)
-    wanted = [sentinel.id for sentinel in SENTINELS]
-    for (model, form), some in parts.items():
-        if sorted(row.sentinel for row in some) != sorted(wanted):
-            message = f"the {model} model as {form} answered {len(some)} sentinels, not {len(wanted)}, each once"
-            raise EvidenceMissing(message, where="base_model_check rows")
+            raise EvidenceMissing(f"the templated prompt does not hold '{sentinel.prompt}'", where=what)
+    wanted = sorted(sentinel.id for sentinel in SENTINELS)
+    for model, form in dict.fromkeys((row.model, row.form) for row in found.rows):
+        some = found.of(model, form)
+        if sorted(row.sentinel for row in some) != wanted:
+            told = f"the {model} model as {form} answered {len(some)} sentinels, not {len(wanted)}, each once"
+            raise EvidenceMissing(told, where=what)
     for model in ("declared", "control"):
-        if (model, "completion") not in parts:
-            raise EvidenceMissing(
-                f"the {model} model was given no sentinel as bare text", where="base_model_check rows"
-            )
-    return Guarded(
-        tuple(parts["declared", "completion"]),
-        tuple(parts.get(("declared", "chat"), ())),
-        tuple(parts["control", "completion"]),
-        tuple(parts.get(("control", "chat"), ())),
-    )
+        if not found.of(model, "completion"):
+            raise EvidenceMissing(f"the {model} model was given no sentinel as bare text", where=what)
+    return found
+
+
+def read_sentinels(evidence: Evidence, output: str) -> Subjects:
+    """Return the sentinels for the metrics of ``base_model_check``; errors as :func:`guard_rows`."""
+    rows = guard_rows(evidence).rows
+    known = [BY_ID[row.sentinel] for row in rows]
+    found = [
+        Sentinel(row, one.kind == "command", one.meets(row.output), encoding_fault(row))
+        for row, one in zip(rows, known, strict=True)
+    ]
+    return as_written(found, output)
 
 
 def followed(rows: Sequence[BaseModelCheckRow]) -> tuple[int, int]:
@@ -133,26 +139,6 @@ def followed(rows: Sequence[BaseModelCheckRow]) -> tuple[int, int]:
 def encoding_fault(row: BaseModelCheckRow) -> str:
     """Say what is wrong with how a bare prompt was encoded, from the ids in the row."""
     return fault_in(row.prompt, row.ids, row.ids_with_special, row.decoded, row.template_ids)
-
-
-def measure_guard(evidence: Evidence) -> dict[str, Measured]:
-    """Measure a base_model_check stage.
-
-    Raises:
-        EvidenceMissing: as :func:`guard_rows`.
-    """
-    rows = guard_rows(evidence)
-    sentences = [row for row in rows.bare if BY_ID[row.sentinel].kind == "completion"]
-    completed = sum(BY_ID[row.sentinel].meets(row.output) for row in sentences)
-    return {
-        "sentinels": Measured(len(rows.bare), len(rows.bare)),
-        "sentinels_followed": share(*followed(rows.bare)),
-        "templated_followed": _part(followed(rows.templated)),
-        "control_followed": _part(followed(rows.control_templated)),
-        "control_bare_followed": share(*followed(rows.control_bare)),
-        "sentences_completed": share(completed, len(sentences)),
-        "encoding_faults": Measured(sum(bool(encoding_fault(row)) for row in rows.bare), len(rows.bare)),
-    }
 
 
 class Instructed(NamedTuple):
@@ -172,60 +158,8 @@ def instructed(evidence: Evidence) -> Instructed:
     """
     rows = read_rows(evidence.outputs.get("rows"), SelfInstructRow, "self_instruct rows")
     seeds = shown_of(read_rows(evidence.inputs.get("seeds"), Item, "seed items"))
-    parameters = granted(evidence, SelfInstructParameters)
+    parameters = evidence.granted(SelfInstructParameters)
     return Instructed(rows, seeds, parameters, harvest(rows, seeds, parameters))
-
-
-P = TypeVar("P", SelfInstructParameters, SampleResponsesParameters)
-
-
-def granted(evidence: Evidence, model: type[P]) -> P:
-    """Return the granted parameters in their form.
-
-    Raises:
-        EvidenceMissing: the order of the attempt is not on record.
-    """
-    if not evidence.parameters:
-        raise EvidenceMissing("the order of the attempt is not on record")
-    return model.model_validate(evidence.parameters)
-
-
-def measure_instruct(evidence: Evidence) -> dict[str, Measured]:
-    """Measure a self_instruct stage.
-
-    Raises:
-        EvidenceMissing: as :func:`instructed`, or there is no call beside probes.
-    """
-    found = instructed(evidence)
-    work = [row for row in found.rows if row.probe == 0]
-    if not work:
-        raise EvidenceMissing("there is no call beside probes", where="self_instruct rows")
-    fated = found.harvest.fated
-    parsed = [one for one in fated if one.outcome in PARSED]
-    kept = [one for one in parsed if one.outcome == "kept"]
-    of_shards = [one for one in parsed if one.outcome in ("kept", "cross_shard", "surplus")]
-    times = Counter(words_of(one.text) for one in parsed)
-    same, other = probes(found.rows)
-    n, calls = len(parsed), len(work)
-    taken = len(taken_out(evidence, found))
-    return {
-        "instruct_calls": Measured(calls, calls),
-        "instructions_parsed": Measured(n, calls),
-        "instructions_kept": Measured(len(kept), calls),
-        "instructions_kept_rate": _rate(kept, parsed),
-        "instructions_held_out": Measured(taken, len(kept)),
-        "instructions_left": Measured(len(kept) - taken, len(kept)),
-        "instruction_uniqueness": Measured(ratio(len(times), n), n),
-        "instruction_multiplicity": Measured(max(times.values(), default=0), n),
-        "instruction_near_rate": _rate(_of(parsed, "near"), parsed),
-        "cross_shard_rate": _rate(_of(parsed, "cross_shard"), of_shards),
-        "meta_rate": _rate(_of(fated, "meta"), fated),
-        "instruct_token_limit_rate": share(sum(row.finish == "length" for row in work), calls),
-        "empty_calls_rate": share(found.harvest.empty_calls, calls),
-        "instruction_median_words": Measured(median([len(one.text.split()) for one in kept] or [0]), len(kept)),
-        "instruct_repeatable": _part((sum(same), len(same))),
-        "instruct_seed_effect": _part((sum(not one for one in other), len(other))),
-    }
 
 
 def taken_out(evidence: Evidence, found: Instructed) -> dict[int, Overlap]:
@@ -237,11 +171,86 @@ def taken_out(evidence: Evidence, found: Instructed) -> dict[int, Overlap]:
 def probes(rows: Sequence[SelfInstructRow]) -> tuple[list[bool], list[bool]]:
     """Say for each repeated call whether its text is the first one's: with the same seed, and with another."""
     by_probe = {number: {row.call: row.raw for row in rows if row.probe == number} for number in (1, 2, 3)}
-    first = by_probe[1]
-    return (
-        [first[call] == by_probe[2].get(call) for call in first],
-        [first[call] == by_probe[3].get(call) for call in first],
-    )
+    same, other = ([raw == by_probe[number].get(call) for call, raw in by_probe[1].items()] for number in (2, 3))
+    return same, other
+
+
+class CallMade(NamedTuple):
+    """A call for instructions, probes left out, and how many became of it."""
+
+    row: SelfInstructRow
+    parsed: int
+    kept: int
+    empty: bool
+
+
+class Listed(NamedTuple):
+    """A list item that a call gave."""
+
+    fated: Fated
+    parsed: bool
+    """Whether it can be an instruction."""
+    words: Words
+    times: int
+    """How often such items have its words."""
+    most: bool
+    """Whether none has others more often."""
+
+
+class KeptInstruction(NamedTuple):
+    """An instruction that is kept."""
+
+    text: str
+    held_out: bool
+    """It is a held-out prompt, so that later stages do not read it."""
+
+
+def read_calls(evidence: Evidence, output: str) -> Subjects:
+    """Return for the metrics of ``self_instruct``: ``calls``, what they ``listed``, what is ``kept``, or the probes.
+
+    Raises:
+        EvidenceMissing: as :func:`instructed`.
+    """
+    found = instructed(evidence)
+    rows, fated = found.rows, found.harvest.fated
+    if output in ("same_seed", "other_seed"):
+        same, other = probes(rows)
+        met = same if output == "same_seed" else [not one for one in other]
+        return Subjects(met, [line for line, row in enumerate(rows, 1) if row.probe == 1], len(rows))
+    if output == "kept":
+        file = evidence.outputs.get("instructions")
+        items = read_rows(file, Item, "instructions", may_be_empty=True) if file else ()
+        line, taken = {item.id: number for number, item in enumerate(items, 1)}, taken_out(evidence, found)
+        kept = [KeptInstruction(item.prompt, place in taken) for place, item in enumerate(found.harvest.items)]
+        return Subjects(kept, [line.get(item.id, 0) for item in found.harvest.items], len(items), "instructions")
+    by_call: defaultdict[str, list[Fated]] = defaultdict(list)
+    for one in fated:
+        by_call[one.id.rpartition("-")[0]].append(one)
+    times = Counter(words_of(one.text) for one in fated if one.outcome in PARSED)
+    most, calls, lines = max(times.values(), default=0), list[CallMade](), list[int]()
+    for number, row in enumerate(rows, 1):
+        if row.probe == 0:
+            gave = [one.outcome for one in by_call[_call_id(row)]]
+            parsed = sum(one in PARSED for one in gave)
+            calls.append(CallMade(row, parsed, gave.count("kept"), not parsed and row.shard < found.parameters.shards))
+            lines.append(number)
+    made = Subjects(calls, lines, len(rows))
+    if output == "calls":
+        return made
+
+    def listed(one: Fated) -> Listed:
+        words = words_of(one.text)
+        return Listed(one, one.outcome in PARSED, words, times[words], times[words] == most)
+
+    return inside(made, lambda call: map(listed, by_call[_call_id(call.row)]))
+
+
+def _call_id(row: SelfInstructRow) -> str:
+    return f"s{row.shard}-r{row.round}-c{row.call}"
+
+
+PARSED = ("kept", "repeat", "near", "cross_shard", "surplus")
+"""Outcomes of list items that can be an instruction."""
 
 
 class Responded(NamedTuple):
@@ -262,7 +271,7 @@ def responded(evidence: Evidence) -> Responded:
     """
     rows = read_rows(evidence.outputs.get("rows"), SampleResponsesRow, "sample_responses rows")
     items = read_rows(evidence.inputs.get("instructions"), Item, "instructions")
-    parameters = granted(evidence, SampleResponsesParameters)
+    parameters = evidence.granted(SampleResponsesParameters)
     by_id = {item.id: item for item in items}
     again: list[SampleResponsesRow] = []
     for row in rows:
@@ -276,62 +285,87 @@ def responded(evidence: Evidence) -> Responded:
     return Responded(tuple(again), kept_of(again), items[: parameters.max_instructions], parameters)
 
 
-SHARES_OF_ANSWERS = {
-    "responses_kept_rate": where("have no mark", lambda row: not row.marks),
-    "runaway_rate_v2": where("run away", lambda row: cleaning.is_runaway(row.completion)),
-    "runaway_rate_v1": where("run away by the older rule", lambda row: cleaning.is_runaway_v1(row.completion)),
-    "response_token_limit_rate": where("hit the token limit", lambda row: row.finish == "length"),
-    "incomplete_rate": where("are not whole", lambda row: any(mark in cleaning.INCOMPLETE for mark in row.marks)),
-    "delimiter_leak_rate": where("hold a delimiter", lambda row: "delimiter" in row.marks),
-    "out_of_scope_rate": where("break a scope rule", lambda row: any(mark.startswith("scope:") for mark in row.marks)),
-}
-"""Which of all answers a share counts: its value and its lines. Marks are computed again, so no contract can say it."""
+class Answer(NamedTuple):
+    """An answer to an instruction, its marks computed again."""
+
+    row: SampleResponsesRow
+    kept: bool
+    repeated: bool
+    """It is kept and has the words of an earlier kept one."""
+    near: bool
+    """It is kept and repeats an earlier kept one, or nearly."""
+    most: bool
+    """It is kept and none of them has others more often."""
+    ends: bool
+    """It is kept and has the most frequent ending."""
+
+    @property
+    def words(self) -> Words:
+        """Its words without case and marks."""
+        return words_of(self.row.completion)
+
+    @property
+    def runaway(self) -> bool:
+        """Whether it runs away."""
+        return cleaning.is_runaway(self.row.completion)
+
+    @property
+    def runaway_v1(self) -> bool:
+        """Whether it runs away by the older rule."""
+        return cleaning.is_runaway_v1(self.row.completion)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it is not whole."""
+        return any(mark in cleaning.INCOMPLETE for mark in self.row.marks)
 
 
-def measure_respond(evidence: Evidence) -> dict[str, Measured]:
-    """Measure a sample_responses stage.
-
-    Raises:
-        EvidenceMissing: as :func:`responded`.
-    """
+def read_answers(evidence: Evidence, output: str) -> Subjects:
+    """Return the answers for the metrics of ``sample_responses``; errors as :func:`responded`."""
     rows, kept, _, _ = responded(evidence)
-    tokens = {(row.instruction, row.completion): row.completion_tokens for row in rows}
-    times = Counter(words_of(one.completion) for one in kept)
+    first: dict[tuple[str, str], int] = {}
+    for place, row in enumerate(rows):
+        if not row.marks:
+            first.setdefault((row.instruction, row.completion), place)
+    places = [first[one.prompt, one.completion] for one in kept]
     similarity = evidence.resolved.spec.thresholds.prompt_similarity
-    near = near_repeats((one.completion for one in kept), threshold=similarity)
-    n = len(kept)
-    return {
-        "responses": Measured(len(rows), len(rows)),
-        "responses_kept": Measured(n, len(rows)),
-        **{id: share(sum(map(those.fits, rows)), len(rows)) for id, those in SHARES_OF_ANSWERS.items()},
-        "response_residue": Measured(residue_of(kept), n),
-        "response_median_tokens": Measured(median([tokens[one.prompt, one.completion] for one in kept] or [0]), n),
-        "response_uniqueness": Measured(ratio(len(times), n), n),
-        "response_multiplicity": Measured(max(times.values(), default=0), n),
-        "response_near_rate": Measured(ratio(len(near), n), n),
-    }
+    near = {places[one.place] for one in near_repeats((one.completion for one in kept), threshold=similarity)}
+    times = Counter(words_of(one.completion) for one in kept)
+    most, ending, seen = max(times.values(), default=0), ending_of(kept), set[Words]()
+    found: list[Answer] = []
+    for place, row in enumerate(rows):
+        words, is_kept = words_of(row.completion), place in places
+        ends = is_kept and ending is not None and _ends_in(row, ending.text)
+        found.append(
+            Answer(row, is_kept, is_kept and words in seen, place in near, is_kept and times[words] == most, ends)
+        )
+        seen |= {words} if is_kept else set()
+    return as_written(found, output)
 
 
-def residue_of(kept: Sequence[Example]) -> float:
-    """Return the share of the most frequent ending."""
-    edges = frequent_edges((as_kept(one) for one in kept), 0.0)
-    return max((edge.share for edge in edges if edge.where == "tail" and not edge.scope), default=0.0)
+def measure_residue(evidence: Evidence) -> dict[str, Measured]:
+    """Return the share of the most frequent ending; errors as :func:`responded`."""
+    kept = responded(evidence).kept
+    ending = ending_of(kept)
+    return {"response_residue": Measured(ending.share if ending else 0.0, len(kept))}
+
+
+def ending_of(kept: Sequence[Example]) -> Edge | None:
+    """Return the most frequent ending; None without one."""
+    ends = [one for one in frequent_edges(map(as_kept, kept), 0.0) if one.where == "tail" and not one.scope]
+    return max(ends, key=lambda one: one.share, default=None)
+
+
+def _ends_in(row: SampleResponsesRow, ending: str) -> bool:
+    """Say whether an answer has an ending, as the scan for residue reads it: words, or the marks after them."""
+    last, words = words_of(ending), words_of(row.completion)
+    if last:
+        return len(words) > len(last) and words[-len(last) :] == last
+    marks = re.search(r"[^\w\s]+\Z", row.completion.strip())
+    return marks is not None and marks[0] == ending and ending not in row.instruction
 
 
 def as_kept(example: Example) -> Kept:
     """Return an example as the scan for residue takes it."""
     item = Item(id=example.item, group=example.group, kind=example.kind, prompt=example.prompt, constraint={})
     return Kept(item, example.completion)
-
-
-def _of(fated: Sequence[Fated], outcome: str) -> list[Fated]:
-    return [one for one in fated if one.outcome == outcome]
-
-
-def _rate(some: Sequence[object], of: Sequence[object]) -> Measured:
-    return _part((len(some), len(of)))
-
-
-def _part(counted: tuple[int, int]) -> Measured:
-    """Return a share whose population may be empty: then nothing of it is there."""
-    return share(*counted) if counted[1] else Measured(ratio(0, 0), 0)

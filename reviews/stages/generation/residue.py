@@ -1,8 +1,7 @@
-"""What generated text should not carry: delimiters, role marks, refusals, template beginnings and endings.
+"""Finds what generated text should not carry: delimiters, role marks, refusals, template beginnings and endings.
 
-A mark counts only where nobody asked for it: what stands in the prompt or in the item's constraint is part of the task.
-What this does not guarantee: that a delimiter of another shape than those below is found, unless it is frequent
-enough to show as an edge; that a refusal in other words or another language is seen.
+What the prompt or the item's constraint holds does not count. It misses delimiters of another shape unless they are
+frequent enough to show as an edge, and refusals in other words or another language.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Literal, NamedTuple
 from reviews.evidence.text_overlap import DEFAULTS
 from specs.exact import holds
 from specs.stages.artifacts import Item
-from training.rules.refusals import REFUSING
+from training.rules.cleaning import REFUSING
 from training.rules.similarity import jaccard, shingles_of, words_of
 
 _ROLES = "user|human|assistant|system|instruction|response|question|answer|input|output|prompt|completion"
@@ -33,7 +32,7 @@ DELIMITERS = tuple(
         r"<(?:bos|eos|pad|unk|start_of_turn|end_of_turn|endoftext)>",
         # Alpaca's headings and what is left of ###END### when generation stops inside it.
         rf"#{{2,}}[ \t]*(?:end|{_ROLES})\b:?",
-        # A heading stands at the beginning of a line and has words.
+        # A heading begins a line and has words.
         r"#{2,}\s*\Z|^[ \t]*#{2,}[ \t]*$|(?<=\S)[ \t]*#{3,}",
         # A turn of a transcript, and an answer that a stop string cut at its colon.
         rf"^[ \t]*(?:{_ROLES}|q|a)[ \t]*:",
@@ -89,7 +88,7 @@ class Edge(NamedTuple):
 
 
 def marks_in(kept: Kept, patterns: Sequence[re.Pattern[str]]) -> tuple[str, ...]:
-    """Return what of a completion matches a pattern and stands neither in its prompt nor in its constraint."""
+    """Return what of a completion matches a pattern and is neither in its prompt nor in its constraint."""
     wanted = "\n".join((kept.item.prompt, *kept.asked())).casefold()
     found = [match[0].strip() for pattern in patterns for match in pattern.finditer(kept.text)]
     return tuple(dict.fromkeys(mark for mark in found if mark.casefold() not in wanted))
@@ -108,7 +107,7 @@ def frequent_edges(kept: Iterable[Kept], share: float) -> tuple[Edge, ...]:
     """Return beginnings and endings that more than a share of all completions, or of one kind, have in common.
 
     Of edges that lie in each other on the same completions the longest is returned. What the item's constraint asks
-    for is taken off first; marks that stand in the prompt do not count.
+    for is taken off first; marks in the prompt do not count.
     """
     by_scope: defaultdict[str, list[Kept]] = defaultdict(list)
     for one in kept:

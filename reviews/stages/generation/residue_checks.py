@@ -1,8 +1,7 @@
-"""Does what was generated carry something over: delimiters, template wording, the prompt, the example, a refusal?
+"""Do accepted completions carry something over: delimiters, template wording, the prompt, the example, a refusal?
 
-All of them look at the distinct completions that the verifier accepts when it is asked again: that is what a later
-stage trains on. Marks that the item itself asks for never count. One completion is a stray and only a warning: in a
-small pilot it is a large share and still no pattern.
+Marks that the item itself asks for never count. A single completion is only a warning: in a small pilot it is a large
+share and still no pattern.
 """
 
 from __future__ import annotations
@@ -10,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reviews.checks.definition import Check, Found, listed
+from reviews.checks.definition import Checks, Found, listed
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
-from reviews.stages.generation.measure import accepted_rows
+from reviews.stages.generation.measure import judged_rows
 from reviews.stages.generation.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in, repeats
 from specs.exact import holds
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import Status
 from training.rules.tasks import worked_example
 
-_GENERATE = ("generate",)
+CHECKS = Checks(("generate",))
 
 
 def kept_of(evidence: Evidence) -> tuple[Kept, ...]:
@@ -32,7 +31,7 @@ def kept_of(evidence: Evidence) -> tuple[Kept, ...]:
     """
     name = evidence.stage.inputs["prompts"].partition(".")[2]
     items = {item.id: item for item in evidence.data.get(name, ())}
-    distinct = {(row.prompt, row.completion.strip()): row for row in accepted_rows(evidence)[1]}
+    distinct = {one.answer: one.row for one in judged_rows(evidence) if one.accepted}
     return tuple(Kept(items[row.item], text) for (_, text), row in distinct.items())
 
 
@@ -50,18 +49,37 @@ def _judged(shown: tuple[dict[str, Any], ...], total: int, most: float, what: st
     return Found(status, f"{count} of {total} accepted completions {what}", float(share), shown)
 
 
+@CHECKS.add(
+    "residue.delimiters",
+    "Few completions carry delimiters",
+    source="38 % of the completions ended in '###', and quality control looked for '###END###' only",
+    limits=(Limit("<=", "thresholds.delimiters"),),
+)
 def _delimiters(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for chat tokens, role marks, pieces of ``###END###`` and answers that break off at a colon."""
     most = evidence.resolved.spec.thresholds.delimiters
     return _marked(evidence, DELIMITERS, most, "carry a delimiter nobody asked for")
 
 
+@CHECKS.add(
+    "residue.refusals",
+    "Few completions refuse or speak as an evaluator",
+    source="boilerplate refusals in preference data",
+    limits=(Limit("<=", "thresholds.refusals"),),
+)
 def _refusals(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for refusals, for "as an AI" and for the words of somebody who marks an answer."""
     most = evidence.resolved.spec.thresholds.refusals
     return _marked(evidence, REFUSALS, most, "refuse or speak as an evaluator")
 
 
+@CHECKS.add(
+    "residue.edges",
+    "Beginnings and endings differ",
+    source="template wording and stop-string residue that no list of delimiters names",
+    blocking=False,
+    limits=(Limit("<=", "thresholds.repeated_edges"),),
+)
 def _edges(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count first and last words over all completions and over each kind, without what the constraints ask for."""
     most = evidence.resolved.spec.thresholds.repeated_edges
@@ -77,6 +95,16 @@ def _edges(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("WARN", f"beginnings or endings that many completions share: {told}", edges[0].share, shown)
 
 
+@CHECKS.add(
+    "residue.copies",
+    "Few completions repeat the prompt or the example",
+    source="few-shot examples that stood in training and test data",
+    limits=(
+        Limit("<=", "thresholds.prompt_copies"),
+        Limit("<", "thresholds.prompt_similarity"),
+        Limit("<", "thresholds.contained_words"),
+    ),
+)
 def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for completions that repeat their prompt, whole or nearly, or the worked example shown while sampling."""
     thresholds, task = evidence.resolved.spec.thresholds, evidence.resolved.spec.task
@@ -91,44 +119,3 @@ def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
         if copied:
             shown.append({"item": one.item.id, "repeats": ", ".join(copied), "completion": one.text})
     return _judged(tuple(shown), len(kept), thresholds.prompt_copies, "repeat their prompt or the worked example")
-
-
-CHECKS = (
-    Check(
-        "residue.delimiters",
-        "Few completions carry delimiters",
-        _GENERATE,
-        _delimiters,
-        "38 % of the completions ended in '###', and quality control looked for '###END###' only",
-        limits=(Limit("<=", "thresholds.delimiters"),),
-    ),
-    Check(
-        "residue.edges",
-        "Beginnings and endings differ",
-        _GENERATE,
-        _edges,
-        "template wording and stop-string residue that no list of delimiters names",
-        blocking=False,
-        limits=(Limit("<=", "thresholds.repeated_edges"),),
-    ),
-    Check(
-        "residue.copies",
-        "Few completions repeat the prompt or the example",
-        _GENERATE,
-        _copies,
-        "few-shot examples that stood in training and test data",
-        limits=(
-            Limit("<=", "thresholds.prompt_copies"),
-            Limit("<", "thresholds.prompt_similarity"),
-            Limit("<", "thresholds.contained_words"),
-        ),
-    ),
-    Check(
-        "residue.refusals",
-        "Few completions refuse or speak as an evaluator",
-        _GENERATE,
-        _refusals,
-        "boilerplate refusals in preference data",
-        limits=(Limit("<=", "thresholds.refusals"),),
-    ),
-)

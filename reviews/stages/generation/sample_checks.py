@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 
-from reviews.checks.definition import Check, Found, need_exact
+from reviews.checks.definition import Checks, Found, need_exact
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.generation.measure import accepted_rows
+from reviews.stages.generation.measure import judged_rows
 from specs.exact import holds
 from specs.stages.artifacts import Example
 from specs.stages.metric import MetricSet
 from training.rules.tasks import choose
 
+CHECKS = Checks(("generate",))
 
+
+@CHECKS.add(
+    "health.complete",
+    "Every sample that was ordered has a row",
+    source="an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
+)
 def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the rows with the samples that were ordered: rates over rows that were filtered before mean nothing."""
-    rows = accepted_rows(evidence)[0]
     name = evidence.stage.inputs["prompts"].partition(".")[2]
     prompts = choose(evidence.data.get(name, ()), evidence.parameters.get("max_prompts"))
     per_prompt = evidence.parameters.get("samples_per_prompt", 0)
     ordered = Counter((item.id, sample) for item in prompts for sample in range(per_prompt))
-    found = Counter((row.item, row.sample) for row in rows)
+    found = Counter((one.row.item, one.row.sample) for one in judged_rows(evidence))
     if found != ordered:
         missing, extra = (ordered - found).total(), (found - ordered).total()
         detail = f"{ordered.total()} samples were ordered; {missing} have no row, {extra} rows were not ordered"
@@ -30,11 +36,11 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"all {ordered.total()} ordered samples have one row", float(ordered.total()))
 
 
+@CHECKS.add("health.accepted", "What was kept is what the verifier accepts", source="edited training data")
 def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the kept examples with what the verifier accepts when it is asked again."""
-    accepted = accepted_rows(evidence)[1]
     kept = read_rows(evidence.outputs.get("accepted"), Example, "accepted examples", may_be_empty=True)
-    ours = {(row.prompt, row.completion.strip()) for row in accepted}
+    ours = {one.answer for one in judged_rows(evidence) if one.accepted}
     theirs = [(one.prompt, one.completion) for one in kept]
     wrong = [one for one in kept if (one.prompt, one.completion) not in ours]
     if wrong:
@@ -45,36 +51,16 @@ def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"the verifier accepts all {len(ours)} kept examples and no others", float(len(ours)))
 
 
+@CHECKS.add(
+    "health.samples",
+    "Few samples hit the token limit",
+    source="token-limit hits in generated data",
+    blocking=False,
+    limits=(Limit("<=", "thresholds.truncated_samples"),),
+)
 def _cut(evidence: Evidence, metrics: MetricSet | None) -> Found:
     rate = need_exact(metrics, "generate_truncation_rate")
-    rows = accepted_rows(evidence)[0]
+    rows = [one.row for one in judged_rows(evidence)]
     shown = tuple({"item": row.item, "completion": row.completion} for row in rows if row.truncated)
     status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.truncated_samples) else "WARN"
     return Found(status, f"{float(rate):.3f} of the samples hit the token limit", float(rate), shown)
-
-
-CHECKS: tuple[Check, ...] = (
-    Check(
-        "health.complete",
-        "Every sample that was ordered has a row",
-        ("generate",),
-        _complete,
-        "an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
-    ),
-    Check(
-        "health.accepted",
-        "What was kept is what the verifier accepts",
-        ("generate",),
-        _accepted,
-        "edited training data",
-    ),
-    Check(
-        "health.samples",
-        "Few samples hit the token limit",
-        ("generate",),
-        _cut,
-        "token-limit hits in generated data",
-        blocking=False,
-        limits=(Limit("<=", "thresholds.truncated_samples"),),
-    ),
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.stages.generation.measure import measure_respond as measure
-from reviews.stages.generation.trace import responses as trace
+from reviews.stages.generation.measure import measure_residue as measure
+from reviews.stages.generation.measure import read_answers as read
 
-__all__ = ["measure", "trace"]
+__all__ = ["measure", "read"]

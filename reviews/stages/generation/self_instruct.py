@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reviews.stages.generation.measure import measure_instruct as measure
-from reviews.stages.generation.trace import calls as trace
+from reviews.stages.generation.measure import read_calls as read
 
-__all__ = ["measure", "trace"]
+__all__ = ["read"]

@@ -6,19 +6,26 @@ from collections import Counter
 from fractions import Fraction
 from statistics import median
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import Checks, Found
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
-from reviews.stages.generation.measure import accepted_rows
+from reviews.stages.generation.measure import judged_rows
 from reviews.stages.generation.residue_checks import kept_of
 from specs.exact import holds
 from specs.stages.metric import MetricSet
 from training.rules.similarity import near_repeats, words_of
 
-_GENERATE = ("generate",)
+CHECKS = Checks(("generate",))
+
 _SOURCE = "two thirds of a data set were duplicates, one question 273 times; what was left still held one 13 times"
 
 
+@CHECKS.add(
+    "variety.copies",
+    "No completion was kept again and again",
+    source=_SOURCE,
+    limits=(Limit("<=", "thresholds.copies"),),
+)
 def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count how often the most frequent completion was kept, whatever its prompt, case and marks."""
     most = evidence.resolved.spec.thresholds.copies
@@ -33,6 +40,12 @@ def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("FAIL" if highest > most else "PASS", detail, float(highest), shown)
 
 
+@CHECKS.add(
+    "variety.near",
+    "Completions differ",
+    source=f"{_SOURCE}; Lee et al. 2022, arXiv:2107.06499",
+    limits=(Limit("<=", "thresholds.near_duplicates"), Limit("<", "thresholds.prompt_similarity")),
+)
 def _near(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for completions that nearly repeat an earlier one (MinHash, confirmed by their true similarity)."""
     thresholds = evidence.resolved.spec.thresholds
@@ -55,10 +68,17 @@ def _near(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found(status, detail, float(share), shown)
 
 
+@CHECKS.add(
+    "variety.lengths",
+    "Lengths are of one kind",
+    source="runaway generations that a heuristic of length counted wrongly",
+    blocking=False,
+    limits=(Limit("<=", "thresholds.length_spread"),),
+)
 def _lengths(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the long end of the accepted completions with their median; a tail of runaways stretches it."""
     most = evidence.resolved.spec.thresholds.length_spread
-    rows = accepted_rows(evidence)[1]
+    rows = [one.row for one in judged_rows(evidence) if one.accepted]
     if not rows:
         return Found("NOT_APPLICABLE", "no completion was accepted")
     lengths = sorted(row.completion_tokens for row in rows)
@@ -74,32 +94,3 @@ def _lengths(evidence: Evidence, _: MetricSet | None) -> Found:
         if holds(row.completion_tokens / Fraction(middle), ">", most)
     )
     return Found("WARN", f"{detail}: a tail of runaways", float(spread), shown)
-
-
-CHECKS = (
-    Check(
-        "variety.copies",
-        "No completion was kept again and again",
-        _GENERATE,
-        _copies,
-        _SOURCE,
-        limits=(Limit("<=", "thresholds.copies"),),
-    ),
-    Check(
-        "variety.near",
-        "Completions differ",
-        _GENERATE,
-        _near,
-        f"{_SOURCE}; Lee et al. 2022, arXiv:2107.06499",
-        limits=(Limit("<=", "thresholds.near_duplicates"), Limit("<", "thresholds.prompt_similarity")),
-    ),
-    Check(
-        "variety.lengths",
-        "Lengths are of one kind",
-        _GENERATE,
-        _lengths,
-        "runaway generations that a heuristic of length counted wrongly",
-        blocking=False,
-        limits=(Limit("<=", "thresholds.length_spread"),),
-    ),
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Check, Found, need
+from reviews.checks.definition import Checks, Found, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.digests import digest_file
@@ -10,9 +10,10 @@ from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.stages.packaging.rows import PackageRow
 
-_PACKAGE = ("package",)
+CHECKS = Checks(("package",))
 
 
+@CHECKS.add("package.weights", "The package holds the evaluated weights", source="another checkpoint shipped")
 def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
     before, after = evidence.inputs.get("model"), evidence.outputs.get("package")
     if before is None or after is None:
@@ -26,6 +27,7 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"{len(names)} weight files are those of the evaluated checkpoint", float(len(names)))
 
 
+@CHECKS.add("package.probes", "The registered probes were answered", source="a package nobody loaded")
 def _probes(evidence: Evidence, metrics: MetricSet | None) -> Found:
     probes = need(metrics, "probes")
     rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
@@ -36,11 +38,3 @@ def _probes(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if silent == len(rows):
         return Found("FAIL", "every answer is empty: equal outputs show nothing", float(silent))
     return Found("PASS", f"{len(rows)} probes were answered before and after reloading", probes)
-
-
-CHECKS = (
-    Check(
-        "package.weights", "The package holds the evaluated weights", _PACKAGE, _weights, "another checkpoint shipped"
-    ),
-    Check("package.probes", "The registered probes were answered", _PACKAGE, _probes, "a package nobody loaded"),
-)

@@ -1,8 +1,4 @@
-"""Where a builder's script trains: is its checkpoint the registered model with other weights, from training data only?
-
-The job refused what it could not take over. Here the weights themselves are read again, without a word of the job's,
-and compared with what it states of them.
-"""
+"""Is a script's checkpoint the registered model with other weights, trained on training data only?"""
 
 from __future__ import annotations
 
@@ -10,9 +6,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from reviews.checks.definition import Found, listed
+from reviews.checks.definition import Checks, Found, listed
 from reviews.checks.job_checks import manifest_of
-from reviews.checks.leakage_checks import overlap_of
+from reviews.checks.leakage_checks import SIMILARITY, overlap_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_objects
 from specs.digests import digest_file
@@ -21,6 +17,7 @@ from specs.stages.metric import MetricSet
 from specs.stages.recipes.parameters import RecipeParameters
 from training.rules.weight_files import WEIGHTS, Change, WrongWeights, compare, describing
 
+CHECKS = Checks(("recipe",))
 REPLACED = 1.0
 """From this relative change of all weights on they are further from the base's than zeros would be."""
 _SAME = 1e-6
@@ -33,6 +30,11 @@ def trained_role(evidence: Evidence) -> str | None:
     return parameters.trains if isinstance(parameters, RecipeParameters) else None
 
 
+@CHECKS.add(
+    "recipe.checkpoint",
+    "The checkpoint is the registered model, trained",
+    source="another model under the name of the trained one; weights that never moved",
+)
 def checkpoint(evidence: Evidence, _: MetricSet | None) -> Found:
     """Read the weights of base and checkpoint and compare what differs with what the manifest states."""
     role = trained_role(evidence)
@@ -110,6 +112,9 @@ def _copied(evidence: Evidence, role: str, folder: Path) -> str:
     return ""
 
 
+@CHECKS.add(
+    "recipe.data", "No held-out prompt was given to training", source="training on the test set", limits=SIMILARITY
+)
 def data(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the prompts in everything a training script was given with the held-out prompts."""
     if trained_role(evidence) is None:
@@ -129,6 +134,3 @@ def data(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _rows(role: str, path: Path) -> tuple[dict[str, Any], ...]:
     return () if not path.stat().st_size else tuple(read_objects(path, f"input '{role}'"))
-
-
-__all__ = ["checkpoint", "data", "trained_role"]

@@ -1,8 +1,4 @@
-"""Did the builder's code run where it may, leave what can be kept, and hold nothing of the held-out items?
-
-What a recipe computes is never measured: its rows are claims, and no metric is taken from them. These checks ask about
-the walls around it, and about the weights of one that trains (``checkpoint_checks.py``).
-"""
+"""Did the builder's code stay in its sandbox, leave what can be kept, and hold no held-out items? Rows are claims."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from reviews.checks.definition import Check, Found, listed
+from reviews.checks.definition import Checks, Found, listed
 from reviews.checks.job_checks import manifest_of
 from reviews.checks.leakage_checks import SIMILARITY
 from reviews.evidence.evidence import Evidence
@@ -25,16 +21,17 @@ from specs.stages.metric import MetricSet
 
 SANDBOX = "recipe.sandbox"
 """A person who lifts this check for a stage allows its code to run without a sandbox."""
-_RECIPE = ("recipe",)
+CHECKS = Checks(("recipe",))
 _SHORTEST = 12
-"""Shorter prompts and answers are words that stand in any text."""
+"""Shorter prompts and answers occur in any text."""
 _ANSWERS = 2
 """From the answers to so many items on, they are no coincidence."""
 _SCRIPT = "script"
 
 
+@CHECKS.add(SANDBOX, "The builder's code ran in a sandbox", source="agents that read the answers")
 def _sandbox(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Ask the manifest, which Peergate's own process beside the sandbox wrote."""
+    """Read the manifest, which Peergate's own process beside the sandbox wrote."""
     told = manifest_of(evidence).facts.get("sandbox")
     if not isinstance(told, str) or not told:
         raise EvidenceMissing("the manifest does not say what the script ran in")
@@ -43,6 +40,7 @@ def _sandbox(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"the script ran in {told}")
 
 
+@CHECKS.add("recipe.kept", "All that was left was kept", source="links out of a sandbox", blocking=False)
 def _left_out(evidence: Evidence, _: MetricSet | None) -> Found:
     facts = manifest_of(evidence).facts
     links, log = facts.get("left_out"), facts.get("log_bytes_left_out")
@@ -53,16 +51,22 @@ def _left_out(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"all of {facts.get('files')} files and the whole log were kept", 0.0)
 
 
+@CHECKS.add("recipe.rows", "The rows are whole", source="claims in no form")
 def _rows(evidence: Evidence, _: MetricSet | None) -> Found:
     rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
     return Found("PASS", f"{len(rows)} rows, which are claims: nothing is measured from them", float(len(rows)))
 
 
+@CHECKS.add(
+    "recipe.heldout",
+    "Script and output hold nothing held-out",
+    source="held-out items read by agents",
+    limits=SIMILARITY,
+)
 def _heldout(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for held-out prompts in the script and in everything it left, for answers and near prompts in the script.
 
-    Case and spacing do not count. This finds what slipped through, not what somebody hid: whoever encodes a prompt is
-    stopped by the sandbox or not.
+    Case and spacing do not count. Prompts that somebody encoded are not found: the sandbox has to keep them away.
     """
     folder, rows = evidence.outputs.get("files"), evidence.outputs.get("rows")
     if folder is None or rows is None or not folder.is_dir() or not rows.is_file():
@@ -84,14 +88,14 @@ def _heldout(evidence: Evidence, _: MetricSet | None) -> Found:
     shown = list({(one["file"], one["item"]): one for one in shown}.values())
     if shown:
         told = listed(f"{one['item']} in {one['file']}" for one in shown)
-        detail = f"held-out prompts stand in the script or in what it left: {told}"
+        detail = f"held-out prompts are in the script or in what it left: {told}"
         return Found("FAIL", detail, float(len(shown)), tuple(shown), repairable=False)
     answered = [item.id for item in evidence.heldout if _answers(item, written)]
     if answered:
         detail = f"the script holds the answers to held-out items {listed(answered)}"
         many = len(answered) >= _ANSWERS
         return Found("FAIL" if many else "WARN", detail, float(len(answered)), repairable=False)
-    return Found("PASS", f"none of {len(prompts)} held-out prompts stands in {len(texts)} texts", 0.0)
+    return Found("PASS", f"none of {len(prompts)} held-out prompts is in {len(texts)} texts", 0.0)
 
 
 def _strings(code: str) -> list[str]:
@@ -117,7 +121,7 @@ def _near(evidence: Evidence, strings: list[str]) -> Iterator[str]:
 
 
 def _answers(item: Item, written: list[str]) -> bool:
-    """Say whether the right answer to an item stands in a script, where the item names one that is long enough."""
+    """Say whether a script holds the right answer to an item, where the item names one that is long enough."""
     named = {name: str(value) for name, value in item.constraint.items()}
     # Of a choice, the answer is its number.
     chosen = named.get(f"choice_{named.get('answer', '')}")
@@ -135,31 +139,4 @@ def _flat(text: str) -> str:
     return " ".join(text.replace('\\"', '"').replace("\\n", " ").casefold().split())
 
 
-CHECKS = (
-    Check(SANDBOX, "The builder's code ran in a sandbox", _RECIPE, _sandbox, "agents that read the answers"),
-    Check("recipe.rows", "The rows are whole", _RECIPE, _rows, "claims in no form"),
-    Check(
-        "recipe.heldout",
-        "Script and output hold nothing held-out",
-        _RECIPE,
-        _heldout,
-        "held-out items read by agents",
-        limits=SIMILARITY,
-    ),
-    Check("recipe.kept", "All that was left was kept", _RECIPE, _left_out, "links out of a sandbox", blocking=False),
-    Check(
-        "recipe.checkpoint",
-        "The checkpoint is the registered model, trained",
-        _RECIPE,
-        checkpoint_checks.checkpoint,
-        "another model under the name of the trained one; weights that never moved",
-    ),
-    Check(
-        "recipe.data",
-        "No held-out prompt was given to training",
-        _RECIPE,
-        checkpoint_checks.data,
-        "training on the test set",
-        limits=SIMILARITY,
-    ),
-)
+CHECKS.extend(checkpoint_checks.CHECKS)

@@ -1,17 +1,23 @@
-"""Opens the table that a trail's rows are in, whichever it is."""
+"""Opens the table that holds a trail's rows: a SQLite file of the run folder, or Postgres for many sessions."""
 
 from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reviews.trail import envelope
 from reviews.trail.envelope import Recorded
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.sqlite_table import SqliteTable
-from reviews.trail.tables.table import Stored, Table
-from reviews.trail.tables.trail_file import TrailFile, holds_trail, reading
+from reviews.trail.tables.trail_file import Stored, TrailFile, holds_trail, reading
 from specs.errors import AuditDamage
+
+if TYPE_CHECKING:
+    from reviews.trail.tables.postgres_table import PostgresTable
+
+    Table = SqliteTable | PostgresTable
+    """Both have the same methods; what an entry means is left to ``reviews/trail/trail.py``."""
 
 
 def read_trail(path: Path) -> TrailFile:
@@ -22,7 +28,7 @@ def read_trail(path: Path) -> TrailFile:
         PeergateError: it is in a database that cannot be reached, or is damaged there.
     """
     if (pointer := pointer_of(path)) is not None:
-        # Imported here: whoever uses a file needs no psycopg.
+        # Imported here: a file needs no psycopg.
         from reviews.trail.tables.postgres_table import read_postgres
 
         return read_postgres(path, pointer)
@@ -69,7 +75,6 @@ def open_table(trail: Path) -> Table:
     pointer = pointer_of(trail)
     if pointer is None:
         return SqliteTable(trail)
-    # Imported here: whoever uses a file needs no psycopg.
     from reviews.trail.tables.postgres_table import PostgresTable
 
     return PostgresTable(trail, pointer)

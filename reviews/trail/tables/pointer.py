@@ -1,8 +1,7 @@
 """Where the rows of a trail are: in a file of the run folder, or in a database that a file there points to.
 
-Everywhere a trail is named by the path that its SQLite file has or would have. ``trail.postgres`` beside it says that
-the rows are in Postgres, and under which number. It holds no name of a user and no password: who may connect is said
-by ``PEERGATE_DATABASE`` or by a file of the workspace that only its owner can read, beside the keys.
+A trail is named by the path that its SQLite file has or would have. ``trail.postgres`` there holds its number in
+Postgres, without user and password: those are in ``PEERGATE_DATABASE`` or in a file of the workspace beside the keys.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Pointer(Contract):
 
 
 def pointer_path(trail: Path) -> Path:
-    """Return where the pointer of a trail lies (whether or not it does)."""
+    """Return the path of a trail's pointer, whether it exists or not."""
     return trail.with_suffix(SUFFIX)
 
 
@@ -69,13 +68,10 @@ def pointer_of(trail: Path) -> Pointer | None:
 
 
 def database_of(trail: Path) -> str | None:
-    """Return the address of the workspace's database, with what it takes to connect; None when it has none.
-
-    Args:
-        trail: a trail of the workspace, whether it is there or not.
+    """Return the address of the database of a trail's workspace, with its password; None when it has none.
 
     Raises:
-        UserError: the address is none, or others than its owner can read the file it is in.
+        UserError: it is not an address, or others than its owner can read its file.
     """
     named = os.environ.get(VARIABLE)
     if named:
@@ -98,11 +94,7 @@ def database_file(runs: Path) -> Path:
 
 
 def keep_database(runs: Path, address: str) -> None:
-    """Write down which database the sessions of a workspace are recorded in from now on.
-
-    Raises:
-        UserError: it is no address.
-    """
+    """Record the database of a workspace's later sessions; raises UserError if it is not an address."""
     path = database_file(runs)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     previous = os.umask(0o077)
@@ -113,10 +105,10 @@ def keep_database(runs: Path, address: str) -> None:
 
 
 def checked(address: str, where: str) -> str:
-    """Return an address if it is one. It is never repeated in a message: it may hold a password.
+    """Return an address. Messages never repeat it: it may hold a password.
 
     Raises:
-        UserError: it is none.
+        UserError: it is not an address.
     """
     try:
         parts = urlsplit(address)
@@ -124,14 +116,13 @@ def checked(address: str, where: str) -> str:
     except ValueError:
         fits = False
     if not fits:
-        raise UserError("this is no address of a Postgres database", where=where, hint=f"write {_FORM}")
+        raise UserError("this is not an address of a Postgres database", where=where, hint=f"write {_FORM}")
     for one in secrets_of_address(address):
         know("the database's address", one)
     return address
 
 
 def shown(address: str) -> str:
-    """Return what of an address may be shown: where the database is, without user, password and options."""
+    """Return an address for messages: without user, password and options."""
     parts = urlsplit(address)
-    at = parts.netloc.rpartition("@")[2]
-    return f"postgresql://{at}{parts.path}"
+    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,6 +1,6 @@
-"""Postgres as this process sees it: a few connections that are shared and made again, its tables, and its errors.
+"""Postgres for this process: shared connections that are renewed, the tables, and errors.
 
-psycopg is an extra (``peergate[postgres]``) and imported when a session uses it.
+psycopg is an extra (``peergate[postgres]``), imported when a session uses it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -24,23 +24,22 @@ if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
 PATIENCE_S = 60.0
-"""How long a database that is gone is waited for: longer than a restart takes."""
+"""How long to wait for a database: longer than a restart takes."""
 CONNECT_S = 10
 """For one try to connect."""
 MOST_CONNECTIONS = 4
-"""Of one process; one is enough for most of the time."""
+"""Of one process, which mostly needs one."""
 FORMAT = 1
 _LOCK = 0x7065_6572
-"""Of those who make the tables at the same time."""
-_BEGIN = """BEGIN;
+"""Held while the tables are made."""
+BEGIN = """BEGIN;
 SET LOCAL synchronous_commit = on;
 SET LOCAL lock_timeout = '30s';
 SET LOCAL idle_in_transaction_session_timeout = '300s'
 """
-"""Whatever the server's configuration says: a commit waits for the disk, and a process that hangs inside a transaction
-loses it."""
+"""Whatever the server's configuration: a commit waits for the disk, and a process that hangs loses its transaction."""
 _PASSING = ("starting up", "shutting down", "in recovery", "recovery mode", "too many", "remaining connection slots")
-"""What a server says when it refuses for now."""
+"""A server that refuses for now says one of these."""
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS peergate;
 CREATE TABLE peergate.format (version integer NOT NULL);
@@ -60,7 +59,7 @@ CREATE TRIGGER entry_stays BEFORE TRUNCATE ON peergate.entry
   FOR EACH STATEMENT EXECUTE FUNCTION peergate.is_final();
 INSERT INTO peergate.format VALUES (1);
 """
-"""``kind`` and ``key`` repeat what the signed bytes say, for the indexes; whoever reads an entry compares them."""
+"""``kind`` and ``key`` repeat the signed bytes for the indexes; readers of a whole trail compare them."""
 DoneT = TypeVar("DoneT")
 
 
@@ -74,15 +73,9 @@ class Database:
         self.users = 1
         self._is_gone = False
 
-    @contextmanager
-    def connection(self) -> Generator[Connection[TupleRow]]:
-        """Lend a connection. Statements on it are transactions of their own unless one is begun.
-
-        Raises:
-            psycopg.OperationalError: none can be had now.
-        """
-        with self.pool.connection(CONNECT_S) as connection:
-            yield connection
+    def connection(self) -> AbstractContextManager[Connection[TupleRow]]:
+        """Lend a connection, on which each statement is a transaction; raises psycopg.OperationalError."""
+        return self.pool.connection(CONNECT_S)
 
     def take(self) -> Connection[TupleRow]:
         """Take a connection for a transaction; it goes back to the pool."""
@@ -92,8 +85,8 @@ class Database:
         """Do something that may be done twice; while the database is gone, wait for it and do it again.
 
         Raises:
-            DatabaseUnreachable: it was gone or not writable for longer than :data:`PATIENCE_S`, or is so still.
-            AuditDamage: it says that its own pages are damaged.
+            DatabaseUnreachable: it was gone or not writable for longer than :data:`PATIENCE_S`.
+            AuditDamage: it reports damaged pages.
             PeergateError: it refuses, or another process holds a lock.
         """
         until = time.monotonic() + (0 if self._is_gone else PATIENCE_S)
@@ -110,7 +103,7 @@ class Database:
                 if not isinstance(told, DatabaseUnreachable):
                     raise told from error
                 if time.monotonic() >= until:
-                    # Who goes on to close things is not kept waiting again.
+                    # Closing things afterwards does not wait again.
                     self._is_gone = True
                     raise told from error
             time.sleep(min(pause, 1.0))
@@ -121,10 +114,8 @@ class Database:
         """Throw away the connections that were lost."""
         from psycopg import Error
 
-        try:
+        with suppress(Error):
             self.pool.check()
-        except Error:
-            return
 
     def told(self, error: BaseException) -> Exception | None:
         """Return the error to raise for one of the database, without the password; None for any other error."""
@@ -145,14 +136,14 @@ class Database:
         if isinstance(error, damaged):
             hint = "nothing can follow what cannot be read; the server's own backup, or an export, has what was there"
             return AuditDamage(f"the database is damaged: {text}; nothing was recorded", where=self.place, hint=hint)
-        # A server that follows another one is read-only, and may be the one that is connected to after a change.
+        # After a failover the connection may lead to a read-only replica.
         locked = isinstance(error, errors.ReadOnlySqlTransaction)
         if locked or (isinstance(error, (OperationalError, InterfaceError)) and not isinstance(error, refused)):
             what = "cannot be written" if locked else "has no room" if isinstance(error, full) else "cannot be reached"
             return DatabaseUnreachable(
                 f"the database {what}: {text}; nothing is half-written or lost",
                 where=self.place,
-                hint="when it is there again, `peergate resume` goes on",
+                hint="when it is back, `peergate resume` continues",
             )
         return PeergateError(f"the database refuses: {text}; nothing was recorded", where=self.place)
 
@@ -187,9 +178,10 @@ def connected(address: str) -> Database:
         if address in _OPEN:
             _OPEN[address].users += 1
             return _OPEN[address]
-        # It tells every try to connect; what counts is told by whoever wanted a connection.
+        # It logs every try to connect; the caller that wanted a connection reports the error.
         logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
-        options: dict[str, Any] = {"autocommit": True, "connect_timeout": CONNECT_S, "application_name": _own_name()}
+        own = application_name(platform.node(), os.getpid())
+        options: dict[str, Any] = {"autocommit": True, "connect_timeout": CONNECT_S, "application_name": own}
         pool: ConnectionPool[Connection[TupleRow]] = ConnectionPool(
             address, min_size=1, max_size=MOST_CONNECTIONS, kwargs=options, num_workers=1, open=False, max_idle=120.0
         )
@@ -205,7 +197,7 @@ def connected(address: str) -> Database:
 
 
 def _look(address: str) -> None:
-    """Connect once, to be told why where it cannot be done: a pool only tells that it has no connection.
+    """Connect once, to get the reason if that fails: a pool only says that it has no connection.
 
     Raises:
         UserError: the server is there and refuses: no such database or user, another password.
@@ -239,9 +231,8 @@ def _prepare(database: Database) -> None:
         if not found or not found[0]:
             encoding = connection.execute("SHOW server_encoding").fetchone()
             if encoding is None or encoding[0] != "UTF8":
-                raise UserError(
-                    f"the database keeps text as {encoding and encoding[0]}, not as UTF8", where=database.place
-                )
+                what = f"the database keeps text as {encoding and encoding[0]}, not as UTF8"
+                raise UserError(what, where=database.place)
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                 made = connection.execute("SELECT to_regclass('peergate.format') IS NOT NULL").fetchone()
@@ -249,23 +240,13 @@ def _prepare(database: Database) -> None:
                     connection.execute(_SCHEMA)
         version = connection.execute("SELECT max(version) FROM peergate.format").fetchone()
         if version is None or version[0] != FORMAT:
-            raise UserError(
-                f"its tables have format {version and version[0]}, this Peergate knows {FORMAT}", where=database.place
-            )
+            what = f"its tables have format {version and version[0]}, this Peergate knows {FORMAT}"
+            raise UserError(what, where=database.place)
 
 
 def application_name(host: str, pid: int) -> str:
     """Return the name that the connections of a process have in ``pg_stat_activity``."""
     return f"peergate {pid} {host}"[:63]
-
-
-def _own_name() -> str:
-    return application_name(platform.node(), os.getpid())
-
-
-def begin(connection: Connection[TupleRow]) -> None:
-    """Begin a transaction whose commit waits for the disk."""
-    connection.execute(_BEGIN)
 
 
 def is_postgres(error: BaseException) -> bool:
@@ -274,7 +255,7 @@ def is_postgres(error: BaseException) -> bool:
 
 
 def without_password(text: str, address: str) -> str:
-    """Return a text in which the password of an address is not."""
+    """Return a text without the password of an address."""
     password = urlsplit(address).password
     for secret in filter(None, (password, unquote(password or ""))):
         text = text.replace(secret, "***")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 from uuid import UUID, uuid4
 
+from reviews.trail.envelope import recorded
 from reviews.trail.store import write_durably
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_path
-from reviews.trail.tables.postgres_connection import Database, begin, connected
-from reviews.trail.tables.table import HeadRow, Row, Stored
-from reviews.trail.tables.trail_file import TrailFile
+from reviews.trail.tables.postgres_connection import BEGIN, Database, connected
+from reviews.trail.tables.trail_file import HeadRow, Row, Stored, TrailFile
 from specs.errors import AuditDamage, DatabaseUnreachable, UserError
 from specs.trail.entry import EntryKind
 
@@ -26,17 +26,13 @@ DoneT = TypeVar("DoneT")
 
 
 def begin_log(trail: Path, name: str, address: str, run: Path | None = None) -> None:
-    """Give a new trail its place in a database, and point to it from where the trail's file would be.
+    """Give the new trail of a session its place in a database, and write a pointer where the trail's file would be.
 
-    Args:
-        trail: the path that names the trail.
-        name: of the session.
-        address: of the database.
-        run: where the run folder is going to be; it is where the trail is by default.
+    ``run`` is the later place of the run folder; by default it is where the trail is.
 
     Raises:
         DatabaseUnreachable: it cannot be reached.
-        UserError: it is none for this.
+        UserError: it is not usable for this.
     """
     log, database = uuid4(), connected(address)
     place = f"{platform.node()}:{run or trail.parent.resolve()}"
@@ -59,13 +55,13 @@ def database_for(trail: Path, pointer: Pointer) -> Database:
     """Return the database that a trail is in.
 
     Raises:
-        UserError: nobody says how to connect to it.
+        UserError: no address is configured.
         DatabaseUnreachable: it cannot be reached.
     """
     address = database_of(trail)
     if address is None:
         raise UserError(
-            f"the trail is in {pointer.database}, and nobody says how to connect to it",
+            f"the trail is in {pointer.database}, and no address says how to connect to it",
             where=str(pointer_path(trail)),
             hint="set PEERGATE_DATABASE, or `peergate start --database` in this workspace",
         )
@@ -73,21 +69,16 @@ def database_for(trail: Path, pointer: Pointer) -> Database:
 
 
 class PostgresTable:
-    """A :class:`reviews.trail.tables.table.Table` in Postgres."""
+    """The rows of one trail, open for appending; every method is that of ``SqliteTable``."""
 
     def __init__(self, trail: Path, pointer: Pointer) -> None:
-        """Connect.
-
-        Raises:
-            UserError: the trail is not in the workspace's database, or nobody says how to connect to it.
-            DatabaseUnreachable: it cannot be reached.
-        """
+        """Connect; errors as in :func:`database_for`, and a UserError if the database does not hold the trail."""
         self._where = str(pointer_path(trail))
         self._log = pointer.log
         self.database: Database | None = database_for(trail, pointer)
         self._held: Connection[TupleRow] | None = None
         self._own: int | None = None
-        """The size this has written last."""
+        """The size that this wrote last."""
         self._version = 0
         try:
             if self._one(_HEAD) is None:
@@ -112,7 +103,7 @@ class PostgresTable:
     def _begin(self) -> None:
         connection = self._connected().take()
         try:
-            begin(connection)
+            connection.execute(BEGIN)
             connection.execute("SELECT 1 FROM peergate.log WHERE id = %s FOR UPDATE", (self._log,))
         except BaseException:
             self._put_back(connection, "ROLLBACK")
@@ -144,11 +135,11 @@ class PostgresTable:
         self._connected().pool.putconn(connection)
 
     def again(self, append: Callable[[], DoneT]) -> DoneT:
-        """Append, and once more after a lost connection: whether the first was recorded, its key tells."""
+        """Append, again after a lost connection: its key shows whether the first was recorded."""
         return self._connected().patiently(append)
 
     def version(self) -> int:
-        """Return a number that changes when the trail is longer than this left it."""
+        """Return a number that changes when others have appended."""
         row = self._one(_HEAD)
         size = row[0] if row else None
         if size != self._own:
@@ -204,13 +195,13 @@ class PostgresTable:
         self._own = size
 
     def told(self, error: BaseException, *, writing: bool) -> Exception | None:
-        """Return the error to raise for one of the database; None when this is none of the database's."""
+        """Return the error to raise; None if the error did not come from the database."""
         if self.database is None:
             return error if isinstance(error, DatabaseUnreachable) else None
         return self.database.told(error)
 
     def settle(self) -> None:
-        """Nothing is anywhere else: a commit is where it stays."""
+        """Do nothing: what is committed is in its place."""
 
     def file_digest(self) -> None:
         """There is no file."""
@@ -252,7 +243,7 @@ def read_postgres(trail: Path, pointer: Pointer) -> TrailFile:
 
     Raises:
         AuditDamage: the database's own columns say something else than the entries.
-        UserError: the trail is not in the workspace's database, or nobody says how to connect to it.
+        UserError: the trail is not in the workspace's database, or no address says how to connect to it.
         DatabaseUnreachable: it cannot be reached.
     """
     database = database_for(trail, pointer)
@@ -284,13 +275,11 @@ def _read(database: Database, log: UUID) -> tuple[list[tuple[Any, ...]], tuple[A
 
 
 def _compare(row: Stored, kind: str, key: str, trail: Path) -> None:
-    """Compare what the database finds an entry by with what the entry says."""
-    from reviews.trail.envelope import recorded
-
+    """Compare the indexed columns with the entry."""
     try:
         entry = recorded(row.payload, row.signatures).entry
     except (ValueError, AttributeError):
-        return  # the walk through the entries tells it
+        return  # the check of the entries reports it
     if (entry.kind, entry.key) != (kind, key):
         what = f"entry {row.seq} is found as '{kind}' '{key}' and says it is '{entry.kind}' '{entry.key}'"
         raise AuditDamage(what, where=str(pointer_path(trail)))

@@ -1,13 +1,10 @@
 """Search a trail without reading all of it: the filters become SQL over the signed bytes.
 
-For display: what is found is decoded, not verified. There is no second copy of what is searched that could say
-otherwise than the entries: an export is put into a table in memory first.
+For display: entries are decoded, not verified. An export or another database is first put into a table in memory.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import sqlite3
 from collections.abc import Generator, Iterable
@@ -27,7 +24,7 @@ from specs.errors import AuditDamage, PeergateError
 
 
 class Wanted(NamedTuple):
-    """What entries to find; what is None does not matter."""
+    """The entries to find; None does not filter."""
 
     kinds: tuple[str, ...] = ()
     stage: str | None = None
@@ -36,7 +33,7 @@ class Wanted(NamedTuple):
     reviewer: str | None = None
     min_usd: float | None = None
     text: str | None = None
-    """Text that stands somewhere in the entry, letter case aside."""
+    """Text anywhere in the entry, in any letter case."""
     seqs: tuple[int, ...] | None = None
 
 
@@ -64,20 +61,15 @@ def select(place: Path, wanted: Wanted, limit: int | None = None) -> Found:
 
 def _opened(place: Path) -> AbstractContextManager[sqlite3.Connection]:
     if is_export(place):
-        return _exported(place)
-    # What is in another database is searched like an export: in a table in memory.
+        return _in_memory(_exported(place))
     return reading(place) if pointer_of(place) is None else _in_memory(row.envelope for row in read_trail(place).rows)
 
 
-@contextmanager
-def _exported(folder: Path) -> Generator[sqlite3.Connection]:
-    """Put the entries of an export into a table, as they stand in a trail file."""
+def _exported(folder: Path) -> list[bytes]:
     try:
-        envelopes = read_bundles(folder, parse_note((folder / CHECKPOINT).read_bytes(), CHECKPOINT).size)
+        return read_bundles(folder, parse_note((folder / CHECKPOINT).read_bytes(), CHECKPOINT).size)
     except (PeergateError, OSError) as error:
         raise AuditDamage(f"cannot be read as an export: {str(error).splitlines()[0]}", where=str(folder)) from error
-    with _in_memory(envelopes) as connection:
-        yield connection
 
 
 @contextmanager
@@ -92,13 +84,10 @@ def _in_memory(envelopes: Iterable[bytes]) -> Generator[sqlite3.Connection]:
 def _rows(envelopes: Iterable[bytes]) -> Generator[tuple[int, str, str]]:
     for seq, data in enumerate(envelopes):
         try:
-            sealed = json.loads(data)
-            payload = base64.b64decode(sealed["payload"])
-            signatures = [(one["keyid"], base64.b64decode(one["sig"])) for one in sealed["signatures"]]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"entry {seq} is no signed envelope") from error
-        sealing = envelope.signatures_text(*(envelope.EnvelopeSignature(*one) for one in signatures))
-        yield seq, payload.decode(), sealing.decode()
+            opened = envelope.open_envelope(data)
+        except ValueError as error:
+            raise ValueError(f"entry {seq}: {error}") from error
+        yield seq, opened.payload.decode(), envelope.signatures_text(*opened.signatures).decode()
 
 
 _HOLDS = "payload LIKE ? ESCAPE '!'"
@@ -107,26 +96,18 @@ _BODY = "json_extract(payload, '$.predicate.body.{}') = ?"
 
 def _signed(connection: sqlite3.Connection, wanted: Wanted, limit: int | None) -> Found:
     clauses, values = _conditions(wanted)
-    if clauses:
-        where = " AND ".join(clauses)
-        numbers = [row[0] for row in connection.execute(f"SELECT seq FROM entry WHERE {where} ORDER BY seq", values)]
-        total, newest = len(numbers), numbers[-limit:] if limit else numbers
-    else:
-        total = connection.execute("SELECT count(*) FROM entry").fetchone()[0]
-        last = connection.execute("SELECT seq FROM entry ORDER BY seq DESC LIMIT ?", (limit or -1,)).fetchall()
-        newest = [row[0] for row in reversed(last)]
-    found: list[Recorded] = []
-    for seq in newest:
-        row = connection.execute("SELECT payload, signatures FROM entry WHERE seq = ?", (seq,)).fetchone()
-        found.append(envelope.recorded(*row))
-    return Found(found, total)
+    where = " AND ".join(clauses) or "TRUE"
+    numbers = connection.execute(f"SELECT seq FROM entry WHERE {where} ORDER BY seq", values).fetchall()
+    query = "SELECT payload, signatures FROM entry WHERE seq = ?"
+    newest = [connection.execute(query, seq).fetchone() for seq in (numbers[-limit:] if limit else numbers)]
+    return Found([envelope.recorded(*row) for row in newest], len(numbers))
 
 
 def _conditions(wanted: Wanted) -> tuple[list[str], list[Any]]:
     """Return the filters as SQL.
 
-    What has to be a value is looked for as text first: payloads are canonical, so it stands in them in one spelling,
-    and to find text takes a third of the time that reading JSON does.
+    A value is searched as text first: payloads are canonical, so they spell it in one way, and finding text takes a
+    third of the time of reading JSON.
     """
     clauses: list[str] = []
     values: list[Any] = []
@@ -139,7 +120,7 @@ def _conditions(wanted: Wanted) -> tuple[list[str], list[Any]]:
         clauses.append(f"seq IN ({', '.join('?' * len(wanted.seqs))})")
         values += wanted.seqs
     if wanted.text is not None:
-        # As the text stands in JSON: a quotation mark or a line end is written as an escape there.
+        # JSON escapes quotation marks and line ends.
         holds(envelope.as_json(wanted.text).encode())
     if wanted.kinds:
         holds(*(b'"kind":%s' % canonical_bytes(kind) for kind in wanted.kinds))
@@ -156,16 +137,3 @@ def _conditions(wanted: Wanted) -> tuple[list[str], list[Any]]:
         clauses.append("json_extract(payload, '$.predicate.body.usd') >= ?")
         values.append(wanted.min_usd)
     return clauses, values
-
-
-def fits(one: Recorded, wanted: Wanted) -> bool:
-    """Say whether an entry is among those wanted."""
-    body = one.body
-    usd = body.get("usd")
-    return (
-        (not wanted.kinds or one.entry.kind in wanted.kinds)
-        and (wanted.seqs is None or one.entry.seq in wanted.seqs)
-        and all(getattr(wanted, name) in (None, body.get(name)) for name in ("stage", "attempt", "outcome", "reviewer"))
-        and (wanted.min_usd is None or (isinstance(usd, int | float) and usd >= wanted.min_usd))
-        and (wanted.text is None or wanted.text.lower() in one.entry.model_dump_json().lower())
-    )

@@ -6,29 +6,26 @@ import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from reviews.trail.tables.table import DoneT, HeadRow, Row, Stored
-from reviews.trail.tables.trail_file import FORMAT, SCHEMA, holds_trail
+from reviews.trail.tables.trail_file import FORMAT, SCHEMA, HeadRow, Row, Stored, holds_trail
 from specs.digests import digest_file
 from specs.errors import AuditDamage, DiskUnwritable, PeergateError
 from specs.trail.entry import EntryKind
 
+DoneT = TypeVar("DoneT")
 WAIT_S = 30
-"""How long one waits for another who writes."""
+"""How long a writer waits for another."""
 _ROW = "SELECT seq, payload, signatures FROM entry"
 _KIND = "json_extract(payload, '$.predicate.kind')"
 _KEY = "json_extract(payload, '$.predicate.key')"
 
 
 class SqliteTable:
-    """A :class:`reviews.trail.tables.table.Table` in a file."""
+    """The rows of one trail, open for appending."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it.
-
-        Raises:
-            sqlite3.DatabaseError: it is no trail.
-        """
+        """Open the file, or make it; raises sqlite3.DatabaseError if it is not a trail."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self.connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
@@ -36,7 +33,7 @@ class SqliteTable:
             self._write_ahead()
             self.connection.execute("PRAGMA synchronous=FULL")
             if not holds_trail(self.connection):
-                # All of it or nothing: whoever finds the first table takes the file for a trail.
+                # All of it or nothing: a file with the first table counts as a trail.
                 self.connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}PRAGMA user_version={FORMAT}; COMMIT;")
         except BaseException as error:
             self.connection.close()
@@ -46,7 +43,7 @@ class SqliteTable:
             raise
 
     def _write_ahead(self) -> None:
-        """Turn the log on, which two who make the file at once both try: SQLite refuses one of them without waiting."""
+        """Turn the log on; of two processes that make the file at once SQLite refuses one without waiting."""
         until = time.monotonic() + WAIT_S
         while True:
             try:
@@ -127,23 +124,23 @@ class SqliteTable:
         self.connection.execute("INSERT OR REPLACE INTO head VALUES (0, ?, ?, ?)", (size, frontier, note))
 
     def told(self, error: BaseException, *, writing: bool) -> Exception | None:
-        """Return the error to raise for one of SQLite; it finds out at any moment that a file is damaged."""
+        """Return the error to raise; None if the error did not come from SQLite, which finds damage at any moment."""
         if isinstance(error, sqlite3.OperationalError):
             if not writing:
                 return PeergateError(f"the trail cannot be read: {error}", where=str(self._path))
             return DiskUnwritable(
                 f"the trail cannot be written: {error}; nothing was recorded",
                 where=str(self._path),
-                hint="make room or make it writable, then `peergate resume` goes on",
+                hint="make room or make it writable, then `peergate resume` continues",
             )
         # Names in a damaged schema need not be text.
         if isinstance(error, (sqlite3.DatabaseError, UnicodeDecodeError)):
-            hint = "nothing can follow what cannot be read; `peergate audit verify` tells what is there"
+            hint = "nothing can follow what cannot be read; `peergate audit verify` lists what is there"
             return AuditDamage(f"the trail file is damaged: {error}", where=str(self._path), hint=hint)
         return None
 
     def settle(self) -> None:
-        """Put what is in the log beside the file into it."""
+        """Move the log beside the file into it."""
         self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def file_digest(self) -> str:

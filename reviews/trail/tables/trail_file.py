@@ -1,7 +1,4 @@
-"""A trail file as rows, read without writing anything beside it.
-
-Nothing is believed here: ``reviews/trail/integrity.py`` checks.
-"""
+"""The rows of a trail, and a trail file as rows, read without writing anything beside it; nothing is verified here."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from reviews.trail.tables.table import Stored
+from reviews.trail import envelope
 
 FORMAT = 2
 
@@ -25,7 +22,27 @@ CREATE TABLE IF NOT EXISTS head (id INTEGER PRIMARY KEY CHECK (id = 0), size INT
 CREATE TRIGGER IF NOT EXISTS entry_is_final BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'entries are final'); END;
 CREATE TRIGGER IF NOT EXISTS entry_stays BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 'entries stay'); END;
 """
-"""What is searched are indexes over the signed bytes themselves: there is no second copy that could say otherwise."""
+"""Searches use indexes over the signed bytes: there is no second copy that could differ."""
+
+
+class Stored(NamedTuple):
+    """One entry as stored: its number, the signed bytes, and the signatures."""
+
+    seq: Any
+    payload: bytes
+    signatures: bytes
+
+    @property
+    def envelope(self) -> bytes:
+        """The bytes the tree hashes."""
+        return envelope.seal(self.payload, self.signatures)
+
+
+Row = tuple[int, str, str]
+"""Number, signed bytes and signatures of an entry, as they are stored."""
+
+HeadRow = tuple[int, bytes, str]
+"""Size, frontier and signed note of the newest head."""
 
 
 class TrailFile(NamedTuple):
@@ -34,11 +51,6 @@ class TrailFile(NamedTuple):
     rows: list[Stored]
     head: tuple[int, bytes, bytes] | None
     """Size, frontier and note of the newest head."""
-
-    @property
-    def size(self) -> int:
-        """How many entries there are."""
-        return len(self.rows)
 
 
 @contextmanager
@@ -51,15 +63,12 @@ def reading(path: Path) -> Generator[sqlite3.Connection]:
         try:
             yield connection
         except UnicodeDecodeError as error:
-            # What SQLite says about a damaged schema need not be text.
-            raise sqlite3.DatabaseError(f"its schema is no text: {error}") from error
+            # SQLite's message about a damaged schema may not be text.
+            raise sqlite3.DatabaseError(f"its schema is not text: {error}") from error
 
 
 def holds_trail(connection: sqlite3.Connection) -> bool:
-    """Say whether an open file holds a trail.
-
-    A view that is called like the table holds none: it may have no end.
-    """
+    """Say whether an open file holds a trail, in tables: a view of that name may have no end."""
     query = "SELECT count(*) FROM sqlite_schema WHERE name IN ('entry', 'head') AND type != 'table'"
     if connection.execute(query).fetchone()[0]:
         return False

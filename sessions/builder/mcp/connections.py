@@ -1,7 +1,7 @@
 """Bounds for a server that everybody on its address can reach: connections, time for a request, MCP sessions.
 
-Without the token nobody keeps a place: the connection that has waited longest for a whole request gives up its place to
-a new one, and each has to send the headers of a request in a bounded time. So neither descriptors nor places run out.
+A new connection takes the place of the one that has waited longest for a whole request, and each has to send headers in
+time, so that neither descriptors nor places run out.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MOST_CONNECTIONS = 64
 MOST_SESSIONS = 64
 HEADERS_S = 10.0
-"""How long a connection may be without a whole request, from its beginning or its last answer."""
+"""Seconds a connection may be without a whole request, from its beginning or its last answer."""
 BACKLOG = 16
-"""Connections the kernel keeps and the event loop accepts at once: each is a descriptor before it can be counted."""
+"""Connections that the event loop accepts at once: each is a descriptor before it is counted."""
 _SESSION = b"mcp-session-id"
 
 
@@ -28,30 +28,29 @@ class Places:
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: set[Connection] = set()
-        self._strangers: OrderedDict[Connection, None] = OrderedDict()
-        self._idle: OrderedDict[Connection, None] = OrderedDict()
+        self._waiting: dict[Connection, bool] = {}
+        """In order, whether a connection has been served before."""
 
     def take(self, connection: Connection) -> bool:
-        """Give a place to a new connection, another's if there is none; False if every other serves a request."""
+        """Give a place to a new connection, if need be another's; False if every other serves a request."""
         if len(self._open) >= self._most:
-            oldest = next(iter(self._strangers), None) or next(iter(self._idle), None)
-            if oldest is None:
+            if not self._waiting:
                 return False
+            oldest = min(self._waiting, key=self._waiting.__getitem__)
             self.leave(oldest)
             oldest.transport.abort()
         self._open.add(connection)
-        self._strangers[connection] = None
+        self._waiting[connection] = False
         return True
 
     def serve(self, connection: Connection) -> None:
-        """Say that a request is being answered: nobody takes this place."""
-        self._strangers.pop(connection, None)
-        self._idle.pop(connection, None)
+        """Protect the place of a connection whose request is being answered."""
+        self._waiting.pop(connection, None)
 
     def wait(self, connection: Connection) -> None:
-        """Say that an answer is complete."""
+        """Note that an answer is complete."""
         if connection in self._open:
-            self._idle[connection] = None
+            self._waiting[connection] = True
 
     def leave(self, connection: Connection) -> None:
         """Forget a connection."""
@@ -60,7 +59,7 @@ class Places:
 
 
 class Connection(H11Protocol):
-    """A connection with a place, which it loses when it sends no whole request in time."""
+    """A connection with a place, which it loses without a whole request in time."""
 
     places: Places
     _deadline: asyncio.TimerHandle | None = None
@@ -80,26 +79,27 @@ class Connection(H11Protocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Read; what is no whole request does not give more time."""
+        """Read; only a whole request ends the wait."""
         super().data_received(data)
-        if self.is_answering:
-            self._stop_waiting()
-            self.places.serve(self)
+        self._serve_if_whole()
 
     def on_response_complete(self) -> None:
         """Wait for the next request; it may have come with the last one."""
         self.places.wait(self)
         self._begin_to_wait()
         super().on_response_complete()
-        if self.is_answering:
-            self._stop_waiting()
-            self.places.serve(self)
+        self._serve_if_whole()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
         self._stop_waiting()
         self.places.leave(self)
         super().connection_lost(exc)
+
+    def _serve_if_whole(self) -> None:
+        if self.is_answering:
+            self._stop_waiting()
+            self.places.serve(self)
 
     def _begin_to_wait(self) -> None:
         self._stop_waiting()
@@ -112,14 +112,14 @@ class Connection(H11Protocol):
 
 
 def bounded(most: int) -> type[Connection]:
-    """Return the protocol of one server, which serves so many connections at once."""
+    """Return the protocol of a server with so many connections at once."""
     return type("BoundedConnection", (Connection,), {"places": Places(most)})
 
 
 class Door:
-    """Refuses web pages, and ends the MCP session that was idle longest when there are too many.
+    """Refuses web pages, and ends the longest idle MCP session when there are too many.
 
-    Clients leave sessions behind when they are started again; one that waits for an answer is never ended.
+    Restarted clients leave sessions behind; a session that waits for an answer is never ended.
     """
 
     def __init__(self, app: ASGIApp, most_sessions: int) -> None:
@@ -135,7 +135,7 @@ class Door:
             return
         headers = dict(scope["headers"])
         if b"origin" in headers:
-            # An empty one too: only browsers send any.
+            # An empty origin too: only browsers send one.
             await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
             return
@@ -161,14 +161,14 @@ class Door:
         await self._make_room(ending)
 
     def _learn(self, method: str, named: bytes | None, answer: Message) -> None:
-        """Take down which sessions there are, from the answers of the server."""
+        """Keep track of the sessions by the answers of the server."""
         if named is not None and (answer["status"] == 404 or (method == "DELETE" and answer["status"] < 300)):
             self._used.pop(named, None)
         elif answer["status"] < 300 and (given := dict(answer["headers"]).get(_SESSION)) is not None:
             self._used[given] = None
 
     async def _make_room(self, scope: Scope) -> None:
-        """End sessions as their client would: the request that was just let in has the token."""
+        """End sessions as their client would, with the token of the request that was just served."""
         idle = [one for one in self._used if one not in self._busy]
         for session in idle[: max(len(self._used) - self._most, 0)]:
             self._used.pop(session, None)

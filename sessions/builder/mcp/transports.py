@@ -1,6 +1,6 @@
-"""How a client reaches the server: over stdio, where its end is noticed, or over HTTP with a bearer token in a file.
+"""How a client reaches the server: over stdio, or over HTTP with a bearer token in a file.
 
-The protocol runs in a thread of its own. The session keeps the main thread, to which signals and the trail belong.
+The protocol runs in another thread; the session keeps the main thread, which owns signals and the trail.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHORTEST = 32
 NAME = "the bearer token"
 PATH = "/mcp"
 NAMES_OF_THE_HOST = ("host.docker.internal", "host.containers.internal")
-"""How a container calls the machine it runs on; no public name can end like this."""
+"""Names of the machine inside of its containers; no public name ends like this."""
 STOP_S = 5.0
 
 
@@ -44,12 +44,10 @@ class Transport(Protocol):
     """Whether the end of the connection is the end of the client."""
 
     def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
-        """Begin to serve; returns when clients are answered. ``gone`` is called when nobody can call any more."""
-        ...
+        """Begin to serve; returns when clients are answered. ``gone`` is called when no client is left."""
 
     def stop(self) -> None:
-        """End, as far as it can be ended."""
-        ...
+        """Stop serving, as far as possible."""
 
 
 class Stdio:
@@ -58,7 +56,7 @@ class Stdio:
     has_one_client = True
 
     def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
-        """Take over stdin and stdout: while serving, what anybody else prints goes to stderr."""
+        """Take over stdin and stdout; other output goes to stderr meanwhile."""
         ready = threading.Event()
 
         async def serve() -> None:
@@ -78,20 +76,16 @@ class Stdio:
         ready.wait()
 
     def stop(self) -> None:
-        """Do nothing: the client ends the connection, or this process does with its own end."""
+        """Do nothing: the connection ends with the client or this process."""
 
 
 class Http:
-    """Serves everybody who has the token, at one address."""
+    """Serves every client with the token, at one address."""
 
     has_one_client = False
 
     def __init__(self, address: str, token: str) -> None:
-        """Bind the address now, before anything is started.
-
-        Raises:
-            UserError: the address is none, would listen everywhere, or cannot be had.
-        """
+        """Bind the address, before anything starts; raises UserError if that fails or would listen everywhere."""
         host, port = parse_address(address)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -113,15 +107,15 @@ class Http:
         names = [_bracketed(self._host), "localhost", *NAMES_OF_THE_HOST]
         app = server.streamable_http_app(
             streamable_http_path=PATH,
-            # A client may come back after a night; those left behind end when there are too many of them.
+            # A client may come back after a night; idle sessions end when there are too many.
             session_idle_timeout=None,
             max_sessions=2 * MOST_SESSIONS,
             transport_security=TransportSecuritySettings(
                 allowed_hosts=[f"{name}:{self._port}" for name in names],
-                # No page in a browser has any business here, so no origin is allowed.
+                # No web page may call, so no origin is allowed.
                 allowed_origins=[],
             ),
-            # There is no authorization server: the SDK asks for one to tell clients about, and tells nobody.
+            # The SDK wants the name of an authorization server. There is no such server, and no client hears of it.
             auth=AuthSettings(issuer_url=AnyHttpUrl(self.url), resource_server_url=None),
             token_verifier=OneToken(self._token),
         )
@@ -148,7 +142,7 @@ class Http:
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer what is under way, for a second, and close."""
+        """Answer running requests for a second, and close."""
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             self._thread.join(STOP_S)
@@ -162,7 +156,7 @@ class OneToken:
         self._token = token.encode()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Compare in a time that does not tell how much of it was right."""
+        """Compare in constant time."""
         if not hmac.compare_digest(token.encode(), self._token):
             return None
         return AccessToken(token=token, client_id="builder", scopes=[])
@@ -172,17 +166,15 @@ def parse_address(address: str) -> tuple[str, int]:
     """Return host and port of ``HOST:PORT``, ``[HOST]:PORT`` or ``PORT``, which is on loopback.
 
     Raises:
-        UserError: it is none of these, or it names every address at once.
+        UserError: it has another form, or names every address at once.
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isdecimal() or int(port) > 65535:
         raise UserError(f"'{address}' is no HOST:PORT", hint="for example 127.0.0.1:8765, or 8765")
     if host in ("0.0.0.0", "::", "*"):
-        raise UserError(
-            f"'{address}' would listen on every network of this machine",
-            hint="name one address, for example that of the container network; the traffic is not encrypted",
-        )
+        hint = "name one address, for example that of the container network; the traffic is not encrypted"
+        raise UserError(f"'{address}' would listen on every network of this machine", hint=hint)
     return host, int(port)
 
 
@@ -191,7 +183,7 @@ def _bracketed(host: str) -> str:
 
 
 def read_token(path: Path) -> str:
-    """Return the token in a file; a file that is not there is made, with a new one.
+    """Return the token in a file; a missing file is made, with a new token.
 
     Raises:
         UserError: somebody else may read or change the file, it is no plain file, or its token is too short.
@@ -203,24 +195,19 @@ def read_token(path: Path) -> str:
     except OSError as error:
         raise UserError(f"the token cannot be read: {error.strerror}", where=str(path)) from error
     with os.fdopen(handle, "rb") as file:
-        # Of the open file, so that nobody puts another one in its place between the look and the reading.
+        # Of the open file, which nobody can replace between the check and the reading.
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise UserError("the token's file is no plain file", where=str(path))
         mode = stat.S_IMODE(found.st_mode)
         if mode & 0o077 or found.st_uid != os.getuid():
-            raise UserError(
-                f"the token's file has mode {mode:04o} and owner {found.st_uid}, not 0600 and {os.getuid()}",
-                where=str(path),
-                hint=f"chmod 600 {path}, and take a new token if others could read it",
-            )
+            told = f"the token's file has mode {mode:04o} and owner {found.st_uid}, not 0600 and {os.getuid()}"
+            hint = f"chmod 600 {path}, and take a new token if others could read it"
+            raise UserError(told, where=str(path), hint=hint)
         token = file.read(4096).decode("utf-8", "replace").strip()
     if len(token) < SHORTEST or not token.isascii() or any(one.isspace() for one in token):
-        raise UserError(
-            f"the token is not one word of at least {SHORTEST} ASCII characters",
-            where=str(path),
-            hint="remove the file: a new token is made",
-        )
+        told = f"the token is not one word of at least {SHORTEST} ASCII characters"
+        raise UserError(told, where=str(path), hint="remove the file: a new token is made")
     know(NAME, token)
     return token
 

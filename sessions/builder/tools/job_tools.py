@@ -1,24 +1,22 @@
-"""Tools on the attempt's job: how it is doing, its log, the checks its evidence will meet."""
+"""Tools on the attempt's job: its state, its log, the checks of its evidence."""
 
 from __future__ import annotations
 
 import time
 
-from reviews.evidence.gather import gather
-from reviews.gate.check_list import run_checks
+from reviews.gate import check_list
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import Refused, Work
 from sessions.jobs.job_state import POLL_S, newest_progress
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import NotReadable, read_end
-from specs.stages.metric import MetricSet
 from specs.text import plain
 from specs.trail.builder_tools import JobLogs, JobStatus, RunChecks
 from specs.vendors.untrusted_text import enclose, mark
 
 LOG_BYTES = 65_536
 BEFORE_BYTES = 4096
-"""Of the log before what is shown: what begins there and is withheld must be found whole."""
+"""Of the log before the shown part, so that a withheld text that begins there is found whole."""
 LOG_CHARACTERS = 16_000
 LINE = 300
 DETAIL = 300
@@ -26,7 +24,7 @@ CHECKS_CHARACTERS = 20_000
 
 
 def job_status(work: Work, arguments: JobStatus) -> str:
-    """Wait for the job's end, at most as long as asked, and say how it is."""
+    """Wait for the job's end, at most as long as asked, and return its state."""
     session = work.session
     folder = job_folder(session.run, work.key)
     last: tuple[int, float] | None = None
@@ -38,8 +36,7 @@ def job_status(work: Work, arguments: JobStatus) -> str:
             if job.exit is None:
                 why = work.wall.clean(job.told, 300) or "its process is gone and left no exit record"
                 return f"{work.key} is lost: {why}"
-            seconds = job.exit.seconds
-            return f"{work.key} ended after {seconds:.0f} s: {job.exit.reason}, code {job.exit.code}"
+            return f"{work.key} ended after {job.exit.seconds:.0f} s: {job.exit.reason}, code {job.exit.code}"
         progress = newest_progress(folder)
         if progress is not None and (progress.done, progress.time) != last:
             last = progress.done, progress.time
@@ -64,32 +61,20 @@ def job_logs(work: Work, arguments: JobLogs) -> str:
         data, is_all = read_end(path, LOG_BYTES + BEFORE_BYTES)
     except NotReadable as error:
         raise Refused(str(error)) from error
-    # Cleaned as a whole: what is withheld may go over several lines, or begin before what is shown.
+    # Cleaned as a whole: a withheld text may have several lines, or begin before the shown part.
     lines = work.wall.clean(data.decode("utf-8", "replace")).splitlines()
-    if not is_all:
-        lines = _after(lines, BEFORE_BYTES)
+    before = 0 if is_all else BEFORE_BYTES
+    while lines and before > 0:
+        before -= len(lines.pop(0)) + 1
     shown = [plain(line, LINE) for line in lines[-arguments.lines :]]
     told = "\n".join(shown)[-LOG_CHARACTERS:]
     return f"the end of the log of {work.key}\n{enclose('log', told)}"
 
 
-def _after(lines: list[str], characters: int) -> list[str]:
-    """Return the lines without the first of them that hold so many characters."""
-    while lines and characters > 0:
-        characters -= len(lines[0]) + 1
-        lines = lines[1:]
-    return lines
-
-
-def run_stage_checks(work: Work, _: RunChecks) -> str:
-    """Run the checks of the stage's kind on the evidence; rows that show something are kept from the builder."""
-    session = work.session
-    evidence = gather(session.run, list(session.trail.iterate()), session.store, work.stage.name, work.attempt)
-    measured = session.trail.find(f"metrics/{work.stage.name}.{work.attempt}")
-    digest = measured.body["metrics"] if measured else None
-    metrics = MetricSet.model_validate(session.store.get_value(digest)) if digest else None
+def run_checks(work: Work, _: RunChecks) -> str:
+    """Run the checks of the stage's kind on the evidence, without the rows they show."""
     told: list[str] = []
-    for one in run_checks(evidence, metrics):
+    for one in check_list.run_checks(work.evidence(), work.measured()):
         closes = one.blocking and one.status not in ("PASS", "WARN", "NOT_APPLICABLE")
         told.append(f"{one.status} {one.id}{', keeps the gate closed' if closes else ''}: {_detail(work, one.detail)}")
         if one.required_change is not None and one.status != "PASS":

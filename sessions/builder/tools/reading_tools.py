@@ -1,7 +1,4 @@
-"""Tools that read: the spec, artifacts by name, measured metrics.
-
-A stage that reads held-out items leaves nothing that a builder may read.
-"""
+"""Tools that read: the spec, artifacts by name, measured metrics, nothing made from held-out items."""
 
 from __future__ import annotations
 
@@ -22,16 +19,16 @@ from specs.trail.builder_tools import ListArtifacts, ReadArtifact, ReadMetrics, 
 from specs.vendors.untrusted_text import enclose, mark
 
 MOST_FILES = 200
-"""Of one attempt's files; the rest can be seen in the job folder."""
+"""Files of one attempt; the job folder has the rest."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
-"""What may stand for an artifact in a call."""
+"""Of an artifact in a call."""
 
 PRIVATE = ("reviewer", "panel")
-"""Who judges is no business of whoever is judged."""
+"""A builder must not know who judges it."""
 HELD_BACK = "held_back"
-"""What is kept for evaluation, reviews and teardown is nothing to plan with."""
+"""Money for evaluation, reviews and teardown, with which no builder plans."""
 MOST_READABLE = 4_000_000
-"""Characters of an artifact that can be read; rows beyond that tell nothing new."""
+"""Characters of an artifact that can be read."""
 WHY = 500
 
 
@@ -44,16 +41,12 @@ def read_spec(work: Work, arguments: ReadSpec) -> str:
     value["registration"] = registration
     for part in arguments.section.split("/")[1:]:
         try:
-            value = value[_index(part)] if isinstance(value, list) else value[part]
+            # No index from the end, and no digits of other scripts.
+            place: Any = int(part) if isinstance(value, list) and re.fullmatch("[0-9]+", part) else part
+            value = value[place]
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise Refused(f"the spec has no {arguments.section}: '{part}' is not there") from error
     return json.dumps(value, indent=1, ensure_ascii=False)
-
-
-def _index(part: str) -> int:
-    if not (part.isascii() and part.isdigit()):
-        raise ValueError("no index")
-    return int(part)
 
 
 def list_artifacts(work: Work, _: ListArtifacts) -> str:
@@ -64,14 +57,14 @@ def list_artifacts(work: Work, _: ListArtifacts) -> str:
 
 
 def read_artifact(work: Work, arguments: ReadArtifact) -> str:
-    """Return a part of an artifact's text, with where it stands."""
+    """Return a part of an artifact's text, with its place."""
     found = require_artifact(work.session, arguments.name)
     text = work.wall.readable(found.digest, MOST_READABLE)
     part = text[arguments.offset : arguments.offset + arguments.limit]
     if not part and arguments.offset:
         raise Refused(f"{found.name} has {len(text)} characters, there is none at {arguments.offset}")
     end = arguments.offset + len(part)
-    more = f"; go on with offset {end}" if end < len(text) else ""
+    more = f"; continue with offset {end}" if end < len(text) else ""
     return f"{found.name}, characters {arguments.offset} to {end} of {len(text)}{more}\n{enclose('artifact', part)}"
 
 
@@ -112,7 +105,6 @@ class Readable(NamedTuple):
     digest: Digest
     what: str
     suffix: str
-    """How a file with it would be called."""
 
 
 def artifacts(session: Session) -> Iterator[Readable]:
@@ -143,7 +135,7 @@ def artifacts(session: Session) -> Iterator[Readable]:
 
 
 def _files(session: Session, name: str, digest: str) -> Iterator[Readable]:
-    """Yield the files that a recipe left, under their paths with dots in the place of slashes."""
+    """Yield the files that a recipe left, under their paths with dots for slashes."""
     kept: dict[str, str] = session.store.get_value(digest)
     for path, file in sorted(kept.items())[:MOST_FILES]:
         called = f"{name}.{path.replace('/', '.')}"
@@ -157,11 +149,7 @@ def find_artifact(session: Session, name: str) -> Readable | None:
 
 
 def require_artifact(session: Session, name: str) -> Readable:
-    """Return the artifact with a name.
-
-    Raises:
-        Refused: it may not be read.
-    """
+    """Return the artifact with a name; raises Refused if it may not be read."""
     found = find_artifact(session, name)
     if found is None:
         names = ", ".join(one.name for one in artifacts(session))

@@ -1,4 +1,4 @@
-"""Tools that ask the session's reviewer. What may be read is what the builder itself may read, by name."""
+"""Tools that ask the session's reviewer about artifacts that the builder may read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 from sessions.builder.redaction import Wall
 from sessions.builder.tools.reading_tools import require_artifact
@@ -18,48 +19,43 @@ from specs.vendors.untrusted_text import enclose
 ANSWER = 12_000
 
 
-def ask_one_question(work: Work, arguments: AskReview) -> str:
+def ask_review(work: Work, arguments: AskReview) -> str:
     """Ask a question; the policy answers what must not be asked."""
-    from sessions.requests.review_functions import ask_review
-
-    request = QuestionRequest(
-        topic=arguments.topic,
-        question=arguments.question,
-        options=arguments.options,
-        kind=arguments.kind,
-        stakes=arguments.stakes,
-        confidence=arguments.confidence,
-    )
-    return _ask(work, arguments.artifacts, lambda desk, files: ask_review(request, desk, files))
+    functions = _functions()
+    request = QuestionRequest.model_validate(arguments.model_dump(exclude={"artifacts"}))
+    return _ask(work, arguments.artifacts, lambda desk, files: functions.ask_review(request, desk, files))
 
 
-def request_full_review(work: Work, arguments: RequestReview) -> str:
+def request_review(work: Work, arguments: RequestReview) -> str:
     """Have artifacts reviewed in full."""
-    from sessions.requests.review_functions import request_review
 
     def send(desk: Desk, files: Sequence[Path]) -> Requested:
-        paths = tuple(str(one) for one in files)
-        note, effort = arguments.note, arguments.effort
-        return request_review(ReviewRequest(paths=paths, kind=arguments.kind, note=note, effort=effort), desk)
+        values = arguments.model_dump(exclude={"artifacts"}) | {"paths": tuple(map(str, files))}
+        return _functions().request_review(ReviewRequest.model_validate(values), desk)
 
     return _ask(work, arguments.artifacts, send)
 
 
-def review_claims(work: Work, arguments: AdversarialReview) -> str:
-    """Have a note's claims held against evidence."""
-    from sessions.requests.review_functions import adversarial_review
+def adversarial_review(work: Work, arguments: AdversarialReview) -> str:
+    """Have a note's claims checked against evidence."""
 
     def send(desk: Desk, files: Sequence[Path]) -> Requested:
-        path, *evidence = (str(one) for one in files)
-        return adversarial_review(
-            AdversarialRequest(path=path, evidence=tuple(evidence), effort=arguments.effort), desk
-        )
+        path, *evidence = map(str, files)
+        request = AdversarialRequest(path=path, evidence=tuple(evidence), effort=arguments.effort)
+        return _functions().adversarial_review(request, desk)
 
     return _ask(work, (arguments.claims, *arguments.evidence), send)
 
 
+def _functions() -> ModuleType:
+    """Return the functions of requested reviews, which are slow to import."""
+    from sessions.requests import review_functions
+
+    return review_functions
+
+
 def _ask(work: Work, names: Sequence[str], send: Callable[[Desk, Sequence[Path]], Requested]) -> str:
-    """Send a request with these artifacts as files; its trail entries are those of any requested review."""
+    """Send a request with these artifacts as files, recorded like any requested review."""
     session = work.session
     with _files(work, names) as (folder, files):
         desk = Desk(
@@ -76,14 +72,14 @@ def _ask(work: Work, names: Sequence[str], send: Callable[[Desk, Sequence[Path]]
 
 
 def tell(wall: Wall, answered: AnsweredEntry, answer: Answer) -> str:
-    """Show an answer, which is what a reviewer wrote and no instruction."""
+    """Return a reviewer's answer as data, never as an instruction."""
     said = wall.clean(answer.model_dump_json(indent=1), ANSWER)
     return f"answered by {answered.by}, recorded as answered/{answered.number}\n{enclose('answer', said)}"
 
 
 @contextmanager
 def _files(work: Work, names: Sequence[str]) -> Generator[tuple[Path, list[Path]]]:
-    """Lay artifacts out as files under their names, for as long as they are read."""
+    """Write artifacts to files of their names, as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="peergate-") as made:
         folder = Path(made).resolve()
         files: list[Path] = []

@@ -1,4 +1,4 @@
-"""Tools that leave something: plans, notes, proposals, the wish to launch, the submission, tasks of helpers."""
+"""Tools with an effect: plans, notes, proposals, launch, submission, tasks of helpers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 
 from agents.workbench_protocol import Delegating
 from reviews.checks.claim_lookup import look_up
-from reviews.evidence.gather import gather
 from sessions.builder.stage_view import open_stage
 from sessions.builder.tools.tool_context import HelperBench, Launch, Refused, Submission, Work
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.session import Session
 from specs.digests import canonical_bytes
 from specs.errors import BudgetExceeded, BuilderUnavailable
-from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of, resolve_parameters
 from specs.text import plain
 from specs.trail.builder_tools import (
@@ -32,9 +30,9 @@ from specs.trail.builder_tools import (
 from specs.trail.grant_and_claim import Claim
 
 SENT_BACK = "sent back"
-"""How the refusal of a submission begins that the rows contradict."""
+"""The beginning of a refusal of claims that the rows contradict."""
 MOST_HANDED_IN = 32_000
-"""Bytes of a plan or submission: a trail entry has to hold it, with what is around it."""
+"""Bytes of a plan or submission, which has to fit in a trail entry."""
 MOST_NAME = 100
 """Characters of a finding's id, or of a stage or metric in a claim."""
 
@@ -50,7 +48,7 @@ def write_note(work: Work, arguments: WriteNote) -> str:
 
 
 def propose_amendment(work: Work, arguments: ProposeAmendment) -> str:
-    """Keep a proposed change of the spec for a person; nothing changes by it."""
+    """Keep a proposed change of the spec for a person; the spec stays the same."""
     lines = [f"{one.pointer} = {one.value!r}" for one in arguments.changes]
     named = _note(work, "amendment", "\n".join([*lines, "", arguments.reason]))
     work.session.display.say(f"the builder proposes an amendment: {'; '.join(lines)}")
@@ -63,36 +61,30 @@ def _note(work: Work, what: str, text: str) -> str:
     digest = session.store.put_text(text)
     body = {"stage": work.stage.name, "attempt": work.attempt, "what": what, "text": digest}
     key = note_key(work.call)
-    same = next((one for one in session.trail.iterate("note") if one.body == body and one.entry.key != key), None)
-    if same is not None:
-        return f"{note_name(session, same.entry.key)} holds this already; nothing was added"
+    for number, one in enumerate(session.trail.iterate("note"), 1):
+        if one.body == body and one.entry.key != key:
+            return f"note.{number} holds this already; nothing was added"
     session.trail.append("note", key, body)
     return kept_as(session, key)
 
 
 def note_key(call: str) -> str:
-    """Return the key of the note that a call leaves: repeating the call leaves the same one."""
+    """Return the key of a call's note; a repeated call leaves the same note."""
     return f"note/{call.partition('/')[2]}"
 
 
-def note_name(session: Session, key: str) -> str:
-    """Return the name under which a note is read."""
-    return f"note.{next(place for place, one in enumerate(session.trail.iterate('note'), 1) if one.entry.key == key)}"
-
-
 def kept_as(session: Session, key: str) -> str:
-    """Say where a note was kept."""
-    return f"kept as {note_name(session, key)}"
+    """Return where a note was kept, by the name under which it is read."""
+    number = next(number for number, one in enumerate(session.trail.iterate("note"), 1) if one.entry.key == key)
+    return f"kept as note.{number}"
 
 
 def launch_stage(work: Work, arguments: LaunchStage) -> str:
-    """End the planning with the wish to launch; the grant is minted and the job started next."""
+    """End the planning; the session mints the grant and starts the job next."""
     opening = open_stage(work.session)
     if arguments.stage != opening.stage:
-        raise Refused(
-            f"stage '{arguments.stage}' has no grant: only '{opening.stage}' (attempt {opening.attempt}) is open, and "
-            "what comes after it opens when its gate has decided"
-        )
+        told = f"stage '{arguments.stage}' has no grant: only '{opening.stage}' (attempt {opening.attempt}) is open"
+        raise Refused(f"{told}, and later stages open when its gate has decided")
     changes: dict[str, float | int | str] = dict(arguments.changes)
     if arguments.code is not None:
         changes["code"] = arguments.code
@@ -106,11 +98,10 @@ def launch_stage(work: Work, arguments: LaunchStage) -> str:
 
 
 def write_recipe(work: Work, arguments: WriteRecipe) -> str:
-    """Take the script of a recipe in; nothing runs by it."""
+    """Keep the script of a recipe, without running it."""
     if not kind_of(work.stage).runs_code:
-        raise Refused(
-            f"stage '{work.stage.name}' is of kind {work.stage.kind}; only stages of kind recipe take a script"
-        )
+        told = f"stage '{work.stage.name}' is of kind {work.stage.kind}"
+        raise Refused(f"{told}; only stages of kind recipe take a script")
     return f"kept as {keep_recipe(work.session.store, arguments.script)}; launch_stage takes that as code"
 
 
@@ -118,28 +109,25 @@ def hand_in(work: Work, arguments: HandIn) -> str:
     """End a helper's task with its result."""
     told = _note(work, "helper", arguments.result)
     text = work.session.store.put_text(arguments.result)
-    kept = next(one for one in work.session.trail.iterate("note") if one.body["text"] == text)
-    work.handed_in = note_name(work.session, kept.entry.key)
+    notes = enumerate(work.session.trail.iterate("note"), 1)
+    work.handed_in = next(f"note.{number}" for number, one in notes if one.body["text"] == text)
     return told
 
 
 def ask_person(work: Work, arguments: AskPerson) -> str:
-    """End the planning: a person decides how it goes on."""
+    """End the planning; a person decides how to continue."""
     work.launch = Launch(arguments.reason, escalate=True)
     return "a person is asked"
 
 
 def submit_stage(work: Work, arguments: SubmitStage) -> str:
-    """Hand the attempt in, unless one of the claims is contradicted by what was measured."""
-    session = work.session
+    """Hand the attempt in, unless the measured metrics contradict a claim."""
     for one in arguments.claims:
         _require_number(one)
     _require_fit(arguments.answers, {"claims": [one.model_dump(mode="json") for one in arguments.claims]})
-    evidence = gather(session.run, list(session.trail.iterate()), session.store, work.stage.name, work.attempt)
-    measured = session.trail.find(f"metrics/{work.stage.name}.{work.attempt}")
-    digest = measured.body["metrics"] if measured else None
-    here = {work.stage.name: MetricSet.model_validate(session.store.get_value(digest))} if digest else {}
-    results = look_up(arguments.claims, {**evidence.earlier, **here})
+    measured = work.measured()
+    here = {work.stage.name: measured} if measured else {}
+    results = look_up(arguments.claims, {**work.evidence().earlier, **here})
     told = [f"{one.status}: {one.claim.stage} {one.claim.metric} = {one.claim.value:g}" for one in results]
     if any(one.status == "contradicted" for one in results):
         hint = "nothing was submitted: read_metrics gives the measured values; correct or drop a claim"
@@ -153,13 +141,12 @@ def _require_number(claim: Claim) -> None:
     if len(claim.stage) > MOST_NAME or len(claim.metric) > MOST_NAME:
         raise Refused(f"{SENT_BACK}: the claim about {about} names nothing; a name has at most {MOST_NAME} characters")
     if not (math.isfinite(claim.value) and math.isfinite(claim.tolerance) and claim.tolerance >= 0):
-        raise Refused(
-            f"{SENT_BACK}: the claim about {about} states no number: {claim.value:g}, tolerance {claim.tolerance:g}"
-        )
+        number = f"{claim.value:g}, tolerance {claim.tolerance:g}"
+        raise Refused(f"{SENT_BACK}: the claim about {about} states no number: {number}")
 
 
 def _require_fit(answers: dict[str, str], rest: dict[str, Any]) -> None:
-    """Refuse what no trail entry can hold, before anything ends by it."""
+    """Refuse what no trail entry can hold, before a phase ends."""
     if long := [name for name in answers if len(name) > MOST_NAME]:
         raise Refused(f"'{plain(long[0], MOST_NAME)}' is no id of a finding")
     size = len(canonical_bytes(rest | {"answers": answers}))
@@ -168,12 +155,12 @@ def _require_fit(answers: dict[str, str], rest: dict[str, Any]) -> None:
 
 
 def delegate(work: Work, arguments: Delegate) -> str:
-    """Have every task worked on at once and say what each left."""
+    """Have all tasks worked on at once and return their results."""
     builder = work.session.builder
     if not isinstance(builder, Delegating):
         raise Refused(f"the builder '{builder.name}' has no helpers; only one that asks a model has")
     if work.open_helper is None:
-        raise Refused("nobody may delegate here")
+        raise Refused("delegating is not allowed here")
     benches = [work.open_helper(work, number, task) for number, task in enumerate(arguments.tasks, 1)]
 
     def carry_out(bench: HelperBench) -> str:
@@ -185,8 +172,9 @@ def delegate(work: Work, arguments: Delegate) -> str:
 
     with ThreadPoolExecutor(max_workers=len(benches)) as threads:
         errors = list(threads.map(carry_out, benches))
-    told: list[str] = []
-    for number, (bench, error) in enumerate(zip(benches, errors, strict=True), 1):
-        why = error or bench.ended_by or "it ended without handing anything in"
-        told.append(f"task {number}: {bench.work.handed_in or f'nothing was handed in: {why}'}")
-    return "\n".join(told)
+    why = (
+        error or one.ended_by or "it ended without handing anything in"
+        for one, error in zip(benches, errors, strict=True)
+    )
+    told = [one.work.handed_in or f"nothing was handed in: {reason}" for one, reason in zip(benches, why, strict=True)]
+    return "\n".join(f"task {number}: {one}" for number, one in enumerate(told, 1))

@@ -1,4 +1,4 @@
-"""What a tool works with, how its arguments are read, and how it refuses a call."""
+"""A tool's context, how its arguments are read, and how it refuses a call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from agents.workbench_protocol import Workbench
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import gather
 from sessions.builder.redaction import Wall
 from sessions.session import Session
+from specs.stages.metric import MetricSet
 from specs.stages.registry import Stage
 from specs.strict_json import read_json
 from specs.text import plain
@@ -25,7 +28,7 @@ _NAME = 60
 
 
 class Refused(Exception):
-    """A call that is not carried out; the only argument says why and what to do instead."""
+    """A call that is not carried out; says why, and what to do instead."""
 
 
 class HelperBench(Workbench, Protocol):
@@ -35,7 +38,7 @@ class HelperBench(Workbench, Protocol):
 
     @property
     def ended_by(self) -> str:
-        """Which bound ended the task; empty if none did."""
+        """The bound that ended the task; empty otherwise."""
         ...
 
 
@@ -53,16 +56,16 @@ class Work:
     phase: Phase
     wall: Wall
     open_helper: OpenHelper | None = None
-    """None where nobody may delegate."""
+    """None where delegating is not allowed."""
     call: str = ""
-    """The key of the call that is being carried out."""
+    """The key of the current call."""
     launch: Launch | None = None
-    """Set by ``launch_stage`` and ``ask_person``: how the phase ``plan`` ends."""
+    """Set by ``launch_stage`` and ``ask_person``, which end the phase ``plan``."""
     submission: Submission | None = None
-    """Set by ``submit_stage``: how the phase ``submit`` ends."""
+    """Set by ``submit_stage``, which ends the phase ``submit``."""
     job_ended: bool = False
     handed_in: str = ""
-    """Set by ``hand_in``: the note a helper's task ends with."""
+    """Set by ``hand_in``: the note that ends a helper's task."""
 
     @property
     def key(self) -> str:
@@ -74,10 +77,21 @@ class Work:
         """Whether the phase has ended."""
         return self.launch is not None or self.submission is not None or self.job_ended or bool(self.handed_in)
 
+    def evidence(self) -> Evidence:
+        """Return the evidence of the attempt."""
+        session = self.session
+        return gather(session.run, list(session.trail.iterate()), session.store, self.stage.name, self.attempt)
+
+    def measured(self) -> MetricSet | None:
+        """Return the metrics of the attempt; None if nothing was measured."""
+        measured = self.session.trail.find(f"metrics/{self.stage.name}.{self.attempt}")
+        digest = measured.body["metrics"] if measured else None
+        return MetricSet.model_validate(self.session.store.get_value(digest)) if digest else None
+
 
 @dataclass(frozen=True)
 class Launch:
-    """What the builder wants: these changes, or that a person is asked."""
+    """What the builder wants: a launch with changes, or a person's answer."""
 
     reason: str
     changes: dict[str, float | int | str] = field(default_factory=dict)
@@ -115,7 +129,7 @@ def read_arguments(tool: Tool, text: str) -> Arguments:
 
 
 def _what_is_wrong(error: ValidationError) -> str:
-    """Say in one line a model can act on what is wrong with the arguments."""
+    """Return in one line what is wrong with the arguments."""
     problems = error.errors(include_input=False, include_url=False)
     told = [
         f"{'.'.join(plain(str(part), _NAME) for part in one['loc']) or 'arguments'}: {plain(one['msg'], 300)}"

@@ -1,11 +1,11 @@
-"""`peergate audit anchor | cosign | rotate`: what a trail cannot prove by itself."""
+"""`peergate audit anchor | cosign | rotate`: proof beyond what a trail holds."""
 
 from __future__ import annotations
 
 import getpass
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ import typer
 
 from reviews.requests import request_record
 from reviews.trail.anchor_places import keep_by_command, keep_in_folder, keep_in_git
-from reviews.trail.anchors import Anchor, check_anchors, read_anchor
+from reviews.trail.anchors import Anchor, Findings, check_anchors, read_anchor
 from reviews.trail.integrity import Walk, walk_trail
 from reviews.trail.key_rotation import rotate
 from reviews.trail.keys import FOLDER, KeyFolder, create_key, load_key
@@ -40,7 +40,7 @@ def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
     """Walk through the trail of a run folder or an export and return its newest signed head.
 
     Raises:
-        AuditDamage: something does not hold.
+        AuditDamage: the trail is damaged.
         UserError: there is no signed trail.
     """
     place = place if is_export(place) else run_folder(place)
@@ -55,9 +55,8 @@ def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
         trail = read_trail(path)
         walk, note = walk_trail(trail), trail.head[2] if trail.head else b""
     if walk.damage:
-        raise AuditDamage(
-            walk.damage[0], where=str(place), hint="nothing was signed or kept; `peergate audit verify` tells the whole"
-        )
+        hint = "nothing was signed or kept; `peergate audit verify` lists all damage"
+        raise AuditDamage(walk.damage[0], where=str(place), hint=hint)
     if walk.policy is None:
         raise UserError("this trail has no signed head: it is empty", where=str(place))
     return walk, parse_note(note), note
@@ -77,28 +76,18 @@ def anchor(
     if folder is None and git is None and command is None:
         raise UserError("no place was named", hint="--folder DIR, --git REMOTE or --command CMD")
     walk, head, note = signed_head(run)
+    agrees = f"{head.size} entries, agrees with {{}} heads that were kept before"
     with as_the_user_wants():
         if folder is not None:
             with telling_no_place(folder):
                 path, older = keep_in_folder(folder, walk, note)
-            print_line(f"{path}: {head.size} entries, agrees with {older} heads that were kept before")
+            print_line(f"{path}: {agrees.format(older)}")
         if git is not None:
             commit, older = keep_in_git(git, walk, note)
-            print_line(f"{git} {commit}: {head.size} entries, agrees with {older} heads that were kept before")
+            print_line(f"{git} {commit}: {agrees.format(older)}")
         if command is not None:
             keep_by_command(command, walk, note)
             print_line(f"{command}: {head.size} entries")
-
-
-class _Findings:
-    """What heads that the witness has seen have against the trail."""
-
-    def __init__(self) -> None:
-        self.damage: list[str] = []
-        self.notes: list[str] = []
-        self.anchors: list[str] = []
-        self.not_proven: list[str] = []
-        self.anchored: int | None = None
 
 
 @app.command("cosign")
@@ -113,7 +102,7 @@ def cosign(
 ) -> None:
     """Check a trail and sign its newest head as a witness or as a person."""
     walk, head, _ = signed_head(run)
-    findings = _Findings()
+    findings = Findings()
     check_anchors(walk, [read_anchor(one) for one in seen or ()], None, findings)
     if findings.damage:
         raise AuditDamage(findings.damage[0], where=str(run), hint="nothing was signed")
@@ -168,20 +157,13 @@ def rotate_key(
     with ExitStack() as owned:
         for path, session in trails:
             if path.name == TRAIL:
-                _own(owned, path, session)
+                # A session that runs could not sign its next entry.
+                held = owned.enter_context(lease(path.parent))
+                with closing(Trail(path, session)) as trail:
+                    stand_by(trail, held)
         try:
             new = rotate(keys, trails, role, by=by or getpass.getuser(), reason=reason, revoke=revoke)
         except PeergateError as error:
             error.hint = error.hint or "repeat the command: it continues where it stopped"
             raise
     print_line(f"{role}: new key {new}, recorded in {len(trails)} open trails under {runs}")
-
-
-def _own(owned: ExitStack, path: Path, session: str) -> None:
-    """Hold the lease of a session until the end: one that runs could not sign its next entry."""
-    held = owned.enter_context(lease(path.parent))
-    trail = Trail(path, session)
-    try:
-        stand_by(trail, held)
-    finally:
-        trail.close()

@@ -1,4 +1,4 @@
-"""`peergate audit show RUN claim [NAME]`: from a number in the report to the rows it was computed from."""
+"""`peergate audit show RUN claim [NAME]`: from a number in the report to its rows."""
 
 from __future__ import annotations
 
@@ -87,15 +87,14 @@ def _tell(one: Traced, report: ReportCheck) -> None:
     print_line("claimed by the builder")
     for each in one.claims:
         claim, at = each.recorded.claim, each.packet.entry
-        print_line(
-            f"  entry {at.seq} {masked_line(at.key, 200)}: {claim.value:.10g} +- {claim.tolerance:g}: {each.now.status}"
-        )
+        said = f"{claim.value:.10g} +- {claim.tolerance:g}"
+        print_line(f"  entry {at.seq} {masked_line(at.key, 200)}: {said}: {each.now.status}")
     if not one.claims:
         print_line("  nothing")
 
 
 def _made(made: Made) -> str:
-    """Say what a checkpoint is and what made it."""
+    """Return a checkpoint and its maker in words."""
     where = "" if made.entry is None else f", entry {made.entry}"
     if made.attempt is None:
         return f"{made.reference} {made.digest}, declared {made.by}{where}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +13,7 @@ import typer
 from reviews.trail.envelope import Recorded
 from reviews.trail.tables.query import Wanted
 from sessions.commands.audit.trail_place import Place, place_of
-from sessions.commands.options import Json, TrailPath
+from sessions.commands.options import Json, TrailPath, spread
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.terminal import masked_line
 from specs.errors import UserError
@@ -26,71 +28,66 @@ _BY_PEOPLE = ("human", "override", "amendment", "retraction")
 
 app = typer.Typer()
 
-Kind = Annotated[list[str] | None, typer.Option("--kind", help="Only entries of this kind; can be repeated.")]
-Stage = Annotated[str | None, typer.Option("--stage", help="Only entries of this stage.")]
-Attempt = Annotated[int | None, typer.Option("--attempt", help="Only entries of this attempt.", min=0)]
-Decision = Annotated[str | None, typer.Option("--decision", help="Only decisions with this outcome.")]
-ByReviewer = Annotated[str | None, typer.Option("--reviewer", help="Only what this reviewer judged.")]
-Overrides = Annotated[bool, typer.Option("--overrides", help="Only what people lifted, amended or took back.")]
-OpenConditions = Annotated[
-    bool, typer.Option("--open-conditions", help="Only decisions with a condition that is still open.")
-]
-MinCost = Annotated[float | None, typer.Option("--min-cost", help="Only entries about at least this many USD.", min=0)]
-Limit = Annotated[int, typer.Option("--limit", help="At most this many, the newest; 0 for all.", min=0)]
+
+@dataclass(frozen=True)
+class Filters:
+    """Which entries are listed, and how."""
+
+    kind: Annotated[list[str] | None, typer.Option("--kind", help="Only entries of this kind; can be repeated.")] = None
+    stage: Annotated[str | None, typer.Option("--stage", help="Only entries of this stage.")] = None
+    attempt: Annotated[int | None, typer.Option("--attempt", help="Only entries of this attempt.", min=0)] = None
+    decision: Annotated[str | None, typer.Option("--decision", help="Only decisions with this outcome.")] = None
+    reviewer: Annotated[str | None, typer.Option("--reviewer", help="Only what this reviewer judged.")] = None
+    overrides: Annotated[bool, typer.Option("--overrides", help="Only what people lifted, amended or took back.")] = (
+        False
+    )
+    open_conditions: Annotated[
+        bool, typer.Option("--open-conditions", help="Only decisions with a condition that is still open.")
+    ] = False
+    min_cost: Annotated[
+        float | None, typer.Option("--min-cost", help="Only entries about at least this many USD.", min=0)
+    ] = None
+    limit: Annotated[int, typer.Option("--limit", help="At most this many, the newest; 0 for all.", min=0)] = 1000
+    as_json: Json = False
 
 
 @app.command("list")
-def list_entries(
-    run: TrailPath,
-    kind: Kind = None,
-    stage: Stage = None,
-    attempt: Attempt = None,
-    decision: Decision = None,
-    reviewer: ByReviewer = None,
-    overrides: Overrides = False,
-    open_conditions: OpenConditions = False,
-    min_cost: MinCost = None,
-    limit: Limit = 1000,
-    as_json: Json = False,
-) -> None:
+@spread
+def list_entries(run: TrailPath, filters: Filters) -> None:
     """List the entries of a trail, oldest first."""
-    search(run, "", kind, stage, attempt, decision, reviewer, overrides, open_conditions, min_cost, limit, as_json)
+    _list(run, "", filters)
 
 
 @app.command("search")
+@spread
 def search(
     run: TrailPath,
     text: Annotated[str, typer.Argument(help="Text in the entry; letter case does not matter.")],
-    kind: Kind = None,
-    stage: Stage = None,
-    attempt: Attempt = None,
-    decision: Decision = None,
-    reviewer: ByReviewer = None,
-    overrides: Overrides = False,
-    open_conditions: OpenConditions = False,
-    min_cost: MinCost = None,
-    limit: Limit = 1000,
-    as_json: Json = False,
+    filters: Filters,
 ) -> None:
     """List the entries that hold a text; the filters are those of list."""
+    _list(run, text, filters)
+
+
+def _list(run: Path, text: str, filters: Filters) -> None:
     place = place_of(run)
     wanted = Wanted(
-        kinds=_BY_PEOPLE if overrides else tuple(kind or ()),
-        stage=stage,
-        attempt=attempt,
-        outcome=decision,
-        reviewer=reviewer,
-        min_usd=min_cost,
+        kinds=_BY_PEOPLE if filters.overrides else tuple(filters.kind or ()),
+        stage=filters.stage,
+        attempt=filters.attempt,
+        outcome=filters.decision,
+        reviewer=filters.reviewer,
+        min_usd=filters.min_cost,
         text=text or None,
-        seqs=_with_open_conditions(place) if open_conditions else None,
+        seqs=_with_open_conditions(place) if filters.open_conditions else None,
     )
-    found = place.find(wanted, limit or None)
-    if kind and not found.total:
+    found = place.find(wanted, filters.limit or None)
+    if filters.kind and not found.total:
         kinds = sorted({one.entry.kind for one in place.entries()})
-        missing = [one for one in kind if one not in kinds]
+        missing = [one for one in filters.kind if one not in kinds]
         if missing:
             raise UserError(f"no entry of kind '{missing[0]}'", hint=f"kinds in this trail: {', '.join(kinds)}")
-    if as_json:
+    if filters.as_json:
         print_json({"count": found.total, "entries": [as_data(one) for one in found.entries]})
         return
     rows = [(str(one.entry.seq), when(one), one.entry.kind, _gist(one)) for one in found.entries]
@@ -100,8 +97,8 @@ def search(
 
 
 def _with_open_conditions(place: Place) -> tuple[int, ...]:
-    """Return the numbers of the decisions that carry a condition which is still open."""
-    # Conditions take the whole of a gate's code, which is slow to import.
+    """Return the numbers of the decisions with an open condition."""
+    # Slow: imports all code of a gate.
     from reviews.gate.conditions import obligations
 
     found = obligations(place.entries(), time.time_ns())
@@ -119,11 +116,9 @@ def when(recorded: Recorded) -> str:
 
 
 def _gist(recorded: Recorded) -> str:
-    shown = [f"{name}={_short(recorded.body[name])}" for name in _SHOWN if recorded.body.get(name) not in (None, "")]
+    texts = {name: str(recorded.body[name]) for name in _SHOWN if recorded.body.get(name) not in (None, "")}
+    # The beginning of a digest is enough to find it.
+    shown = (
+        f"{name}={text[:19]}..." if text.startswith("sha256:") else f"{name}={text}" for name, text in texts.items()
+    )
     return masked_line(" ".join(shown), 100) or recorded.entry.key
-
-
-def _short(value: Any) -> str:
-    """Return a value for a table: of a digest its beginning, which is enough to find it."""
-    text = str(value)
-    return f"{text[:19]}..." if text.startswith("sha256:") else text

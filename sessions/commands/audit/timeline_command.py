@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from reviews.audit.export import export_run
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
 from sessions.commands.audit.list_command import when
-from sessions.commands.audit.trail_place import entry_named, place_of
+from sessions.commands.audit.trail_place import Place, place_of
 from sessions.commands.options import Json, RunPath, TrailPath
 from sessions.commands.output import print_json, print_line
 from sessions.disk_errors import telling_no_place
-from sessions.report.timeline import Told, tell
+from sessions.report.timeline import tell
 from sessions.report.trail_page import trail_page
 from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import STORE
@@ -33,7 +32,9 @@ def log(run: TrailPath, as_json: Json = False) -> None:
     place = place_of(run)
     told = list(tell(place.entries(), place.store))
     if as_json:
-        print_json({"log": [_as_data(one) for one in told]})
+        rows = [(one.entry, {"what": one.what, "lines": list(one.lines)}) for one in told]
+        log = [{"entry": one.entry.seq, "time": when(one), "kind": one.entry.kind} | said for one, said in rows]
+        print_json({"log": log})
         return
     for one in told:
         print_line(f"{when(one.entry)}  entry {one.entry.entry.seq}: {masked_line(one.what, 300)}")
@@ -41,11 +42,6 @@ def log(run: TrailPath, as_json: Json = False) -> None:
             print_line(f"    {masked_line(line, 300)}")
     if not told:
         print_line("nothing was decided, launched or asked yet")
-
-
-def _as_data(one: Told) -> dict[str, Any]:
-    entry = one.entry.entry
-    return {"entry": entry.seq, "time": when(one.entry), "kind": entry.kind, "what": one.what, "lines": list(one.lines)}
 
 
 @app.command("diff")
@@ -60,8 +56,9 @@ def diff(
     Compares two attempts' checks, two verdicts or two plans, value by value.
     """
     place = place_of(run)
-    entries, store = place.entries(), place.store
-    one, two = (dict(_leaves("", _whole(entry_named(entries, name), store))) for name in (first, second))
+    entries = place.entries()
+    bodies = (place.entry_named(entries, name).body for name in (first, second))
+    one, two = (dict(_leaves("", {name: _value(place, value) for name, value in body.items()})) for body in bodies)
     changed = [
         {"where": name, "first": one.get(name), "second": two.get(name)}
         for name in sorted(one.keys() | two.keys())
@@ -78,17 +75,11 @@ def diff(
         print_line("no difference")
 
 
-def _whole(recorded: Recorded, store: Store) -> dict[str, Any]:
-    """Return a body with the JSON values its digests stand for."""
-    return {name: _value(store, value) for name, value in recorded.body.items()}
-
-
-def _value(store: Store, value: Any) -> Any:
+def _value(place: Place, value: Any) -> Any:
+    """Return a value, or the stored value whose digest it is."""
     if isinstance(value, str) and value.startswith("sha256:"):
-        try:
-            return json.loads(store.get(value))
-        except (PeergateError, ValueError, RecursionError):
-            return value
+        with suppress(PeergateError):
+            return place.value(value)
     return value
 
 

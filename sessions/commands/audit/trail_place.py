@@ -1,7 +1,8 @@
-"""The trail of a reading command: in a run folder, a folder of requested reviews, or an export; and its entries."""
+"""The trail that a command reads, in a run folder, a folder of requested reviews, or an export."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import is_trail
 from reviews.trail.tables.query import Found, Wanted, select
 from reviews.trail.tiles import is_export
-from sessions.run.run_layout import STORE, run_folder, trail_name
+from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, run_folder, trail_name
 from specs.errors import UserError
 
 
@@ -25,25 +26,56 @@ class Place(NamedTuple):
 
     @property
     def is_export(self) -> bool:
-        """Whether this is an export, which holds no jobs and no files beside the store."""
+        """Whether this is an export, which holds only the trail and its store."""
         return self.trail == self.folder
 
     @property
     def store(self) -> Store:
-        """The content store that lies with the trail."""
+        """The content store beside the trail."""
         return Store(self.folder / STORE)
 
     def entries(self) -> list[Recorded]:
-        """Return every entry for display.
-
-        Raises:
-            AuditDamage: the trail or an entry cannot be read.
-        """
+        """Return every entry for display; raises AuditDamage if the trail or an entry cannot be read."""
         return self.find(Wanted()).entries if self.is_export else read_entries(self.trail)
 
     def find(self, wanted: Wanted, limit: int | None = None) -> Found:
-        """Return the newest entries that fit; errors as in :meth:`entries`."""
+        """Return the newest entries that fit; raises what :meth:`entries` raises."""
         return select(self.trail, wanted, limit)
+
+    def value(self, digest: str) -> Any:
+        """Return a stored value: its JSON, or its text where it is no strict JSON, as what a server sent may be."""
+
+        def refuse(constant: str) -> None:
+            raise ValueError(constant)
+
+        data = self.store.get(digest)
+        try:
+            return json.loads(data, parse_constant=refuse)
+        except (ValueError, RecursionError):
+            return data.decode("utf-8", "replace")
+
+    def entry_named(self, entries: Sequence[Recorded], wanted: str) -> Recorded:
+        """Return the entry with a number or key; raises UserError if the trail has no such entry."""
+        found = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
+        if found is None:
+            hint = "`peergate audit list` shows numbers; keys look like decision/sft.1"
+            if "/" not in wanted and not wanted.isdecimal():
+                hint += f"; a number of the report is traced by `peergate audit show {self.folder} claim {wanted}`"
+            raise UserError(f"no entry '{wanted}'", hint=hint)
+        return found
+
+
+def session_at(given: Path) -> Place:
+    """Return the run folder of a session that a person means: a folder, or the name of one under ./runs.
+
+    Raises:
+        UserError: there is no session.
+        Blocked: it cannot be read.
+    """
+    run = run_folder(given)
+    if not is_run(run):
+        raise UserError(f"there is no session in '{run}'", hint="name a run folder, or a session under ./runs")
+    return Place(require_run(run), run / TRAIL)
 
 
 def place_of(given: Path) -> Place:
@@ -62,25 +94,11 @@ def place_of(given: Path) -> Place:
     return Place(run, trail)
 
 
-def entry_named(entries: Sequence[Recorded], wanted: str) -> Recorded:
-    """Return the entry with a number or key.
-
-    Raises:
-        UserError: the trail has no such entry.
-    """
-    found = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
-    if found is None:
-        raise UserError(
-            f"no entry '{wanted}'", hint="`peergate audit list` shows numbers; keys look like decision/sft.1"
-        )
-    return found
-
-
 _WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdict", "decision")
 
 
 def way_of(found: Recorded, entries: Sequence[Recorded]) -> list[dict[str, Any]]:
-    """Return the way an attempt took, from plan and grant over raw rows to the decision, with every digest on it."""
+    """Return the entries of an attempt from plan and grant to the decision, with every digest in them."""
     stage, attempt = found.body.get("stage"), found.body.get("attempt")
     if attempt is None:
         return []

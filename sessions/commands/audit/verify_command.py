@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from reviews.audit.export import verify_export
 from reviews.audit.verify import Audit, verify_run
 from reviews.trail.anchors import read_anchor, read_policy
-from reviews.trail.store import Store
 from reviews.trail.tiles import is_export
 from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.list_command import as_data
-from sessions.commands.audit.trail_place import entry_named, place_of, way_of
+from sessions.commands.audit.trail_place import place_of, way_of
 from sessions.commands.options import Json, TrailPath
 from sessions.commands.output import print_block, print_json, print_line
 from sessions.report.trail_page import page_damage
@@ -27,10 +26,10 @@ from specs.text import json_text
 
 _POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
 _POINTING = {"asked": ("request",), "answered": ("answer", "request", "response")}
-"""What an entry points to and is shown with it, by its kind. Whole files that were read are shown by their digest."""
+"""Fields whose stored value is shown with an entry of a kind. Files that were read are shown by their digest."""
 
 MOST_NOT_COVERED = 20
-"""So many files are listed for people."""
+"""Files that are listed for people."""
 
 
 app = typer.Typer()
@@ -57,24 +56,24 @@ def verify(
         trusted = read_policy(policy) if policy else None
         heads = [read_anchor(one) for one in anchor or ()]
     except UserError as error:
-        # What to compare with cannot be read: that is no answer about the trail, least of all a good one.
-        result = Audit(place, readable=False, notes=[str(error).splitlines()[0]])
+        # Without the policy or head to compare with there is no answer about the trail, least of all a good one.
+        result = Audit(path=place, readable=False, notes=[str(error).splitlines()[0]])
     else:
         if is_export(place):
             result = verify_export(place, policy=trusted, anchors=heads)
             if not result.damage:
                 result.damage.extend(page_damage(place, result.notes))
         else:
-            result = verify_run(place, trail_name(place), STORE, _say, policy=trusted, anchors=heads)
+
+            def say(text: str) -> None:
+                print_line(f"{text} ...", err=True)
+
+            result = verify_run(place, trail_name(place), STORE, say, policy=trusted, anchors=heads)
     if as_json:
         print_json(result.as_json())
     else:
         _tell(place, result)
     raise SystemExit(result.exit_code)
-
-
-def _say(text: str) -> None:
-    print_line(f"{text} ...", err=True)
 
 
 def _tell(place: Path, result: Audit) -> None:
@@ -95,11 +94,10 @@ def _tell(place: Path, result: Audit) -> None:
         print_line(f"  anchor {masked_line(line, 2000)}")
     if result.is_unanchored:
         print_line(f"  the newest anchor covers {result.anchored} of {result.entries} entries")
-    for line in result.damage:
-        print_line(f"  DAMAGE {masked_line(line, 2000)}")
-    for line in result.notes:
-        print_line(f"  note: {masked_line(line, 2000)}")
-    for path, why in list(result.not_covered.items())[:MOST_NOT_COVERED]:
+    for head, lines in (("DAMAGE", result.damage), ("note:", result.notes)):
+        for line in lines:
+            print_line(f"  {head} {masked_line(line, 2000)}")
+    for path, why in islice(result.not_covered.items(), MOST_NOT_COVERED):
         print_line(f"  not covered: {masked_line(path, 500)} ({why})")
     if (more := len(result.not_covered) - MOST_NOT_COVERED) > 0:
         print_line(f"  not covered: {more} further files (--json lists all)")
@@ -130,43 +128,29 @@ def show_entry(
         show_claim(run, name, as_json)
         return
     if name is not None:
-        raise UserError(f"'{name}' is one argument too many", hint="show RUN ENTRY, or show RUN claim NAME")
+        raise UserError(
+            f"'{name}' is one argument too many after entry '{entry}'",
+            hint=f"to trace a number of the report: `peergate audit show {run} claim {name}`",
+        )
     place = place_of(run)
     store = place.store
     if entry.startswith("sha256:"):
-        value = _value(store.get(entry))
         if as_json:
-            print_json({"digest": entry, "value": value})
+            print_json({"digest": entry, "value": place.value(entry)})
         else:
             print_block(store.get(entry).decode("utf-8", "replace"), 1_000_000)
         return
     entries = place.entries()
-    found = entry_named(entries, entry)
+    found = place.entry_named(entries, entry)
     data = as_data(found)
-    # What an entry points to is what a person wants to see next.
     data["points_to"] = {
-        name: _value(store.get(value))
+        name: place.value(value)
         for name, value in found.body.items()
-        if name in _POINTING.get(found.entry.kind, _POINTS) and _is_stored(store, value)
+        if name in _POINTING.get(found.entry.kind, _POINTS) and str(value).startswith("sha256:")
+        if store.path(value).is_file()
     }
     data["way"] = way_of(found, entries)
     if as_json:
         print_json(data)
     else:
         sys.stdout.write(json_text(data) + "\n")
-
-
-def _value(data: bytes) -> Any:
-    """Return a stored value; what a server sent need not be JSON, or not what JSON may hold."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(constant)
-
-    try:
-        return json.loads(data, parse_constant=refuse)
-    except (ValueError, RecursionError):
-        return data.decode("utf-8", "replace")
-
-
-def _is_stored(store: Store, value: Any) -> bool:
-    return isinstance(value, str) and value.startswith("sha256:") and store.path(value).is_file()

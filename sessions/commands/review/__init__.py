@@ -1,28 +1,13 @@
 """`peergate review ...`."""
 
-from __future__ import annotations
+from sessions.commands.lazy_group import lazy_app
 
-import typer
-
-from sessions.commands.lazy_group import LazyGroup
-
-
-class _Reviews(LazyGroup):
-    listed = {
-        "Commands": {
-            "ask": (
-                "review.consult",
-                "Ask one question: recommendation, reasoning, risks and an approval.",
-            ),
-            "request": ("review.consult", "Have files reviewed in full: issues with their lines, and recommendations."),
-            "adversarial": ("review.consult", "Check the claims of finished work against its evidence."),
-            "show": ("review.person", "Show the packet that waits for a person's verdict, and the form of one."),
-            "give": ("review.person", "Hand in a person's verdict on the gate that waits."),
-            "import": ("review.older", "Read a folder of free-text reviews of older trails as records."),
-        }
-    }
-
-
-app = typer.Typer(
-    cls=_Reviews, callback=lambda: None, help="Ask for a review, give one, or read older ones.", no_args_is_help=True
-)
+_COMMANDS = {
+    "ask": ("review.consult", "Ask one question: recommendation, reasoning, risks and an approval."),
+    "request": ("review.consult", "Have files reviewed in full: issues with their lines, and recommendations."),
+    "adversarial": ("review.consult", "Check the claims of finished work against its evidence."),
+    "show": ("review.person", "Show the packet that waits for a person's verdict, and the form of one."),
+    "give": ("review.person", "Hand in a person's verdict on the gate that waits."),
+    "import": ("review.older", "Read a folder of free-text reviews of older trails as records."),
+}
+app = lazy_app({"Commands": _COMMANDS}, help="Ask for a review, give one, or read older ones.")

@@ -1,4 +1,4 @@
-"""`peergate review import`: reviews of older trails as records. Nothing is written."""
+"""`peergate review import`: reviews of older trails as records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from reviews.legacy.folder import read_folder
-from reviews.legacy.records import Record, Trail, counts
+from reviews.legacy.records import Trail, counts
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.terminal import masked_line
@@ -17,7 +17,7 @@ from sessions.terminal import masked_line
 _QUIET_S = 2.0
 _EVIDENCE = 80
 _LISTED = 40
-"""Lines of one kind; the rest are counted, and all of them are in the JSON."""
+"""Lines of one kind that are printed; `--json` has all."""
 
 
 app = typer.Typer()
@@ -41,7 +41,7 @@ def import_folder(
 
 
 class Counter:
-    """Tells on stderr how many files were read, once that takes longer than two seconds."""
+    """Reports on stderr how many files were read, if that takes longer than two seconds."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _QUIET_S
@@ -64,27 +64,21 @@ def print_trail(trail: Trail) -> None:
     duplicates = sum(one.kind in ("copy", "duplicate") for one in trail.pairs)
     print_line()
     print_line(f"{len(trail.records)} records: {told}; {duplicates} of them stored twice")
-    _print_list(
-        "contradictions",
-        [
-            f"{one.sources[0]}: {one.verdicts[0]}, {one.sources[1]}: {one.verdicts[1]}"
-            + ("" if one.opposite else " (in degree)")
-            for one in trail.contradictions
-        ]
-        + [f"{one.source}: {one.why}, line {_line(one)}" for one in trail.records if "contradict" in one.why],
-    )
-    _print_list(
-        "conflicts of time", [f"{one.source}: {why}" for one in trail.records if one.time for why in one.time.conflicts]
-    )
+    pairs = ((zip(one.sources, one.verdicts, strict=True), one.opposite) for one in trail.contradictions)
+    between = [
+        ", ".join(f"{source}: {verdict}" for source, verdict in pair) + ("" if opposite else " (in degree)")
+        for pair, opposite in pairs
+    ]
+    places = [(one, one.evidence.partition(":")[0]) for one in trail.records if "contradict" in one.why]
+    within = [f"{one.source}: {one.why}, line {line}" for one, line in places]
+    _print_list("contradictions", [*between, *within])
+    times = [f"{one.source}: {why}" for one in trail.records for why in one.time.conflicts]
+    _print_list("conflicts of time", times)
     if trail.passed_over:
         print_line(f"passed over: {', '.join(trail.passed_over[:_LISTED])}")
     if trail.history:
         print_line(f"commits: {trail.history}")
     print_line("read-only: no record is in a session's trail, and none can open a gate")
-
-
-def _line(one: Record) -> str:
-    return one.evidence.partition(":")[0]
 
 
 def _print_list(title: str, lines: list[str]) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from reviews.reviewers.person import give, summary, template, waiting
-from reviews.trail.store import Store
-from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
+from sessions.commands.audit.trail_place import session_at
 from sessions.commands.options import Json, RunPath
 from sessions.commands.output import print_json, print_line
-from sessions.run.run_layout import STORE, TRAIL, require_run, run_folder
 from specs.errors import UserError
 from specs.text import json_text
 from specs.trail.verdict import Packet
@@ -25,15 +24,16 @@ app = typer.Typer()
 @app.command("show")
 def show_packet(run: RunPath, as_json: Json = False) -> None:
     """Show the packet that waits for a person's verdict, and the form of one."""
-    run = run_folder(run)
-    packet, digest = _waiting(run)
+    place = session_at(run)
+    _, digest = waiting(place.entries())
+    packet = Packet.model_validate(place.store.get_value(digest))
     if as_json:
         print_json({"packet": packet.model_dump(mode="json"), "digest": digest, "form": template(packet)})
         return
     for line in summary(packet):
         print_line(line)
     print_line()
-    print_line(f"the whole packet: peergate audit show {run} {digest}")
+    print_line(f"the whole packet: peergate audit show {place.folder} {digest}")
     print_line("fill this in and hand it in with `peergate review give`:")
     print_line()
     sys.stdout.write(json_text(template(packet)) + "\n")
@@ -45,20 +45,12 @@ def give_verdict(
     file: Annotated[Path, typer.Option("--file", help="The verdict: a JSON file in the form `review show` prints.")],
 ) -> None:
     """Hand in a person's verdict on the gate that waits."""
-    run = require_run(run_folder(run))
+    place = session_at(run)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read: {error}", where=str(file)) from error
-    trail = Trail(run / TRAIL, run.resolve().name)
-    try:
+    with closing(Trail(place.trail, place.folder.resolve().name)) as trail:
         trail.verify_chain()
-        given = give(trail, Store(run / STORE), text)
-    finally:
-        trail.close()
-    print_line(f"recorded as {given.entry.key}, signed with your key; `peergate resume {run.name}` continues")
-
-
-def _waiting(run: Path) -> tuple[Packet, str]:
-    _, digest = waiting(read_entries(require_run(run) / TRAIL))
-    return Packet.model_validate(Store(run / STORE).get_value(digest)), digest
+        given = give(trail, place.store, text)
+    print_line(f"recorded as {given.entry.key}, signed with your key; `peergate resume {place.folder.name}` continues")

@@ -1,8 +1,7 @@
 """A Ray cluster of one machine for one session: ``python -P -m sessions.jobs.ray.cluster_head RUN_FOLDER`` keeps it.
 
-It listens on this machine for whoever has its token, which lies in a file only its user can read: whoever reaches a
-dashboard without one can run anything. It ends when no orchestrator has been there for a while and no job runs, so
-that jobs outlive the orchestrator here too. It never touches other clusters of the machine.
+It listens on this machine only and asks for a token, because a dashboard without one runs anything for anybody. It ends
+when no orchestrator has shown itself for a while and no job runs.
 """
 
 from __future__ import annotations
@@ -27,19 +26,21 @@ from filelock import FileLock
 
 from reviews.trail.store import write_durably
 from sessions.jobs import machine_capacity
-from sessions.jobs.heartbeat import Absence, Silence
+from sessions.jobs.claim import is_alive, this_process
+from sessions.jobs.heartbeat import BEAT, Absence, Silence
 from sessions.jobs.local_launcher import job_environment
+from sessions.jobs.orphans import detached
 from sessions.jobs.ray.ray_engine import Cluster, named_cluster, require_address
 from specs.errors import UserError
 
 RECORD = "ray.json"
-"""In the run folder: which cluster the session's jobs went to."""
+"""In the run folder: names the cluster of the session's jobs."""
 READY_S = 120.0
 IDLE_S = 60.0
-"""How long nobody may need the cluster before it ends."""
+"""How long the cluster may be unused before it ends."""
 LOOK_S = 1.0
 STORE_BYTES = 80_000_000
-"""Of Ray's object store, at its least: jobs exchange nothing through it."""
+"""Ray's least object store: jobs exchange nothing through it."""
 _PORTS = (
     "ray-client-server-port",
     "dashboard-agent-listen-port",
@@ -50,21 +51,17 @@ _PORTS = (
 
 
 _started: list[subprocess.Popen[bytes]] = []
-"""Keepers that this process started: they outlive it, and those that ended before have to be waited for."""
+"""Keepers that this process started: they may outlive it, and those that ended must be waited for."""
 
 
 class SessionCluster:
-    """The cluster of one session: the one the environment names, the one recorded, or one started for it."""
+    """The cluster of one session: named by the environment, recorded, or started for it."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
 
     def __call__(self, start: bool) -> Cluster | None:
-        """Return the cluster; start one where none is there and it may be.
-
-        Raises:
-            UserError: Ray is not installed, or the environment names no dashboard.
-        """
+        """Return the cluster, None without one unless ``start`` allows it; raise UserError if it cannot be started."""
         named = named_cluster()
         recorded = _recorded(self._run)
         if named is not None:
@@ -79,7 +76,7 @@ class SessionCluster:
 
     @property
     def is_own(self) -> bool:
-        """Whether its jobs run on this machine, on a cluster of the session's own."""
+        """Whether its jobs run on this machine, on a cluster that Peergate started."""
         return named_cluster() is None and ("address" not in (told := _recorded(self._run)) or "pid" in told)
 
     def _start(self) -> Cluster:
@@ -90,18 +87,11 @@ class SessionCluster:
                 hint="`pip install 'peergate[ray]'`, or name a cluster: RAY_ADDRESS=http://HOST:8265",
             )
         # Two processes may look at once.
-        with FileLock(str(self._run / f".{RECORD}.lock")), (self._run / "ray.log").open("ab") as log:
+        with FileLock(str(self._run / f".{RECORD}.lock")):
             recorded = _recorded(self._run)
             if not _is_kept(recorded):
-                keeper = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "sessions.jobs.ray.cluster_head", str(self._run)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    cwd=self._run,
-                    env=job_environment(),
-                    start_new_session=True,
-                )
+                words = [sys.executable, "-P", "-m", "sessions.jobs.ray.cluster_head", str(self._run)]
+                keeper = detached(words, self._run / "ray.log", self._run, job_environment())
                 _started[:] = [keeper, *(one for one in _started if one.poll() is None)]
                 until = time.monotonic() + READY_S
                 while not _is_kept(recorded := _recorded(self._run)):
@@ -113,20 +103,17 @@ class SessionCluster:
 
 
 def _recorded(run: Path) -> dict[str, Any]:
-    try:
+    with suppress(OSError, ValueError):
         told = json.loads((run / RECORD).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
+        return told if isinstance(told, dict) else {}
+    return {}
 
 
 def _is_kept(recorded: dict[str, Any]) -> bool:
-    """Say whether the recorded keeper lives. A cluster without its keeper is one nobody ends."""
-    try:
-        process = psutil.Process(recorded["pid"])
-        return abs(process.create_time() - recorded["started"]) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-    except (KeyError, TypeError, ValueError, psutil.Error):
-        return False
+    """Say whether the recorded keeper lives; nothing would end a cluster without its keeper."""
+    with suppress(KeyError, TypeError, ValueError):
+        return is_alive(recorded)
+    return False
 
 
 def _cluster_of(recorded: dict[str, Any]) -> Cluster:
@@ -138,8 +125,8 @@ def main() -> int:
     """Start a cluster, keep it while it is needed, and end it with everything it has started."""
     run = Path(sys.argv[1]).resolve()
     end_left_over(run)
-    # Short: Ray makes sockets below it, whose names may have 107 bytes. Ray opens its own folder to everybody, so that
-    # is one below this one.
+    # A short path, because Ray makes sockets below it, whose names may have 107 bytes. Ray opens its own folder to
+    # everybody, so it lies below this one.
     folder = Path(tempfile.mkdtemp(prefix="peergate-ray-", dir="/tmp"))
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -161,8 +148,8 @@ def main() -> int:
         if not _is_ready(Cluster(address, token.read_text(encoding="utf-8")), head, stop):
             print("the cluster did not become ready", file=sys.stderr)
             return 1
-        own = {"pid": os.getpid(), "started": psutil.Process().create_time()}
-        write_durably(run / RECORD, json.dumps(own | {"address": address, "folder": str(folder)}).encode())
+        own = this_process(RECORD) | {"address": address, "folder": str(folder)}
+        write_durably(run / RECORD, json.dumps(own).encode())
         _keep(run, head, stop)
     finally:
         _end(head, folder)
@@ -170,7 +157,7 @@ def main() -> int:
 
 
 def command(folder: Path, dashboard: int, ports: dict[str, int]) -> list[str]:
-    """Return the command that starts a head and stays."""
+    """Return the command that starts a head and runs as long as it."""
     return [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port=0"),
         *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", "--node-ip-address=127.0.0.1"),
@@ -194,11 +181,11 @@ def _is_ready(cluster: Cluster, head: subprocess.Popen[bytes], stop: list[int]) 
 
 
 def _keep(run: Path, head: subprocess.Popen[bytes], stop: list[int]) -> None:
-    """Wait until the cluster has ended, is told to, or is needed by nobody."""
-    absence, silence = Absence(run, IDLE_S), Silence()
+    """Wait until the cluster has ended, is asked to end, or is not needed any more."""
+    absence, silence = Absence(run / BEAT), Silence()
     idle_since = time.monotonic()
     while head.poll() is None and not stop and run.is_dir():
-        away = absence.is_too_long()
+        away = absence.seconds() > IDLE_S
         busy = any(not (folder / "exit.json").exists() and silence.of(folder) < IDLE_S for folder in run.glob("jobs/*"))
         if not away or busy:
             idle_since = time.monotonic()
@@ -208,7 +195,7 @@ def _keep(run: Path, head: subprocess.Popen[bytes], stop: list[int]) -> None:
 
 
 def end_left_over(run: Path) -> None:
-    """End the cluster of a keeper that was killed. Its folder stands in the command lines of its processes."""
+    """End the cluster of a killed keeper, known by its folder in the command lines of its processes."""
     folder = _recorded(run).get("folder")
     if isinstance(folder, str) and Path(folder).name.startswith("peergate-ray-"):
         _end(None, Path(folder))
@@ -232,7 +219,7 @@ def _end(head: subprocess.Popen[bytes] | None, folder: Path) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, outside of those Ray gives its workers (10002 to 19999)."""
+    """Return ports that were free a moment ago, outside of the range of Ray's workers (10002 to 19999)."""
     found: list[int] = []
     with ExitStack() as held:
         while len(found) < count:

@@ -1,10 +1,8 @@
 """Ray Jobs as an engine, over the documented REST interface of a Ray dashboard.
 
-Without Ray's own client: that asks without a time limit, and a status call hangs for as long as the cluster's control
-store is gone. Nothing of Ray is imported here, so only whoever starts a cluster needs it installed.
-
-Measured with Ray 2.60: a second submit under the same id is refused with HTTP 500, which here is the answer "it is
-there"; a job whose process was killed is FAILED; a cluster that was started anew knows of no earlier job.
+Ray's own client asks without a time limit, and hangs while the cluster's control store is gone; nothing of Ray is
+imported here. Measured with Ray 2.60: a second submit under the same id is refused with HTTP 500, which here means that
+the job is there; a job whose process was killed is FAILED; a restarted cluster knows no earlier job.
 """
 
 from __future__ import annotations
@@ -13,11 +11,13 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from sessions.jobs.engine_launcher import EngineState, EngineStatus, EngineUnavailable
+from sessions.jobs.engine_launcher import EngineState, EngineStatus
+from sessions.jobs.job_state import EngineUnavailable
 from specs.errors import Blocked, UserError
 from specs.resources import Resources
 from specs.text import plain
@@ -36,7 +36,7 @@ TOLD = 300
 
 
 class Cluster(NamedTuple):
-    """Where a cluster's dashboard listens, and the token it asks for."""
+    """The address of a cluster's dashboard, and the token it asks for."""
 
     address: str
     token: str | None = None
@@ -45,9 +45,8 @@ class Cluster(NamedTuple):
 class RayEngine:
     """A :class:`sessions.jobs.engine_launcher.Engine` on a Ray cluster; its handle is the key.
 
-    Args:
-        cluster: returns the cluster, or None where none is there; told whether one may be started for it.
-        lacking: returns what the cluster can never give, where that is known beforehand.
+    ``cluster`` returns None if there is no cluster, and its argument says whether it may start one. ``lacking`` returns
+    what the cluster can never give, if that is known beforehand.
     """
 
     name = "ray"
@@ -59,7 +58,7 @@ class RayEngine:
         self._cluster = cluster
         self._lacking = lacking
 
-    def submit(self, key: str, argv: Sequence[str], env: dict[str, str], resources: Resources) -> str:
+    def submit(self, key: str, argv: Sequence[str], resources: Resources) -> str:
         """Submit a command under the key as its submission id."""
         if self._lacking is not None and (lacking := self._lacking(resources)):
             raise Blocked(
@@ -70,7 +69,6 @@ class RayEngine:
         body: dict[str, Any] = {
             "entrypoint": shlex.join(argv),
             "submission_id": key,
-            "runtime_env": {"env_vars": env},
             "metadata": {"peergate": key},
             **_asked(resources),
         }
@@ -80,51 +78,38 @@ class RayEngine:
         raise EngineUnavailable(f"the job was refused with HTTP {status}: {_last_line(answer)}", where=key)
 
     def find(self, key: str) -> str | None:
-        """Return the key where the cluster knows it."""
-        status, answer = self._ask("GET", f"/api/jobs/{quote(key, safe='')}")
-        if status == 404:
-            return None
-        self._require_ok(status, answer, key)
-        return key
+        """Return the key if the cluster knows it."""
+        return None if self._of_job("GET", key) is None else key
 
     def poll(self, handle: str) -> EngineStatus:
-        """Return the cluster's state of the job; one it does not know any more is lost to it."""
-        status, answer = self._ask("GET", f"/api/jobs/{quote(handle, safe='')}")
-        if status == 404:
+        """Return the cluster's state of the job; a job it does not know any more is lost to it."""
+        told = self._of_job("GET", handle)
+        if told is None:
             return EngineStatus("lost")
-        told = self._require_ok(status, answer, handle)
         state = STATES.get(str(told.get("status")))
-        code = told.get("driver_exit_code")
         if state is None:
             raise EngineUnavailable(f"Ray says {plain(str(told.get('status')), 40)!r} of a job", where=handle)
-        said = plain(str(told.get("message") or ""), TOLD)
-        return EngineStatus(state, code if isinstance(code, int) and state == "exited" else None, said)
+        return EngineStatus(state, plain(str(told.get("message") or ""), TOLD))
 
-    def cancel(self, handle: str, reason: str) -> None:
+    def cancel(self, handle: str) -> None:
         """Have the cluster end the job: SIGTERM, and SIGKILL three seconds later."""
-        status, answer = self._ask("POST", f"/api/jobs/{quote(handle, safe='')}/stop")
-        if status != 404:
-            self._require_ok(status, answer, handle)
+        self._of_job("POST", handle, "/stop")
 
-    def logs(self, handle: str, offset: int) -> bytes:
-        """Return what the command printed from a byte on, Ray's own lines included.
+    def logs(self, handle: str) -> bytes:
+        """Return the output with Ray's own lines; raise EngineUnavailable also if it is not UTF-8 (HTTP 500)."""
+        told = (self._of_job("GET", handle, "/logs") or {}).get("logs")
+        return told.encode() if isinstance(told, str) else b""
 
-        Raises:
-            EngineUnavailable: also where that is no UTF-8, which Ray answers with HTTP 500.
-        """
-        status, answer = self._ask("GET", f"/api/jobs/{quote(handle, safe='')}/logs")
+    def _of_job(self, method: str, key: str, what: str = "") -> dict[str, Any] | None:
+        """Return the cluster's answer about a job; None if it does not know it."""
+        status, answer = self._ask(method, f"/api/jobs/{quote(key, safe='')}{what}")
         if status == 404:
-            return b""
-        told = self._require_ok(status, answer, handle).get("logs")
-        return told.encode()[offset:] if isinstance(told, str) else b""
-
-    def _require_ok(self, status: int, answer: bytes, where: str) -> dict[str, Any]:
-        try:
+            return None
+        told = None
+        with suppress(ValueError):
             told = json.loads(answer) if status == 200 else None
-        except ValueError:
-            told = None
         if not isinstance(told, dict):
-            raise EngineUnavailable(f"Ray answered with HTTP {status}: {_last_line(answer)}", where=where)
+            raise EngineUnavailable(f"Ray answered with HTTP {status}: {_last_line(answer)}", where=key)
         return told
 
     def _ask(self, method: str, path: str, body: Any = None, *, start: bool = False) -> tuple[int, bytes]:
@@ -134,7 +119,7 @@ class RayEngine:
         if cluster is None:
             return 404, b""
         headers = {"Authorization": f"Bearer {cluster.token}"} if cluster.token else {}
-        # A proxy of the environment is none for this machine.
+        # The environment's proxy is not for this machine.
         away = urlsplit(cluster.address).hostname not in ("127.0.0.1", "localhost", "::1")
         try:
             with httpx.Client(trust_env=away, timeout=SUBMIT_S if start else ANSWER_S) as client:
@@ -143,7 +128,7 @@ class RayEngine:
             raise EngineUnavailable(
                 f"the Ray cluster does not answer: {type(error).__name__}",
                 where=cluster.address,
-                hint="resume when it is there again; jobs that run go on",
+                hint="resume when it answers again; running jobs continue",
             ) from error
         if answer.status_code in (401, 403):
             raise EngineUnavailable(
@@ -155,25 +140,15 @@ class RayEngine:
 
 
 def named_cluster() -> Cluster | None:
-    """Return the cluster that the environment names, as Ray's own tools read it; None where it names none.
-
-    Raises:
-        UserError: what it names is no address of a dashboard.
-    """
+    """Return the cluster that the environment names, None without one; raise UserError for a malformed address."""
     for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
-        address = os.environ.get(name, "").rstrip("/")
-        if not address:
-            continue
-        return Cluster(require_address(address, name), _token())
+        if address := os.environ.get(name, "").rstrip("/"):
+            return Cluster(require_address(address, name), _token())
     return None
 
 
 def require_address(address: str, where: str) -> str:
-    """Return an address of a dashboard without its last slash.
-
-    Raises:
-        UserError: it is none, or holds a password.
-    """
+    """Return a dashboard's address without its last slash; raise UserError if it is malformed or holds a password."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UserError(
@@ -185,7 +160,7 @@ def require_address(address: str, where: str) -> str:
 
 
 def _token() -> str | None:
-    """Return the token Ray's own tools would send: of the environment, or of the user's file."""
+    """Return the token that Ray's own tools would send: from the environment, or from the user's file."""
     if token := os.environ.get("RAY_AUTH_TOKEN"):
         return token.strip()
     named = os.environ.get("RAY_AUTH_TOKEN_PATH")
@@ -197,18 +172,15 @@ def _token() -> str | None:
 
 
 def _asked(resources: Resources) -> dict[str, Any]:
-    """Write what a job asks for as Ray does; without any of it a job runs on the head's machine."""
-    body: dict[str, Any] = {}
-    if resources.cpus:
-        body["entrypoint_num_cpus"] = resources.cpus
-    if resources.gpus:
-        body["entrypoint_num_gpus"] = resources.gpus
-    if resources.memory_gb:
-        body["entrypoint_memory"] = int(resources.memory_gb * 10**9)
-    if resources.gpu:
-        # Ray's way to say that a kind of GPU is there: any share of this resource.
-        body["entrypoint_resources"] = {f"accelerator_type:{resources.gpu}": 0.001}
-    return body
+    """Return a job's resources in Ray's words; without any of them a job runs on the head's machine."""
+    asked = {
+        "entrypoint_num_cpus": resources.cpus,
+        "entrypoint_num_gpus": resources.gpus,
+        "entrypoint_memory": int((resources.memory_gb or 0) * 10**9),
+        # In Ray any share of this resource asks for this kind of GPU.
+        "entrypoint_resources": {f"accelerator_type:{resources.gpu}": 0.001} if resources.gpu else None,
+    }
+    return {name: value for name, value in asked.items() if value}
 
 
 def _last_line(answer: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Code of a builder, on the orchestrator's side: taken in as an artifact, admitted to a sandbox by the launcher."""
+"""A builder's code on the orchestrator's side: stored as an artifact, and admitted to a sandbox by the launcher."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 from reviews.evidence.gather import registered_spec
-from reviews.gate.overrides import lifted_checks
+from reviews.gate.conditions import lifted_checks
 from reviews.stages.recipes.checks import SANDBOX
 from reviews.trail.store import Store, write_durably
 from reviews.trail.trail import Trail
@@ -24,18 +24,14 @@ SCRIPT_BYTES = 32_768
 
 
 def keep_recipe(store: Store, text: str) -> str:
-    """Take a script in: it is kept in the content store, and its digest is what a grant is minted for.
-
-    Raises:
-        UserError: it is too long, no text, or no Python this interpreter can compile.
-    """
+    """Keep a script in the content store and return its digest; raise UserError if it is too long or no Python."""
     where = "the script"
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise UserError(f"character {error.start} is no text: {error.reason}", where=where) from error
     if len(data) > SCRIPT_BYTES:
-        hint = "a reviewer reads it as a whole; leave out what it can do without"
+        hint = "a reviewer reads it as a whole; shorten it"
         raise UserError(f"has {len(data)} bytes, allowed are {SCRIPT_BYTES}", where=where, hint=hint)
     try:
         with warnings.catch_warnings():
@@ -44,7 +40,7 @@ def keep_recipe(store: Store, text: str) -> str:
             compile(tree, SCRIPT, "exec", dont_inherit=True)
     except SyntaxError as error:
         told = f"line {error.lineno or 0}: {error.msg}"
-        raise UserError(told, where=where, hint="nothing was kept; mend it and hand it in again") from error
+        raise UserError(told, where=where, hint="nothing was kept; correct it and submit it again") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise UserError(f"cannot be compiled: {type(error).__name__}", where=where) from error
     if not tree.body:
@@ -53,27 +49,21 @@ def keep_recipe(store: Store, text: str) -> str:
 
 
 def keep_files(store: Store, folder: Path) -> str:
-    """Keep every file that a recipe left, and the table of their digests; return its digest, which is the folder's.
-
-    Raises:
-        OSError: a file cannot be read, or the disk is full.
-        ValueError: the folder holds a link.
-    """
-    return store.put_value(
-        {one.relative_to(folder).as_posix(): store.put(one.read_bytes()) for one in list_tree(folder)}
-    )
+    """Keep files of a recipe and return the digest of their folder; raise OSError, or ValueError for a link."""
+    files = {one.relative_to(folder).as_posix(): store.put(one.read_bytes()) for one in list_tree(folder)}
+    return store.put_value(files)
 
 
 def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
     """Put the granted script into the job folder, if there is a sandbox for it or a person allows it without one.
 
-    Called by the launcher after the grant was verified, before the intent is recorded. That the stage allows code was
-    asked when the grant was minted.
+    The launcher calls it after it verified the grant, which says that the stage allows code, and before it records the
+    intent.
 
     Raises:
         EvidenceMissing: the script is not in the content store.
-        AuditDamage: what is stored under its digest is something else.
-        Blocked: there is no sandbox here, or something that must not be seen lies in a mounted folder.
+        AuditDamage: the stored bytes do not match its digest.
+        Blocked: there is no sandbox here, or a secret lies in a mounted folder.
     """
     entries = list(trail.iterate())
     store = Store(run / STORE)
@@ -96,7 +86,7 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
             )
         write_durably(folder / ALLOWED, by.encode())
     elif host is not None:
-        # A job that waited from before the sandbox was there must not still pass without one.
+        # A job may have waited since before the sandbox was there; it must use the sandbox now.
         (folder / ALLOWED).unlink(missing_ok=True)
         kept = [run.parent, Path.home(), resolved.path(resolved.spec.heldout.path)]
         if seen := sandbox.uncovered(host, kept):

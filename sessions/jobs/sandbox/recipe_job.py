@@ -1,11 +1,8 @@
 """A recipe as a job: ``python -P -m sessions.jobs.sandbox.recipe_job JOB_FOLDER`` runs and watches a sandbox.
 
-This process is Peergate's own and stands outside the sandbox. It checks the order as every stage does, and the script
-against the digest that was granted. Nothing the script writes reaches the job folder but through this process: bytes
-for the log up to a size, files under names it has checked. It follows no link, because none is ever made.
-
-The time limit is the wrapper's. Memory, processes and files of the whole sandbox are counted here, up to fifty times a
-second; limits of single processes are set by ``training/jobs/recipes/sandbox_script.py``, which runs inside.
+Everything the script writes reaches the job folder through this process, which runs outside of the sandbox: bytes for
+the log up to a size, files under checked names. The time limit is the wrapper's; ``sandbox_script.py``, which runs
+inside, sets limits of single processes.
 """
 
 from __future__ import annotations
@@ -32,20 +29,20 @@ from specs.digests import digest_file
 from specs.home import HOME
 from specs.job_records import JobOrder
 from specs.stages.recipes.parameters import RecipeParameters
-from training.jobs.job import Done, Job, refuse, run_stage
+from training.jobs.job import Done, Job, refuse
 from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
 
 SCRIPT = "recipe.py"
 """The script's name in the job folder, where the launcher puts it."""
 CHECKPOINT = "checkpoint"
-"""The folder of /out in which a recipe that trains leaves its weights."""
+"""The folder of /out in which a training recipe leaves its weights."""
 ALLOWED = "without_sandbox"
-"""A file in the job folder: the launcher found a person's permission to run without a sandbox."""
+"""A file in the job folder: a person allowed the recipe to run without a sandbox."""
 LOOK_S = 0.02
 RESTS = 9
-"""Watching takes a tenth of one processor: a look is followed by a rest so many times as long."""
+"""A look is followed by a rest so many times as long, so watching takes a tenth of one processor."""
 MOST_REST_S = 0.3
-"""But never by more: a script can make one look long, and what it holds in the rest is not counted."""
+"""The longest rest: a script can make a look long, and what it holds during the rest is not counted."""
 HURRY = -10
 BESIDE = 2
 """Processes of the sandbox itself: bubblewrap's own and the starter."""
@@ -58,10 +55,9 @@ _MB = 1024 * 1024
 _STARTER = HOME / "training" / "jobs" / "recipes" / "sandbox_script.py"
 
 
-def recipe(job: Job) -> Done:
-    """Run the script and keep ``rows`` and ``files``; ends the process where it fails or breaks a limit."""
+def recipe(job: Job[RecipeParameters]) -> Done:
+    """Run the script and keep ``rows`` and ``files``; ends the process if it fails or breaks a limit."""
     parameters = job.parameters
-    assert isinstance(parameters, RecipeParameters)
     script = job.folder / SCRIPT
     found = digest_file(script) if script.is_file() else "nothing"
     if found != parameters.code:
@@ -79,23 +75,19 @@ def recipe(job: Job) -> Done:
         ran = _inside(job, parameters, script, host)
         confined = sandbox.version(host)
     trained = {} if parameters.trains is None else {"checkpoint": _checkpoint(job, parameters.trains)}
+    facts = {"sandbox": confined, "peak_memory_mb": ran.peak_mb, "log_bytes_left_out": ran.log_left_out}
     return Done(
         device="cpu and gpu" if parameters.gpu and host and host.devices else "cpu",
         dtype="not stated",
         tokens=0,
         effective=parameters.model_dump(mode="json") | {"code": found},
-        facts={"sandbox": confined, "peak_memory_mb": ran.peak_mb, "log_bytes_left_out": ran.log_left_out}
-        | ran.received._asdict()
-        | trained,
+        facts=facts | ran.received._asdict() | trained,
         threads=os.cpu_count() or 1,
     )
 
 
 def _require_room(job: Job, parameters: RecipeParameters) -> None:
-    """Refuse before hours of training what could not be left or held: /out is memory, and takes the whole checkpoint.
-
-    A script that trains nothing is not asked: what it leaves may be as small as it likes.
-    """
+    """Refuse a training before its hours of work if /out, which is memory, cannot hold the whole checkpoint."""
     if parameters.trains is None:
         return
     base = sum(path.stat().st_size for path in job.inputs[parameters.trains].glob("*.safetensors")) / _MB
@@ -109,12 +101,12 @@ def _require_room(job: Job, parameters: RecipeParameters) -> None:
 
 
 def _checkpoint(job: Job, role: str) -> dict[str, Any]:
-    """Take the trained weights over from the files of the recipe; return what is known of them."""
+    """Take the trained weights over from the recipe's files; return the facts about them."""
     left = job.out / "files" / CHECKPOINT
     try:
         change = take_checkpoint(left, job.inputs[role], job.out / CHECKPOINT)
     except (NotTaken, OSError) as error:
-        # Refused weights are of no use to anybody and may fill a disk.
+        # Refused weights are useless and may fill a disk.
         shutil.rmtree(left, ignore_errors=True)
         _fail(f"the checkpoint is not taken: {error}")
     shutil.rmtree(left)
@@ -123,7 +115,7 @@ def _checkpoint(job: Job, role: str) -> dict[str, Any]:
 
 
 class Ran(NamedTuple):
-    """What is known of a recipe that ended well."""
+    """The facts about a recipe that ended well."""
 
     received: Received
     peak_mb: float
@@ -131,13 +123,7 @@ class Ran(NamedTuple):
 
 
 def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> dict[str, int]:
-    """Return the limits of each process of a recipe.
-
-    Args:
-        order: says how long it may run.
-        parameters: say what it may use.
-        alone: whether processes are counted for the sandbox alone, and not with all others of the same user.
-    """
+    """Return the limits of each process; ``alone``: processes are counted for the sandbox, not for the user."""
     found = {
         "CPU": int(order.max_seconds * (os.cpu_count() or 1)) + 1,
         "FSIZE": parameters.output_mb * _MB,
@@ -147,9 +133,9 @@ def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> 
     if alone:
         found["NPROC"] = parameters.processes + BESIDE
     if not parameters.gpu:
-        # Not for CUDA, which reserves all there is.
+        # Not with CUDA, which reserves all there is.
         found["DATA"] = parameters.memory_mb * _MB
-        # That much a process may reserve without using it. More would be page tables to fill, and long to look through.
+        # What a process may reserve without using it. More would be page tables to fill, and slow to look through.
         given = sum(artifact.bytes for artifact in order.inputs.values())
         found["AS"] = found["DATA"] + 2 * given + RESERVED_MB * _MB
     return found
@@ -157,14 +143,13 @@ def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> 
 
 def _inside(job: Job, parameters: RecipeParameters, script: Path, host: sandbox.Host) -> Ran:
     work = sandbox.Work(script, _STARTER, {role: path.resolve() for role, path in job.inputs.items()})
-
     with sandbox.refused_calls() as refusing:
 
         def command(send: int) -> list[str]:
             told = _told(job.order, parameters, sandbox.CODE, sandbox.OUT, send, alone=True)
             return sandbox.arguments(host, work, parameters, [told], refusing)
 
-        # Without variables: those of bubblewrap itself can be read in the sandbox as /proc/1/environ.
+        # Without variables: the sandbox can read those of bubblewrap itself as /proc/1/environ.
         return _run(job, parameters, command, {}, (refusing,))
 
 
@@ -195,11 +180,10 @@ def _run(
     variables: dict[str, str],
     handed_on: tuple[int, ...] = (),
 ) -> Ran:
-    """Start the recipe, watch it to its end, take over what it sends."""
-    files = job.out / "files"
-    files.mkdir()
+    """Start the recipe, watch it to its end, and receive its outputs."""
+    (job.out / "files").mkdir()
     reading, sending = os.pipe()
-    # Where the machine runs out of memory all the same, the kernel ends this job first. Its processes inherit it.
+    # If the machine runs out of memory all the same, the kernel ends this job first. Its processes inherit it.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     process = subprocess.Popen(
@@ -218,7 +202,7 @@ def _run(
     log.start()
     outputs.start()
     code, peak, broken = _watch(process, parameters)
-    # Nothing of a sandbox holds the other ends any more. Without one, a process the script left behind may.
+    # A sandbox has closed the other ends by now. Without one, a process that the script left behind may hold them.
     log.join(END_S)
     outputs.join(END_S)
     if broken:
@@ -228,40 +212,39 @@ def _run(
     if code != 0:
         _fail(f"the script ended with signal {code - 128}" if code > 128 else f"the script ended with code {code}")
     if outputs.received is None:
-        _fail(str(outputs.refused or "what it left did not arrive"))
+        _fail(str(outputs.refused or "its outputs did not arrive"))
     (job.out / "rows.jsonl").touch()
     return Ran(outputs.received, round(peak / _MB, 1), log.left_out)
 
 
 def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tuple[int, int, str]:
-    """Wait for the end; return the exit code, the most memory seen, and which limit was broken if one was."""
+    """Wait for the end; return the exit code, the most memory seen, and the broken limit, if any."""
     with suppress(OSError):
         # Only root may do this, and only for root the kernel does not limit the processes itself.
         os.nice(HURRY)
-    watched, most = Watched(process), parameters.memory_mb * _MB
+    watched, most, processes = Watched(process), parameters.memory_mb * _MB, parameters.processes
     peak, broken, rest = 0, "", LOOK_S
     while True:
         with suppress(subprocess.TimeoutExpired):
             return process.wait(rest), peak, broken
         begun = time.thread_time()
-        used = watched.usage(parameters.processes + BESIDE, most)
+        used = watched.usage(processes + BESIDE, most)
         rest = max(LOOK_S, min(MOST_REST_S, RESTS * (time.thread_time() - begun)))
         peak = max(peak, used.bytes)
-        if used.bytes > most:
-            broken = (
-                broken or f"its processes hold {used.bytes // _MB} MB of memory, allowed are {parameters.memory_mb}"
-            )
-        elif used.threads > parameters.processes + BESIDE:
-            count = used.threads - BESIDE
-            broken = broken or f"it has {count} processes and threads, allowed are {parameters.processes}"
+        if broken:
+            pass
+        elif used.bytes > most:
+            broken = f"its processes hold {used.bytes // _MB} MB of memory, allowed are {parameters.memory_mb}"
+        elif used.threads > processes + BESIDE:
+            broken = f"it has {used.threads - BESIDE} processes and threads, allowed are {processes}"
         elif used.files > MOST_FILES:
-            broken = broken or f"it has {used.files} files and folders in one place, allowed are {MOST_FILES}"
+            broken = f"it has {used.files} files and folders in one place, allowed are {MOST_FILES}"
         if broken:
             watched.end()
 
 
 class _Log(threading.Thread):
-    """Hands on what the recipe prints, up to a size: the log must not fill the disk."""
+    """Copies the recipe's output up to a size, so that the log cannot fill the disk."""
 
     def __init__(self, source: IO[bytes]) -> None:
         super().__init__(daemon=True)
@@ -279,7 +262,7 @@ class _Log(threading.Thread):
 
 
 class _Outputs(threading.Thread):
-    """Takes over what the recipe leaves while it is sent."""
+    """Receives the recipe's outputs while they are sent."""
 
     def __init__(self, reading: int, folder: Path, most: int) -> None:
         super().__init__(daemon=True)
@@ -298,7 +281,3 @@ class _Outputs(threading.Thread):
 def _fail(why: str) -> NoReturn:
     print(f"recipe: {why}", file=sys.stderr)
     raise SystemExit(1)
-
-
-if __name__ == "__main__":
-    run_stage("recipe", recipe, uses_torch=False)

@@ -1,12 +1,8 @@
-"""The sandbox code of a builder runs in: bubblewrap, told what to mount and nothing else.
+"""The sandbox for a builder's code: bubblewrap with a fixed list of mounts, variables and limits, and no network.
 
-Mounted are the system's libraries and the Python environment, the inputs, the script, all read-only, and ``/out``,
-``/tmp`` and ``/dev/shm`` in memory, each with a size. Not mounted: the run folder, store, trail, keys, home, held-out
-items, Peergate itself. There is no network, no other process to be seen, no variable that is not named here.
-
-What it does not give: a second kernel. Who breaks out of Linux namespaces is out. Memory, processes and files are
-counted from outside up to fifty times a second (``sessions/jobs/sandbox/recipe_job.py``), so a fast hog overshoots
-before it is ended. A GPU is shared with whatever else uses it.
+Not mounted are the run folder, store, trail, keys, home, held-out items and Peergate itself. It shares the kernel, and
+a GPU with its other users. ``recipe_job.py`` counts memory, processes and files up to fifty times a second, so a fast
+process overshoots before it is ended.
 """
 
 from __future__ import annotations
@@ -36,22 +32,22 @@ _MB = 1024 * 1024
 
 
 class Host(NamedTuple):
-    """What of this machine is mounted."""
+    """The mounted parts of this machine."""
 
     bwrap: str
     system: tuple[tuple[str, str], ...]
-    """Folders of the system: path and, where it is a symbolic link, its target."""
+    """Folders of the system: path and, for a symbolic link, its target."""
     python: str
     environment: tuple[str, ...]
     """The folders of the Python environment."""
     hidden: tuple[str, ...] = ()
-    """Folders in those that are covered: Peergate's own packages, which come with held-out items and prompts."""
+    """Covered folders in those: Peergate's own packages, which hold held-out items and prompts."""
     devices: tuple[str, ...] = ()
     """The devices of GPUs."""
 
 
 class Work(NamedTuple):
-    """What one recipe is given."""
+    """The files of one recipe."""
 
     code: Path
     starter: Path
@@ -59,13 +55,13 @@ class Work(NamedTuple):
 
 
 def this_host() -> Host | None:
-    """Describe this machine; None where there is no bubblewrap."""
+    """Describe this machine; None if it has no bubblewrap."""
     bwrap = shutil.which("bwrap") if sys.platform == "linux" else None
     if bwrap is None:
         return None
     present = [Path(path) for path in _SYSTEM if Path(path).exists()]
     links = [(str(path), str(path.readlink()) if path.is_symlink() else "") for path in present]
-    # Under both names where they differ: an interpreter is found through links that hold either.
+    # Under both names if they differ: links to the interpreter may hold either.
     prefixes = [Path(one) for one in (sys.base_prefix, sys.prefix)]
     folders = dict.fromkeys(str(one) for prefix in prefixes for one in (prefix.resolve(), prefix))
     environment = tuple(one for one in folders if not Path(one).is_relative_to("/usr"))
@@ -78,12 +74,7 @@ def this_host() -> Host | None:
 def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Sequence[str], refusing: int) -> list[str]:
     """Return the command that runs the starter, and with it the recipe, in the sandbox. Pure.
 
-    Args:
-        host: what of the machine is mounted.
-        work: script, starter and inputs.
-        parameters: what the grant allows.
-        starter: arguments of the starter.
-        refusing: file descriptor of the filter of system calls.
+    ``starter`` holds the starter's arguments, and ``refusing`` is a file descriptor of the filter of system calls.
     """
     size = str(parameters.output_mb * _MB)
     command = [host.bwrap, "--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session"]
@@ -95,16 +86,16 @@ def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Seq
         command += ["--symlink", target, path] if target else ["--ro-bind", path, path]
     for path in _ETC:
         command += ["--ro-bind-try", path, path]
-    # Where Peergate runs as root, the kernel's settings below /proc/sys belong to the script's user.
+    # If Peergate runs as root, the kernel's settings below /proc/sys belong to the script's user.
     command += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
-    # Its shared mappings are memory in no folder and, once a process lets go of their pages, in no process. What is
-    # bound without its device cannot be opened.
+    # Shared mappings of /dev/zero are memory in no folder and, once a process releases their pages, in no process. A
+    # file that is bound without its device cannot be opened.
     command += ["--ro-bind", "/dev/null", "/dev/zero"]
     for path in host.devices if parameters.gpu else ():
         command += ["--dev-bind", path, path]
     for path in ("/dev/shm", "/tmp", OUT):
         command += ["--size", size, "--tmpfs", path]
-    # After /tmp, which would hide an environment that lies in it.
+    # After /tmp, which would hide an environment in it.
     for path in host.environment:
         command += ["--ro-bind", path, path]
     for path in host.hidden:
@@ -124,11 +115,11 @@ JOB_VARIABLES = {
     "TRANSFORMERS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONHASHSEED": "0",
-    # Waiting threads sleep. By default they spin, and two jobs on the same cores then slow each other down many times
+    # Waiting threads sleep. By default they spin, and two jobs on the same cores slow each other down many times
     # (bench/contention.py).
     "OMP_WAIT_POLICY": "PASSIVE",
 }
-"""Of every job, in a sandbox or not."""
+"""For every job, in a sandbox or not."""
 
 
 def variables(parameters: RecipeParameters, inputs: str, out: str) -> dict[str, str]:
@@ -148,7 +139,7 @@ def variables(parameters: RecipeParameters, inputs: str, out: str) -> dict[str, 
 
 
 def why_not(host: Host | None) -> str:
-    """Say why nothing can be run in a sandbox here; empty when it can. A command is really run in one."""
+    """Run a command in a sandbox, and say why that fails here; empty if it works."""
     if host is None:
         return "bubblewrap (bwrap) is not installed" if sys.platform == "linux" else "bubblewrap runs on Linux only"
     if seccomp.program() is None:
@@ -158,9 +149,8 @@ def why_not(host: Host | None) -> str:
         with refused_calls() as refusing:
             work = Work(itself, itself, {"probe": itself})
             command = arguments(host, work, RecipeParameters(output_mb=1), (), refusing)
-            command = [*command[: command.index("--") + 1], host.python, "-I", "-c", PROBE]
             done = subprocess.run(
-                command,
+                [*command[: command.index("--") + 1], host.python, "-I", "-c", PROBE],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 env={},
@@ -178,11 +168,7 @@ def why_not(host: Host | None) -> str:
 
 @contextmanager
 def refused_calls() -> Generator[int]:
-    """Yield a file descriptor that holds the filter of system calls.
-
-    Raises:
-        OSError: there is no filter for this machine, or no temporary file.
-    """
+    """Yield a file descriptor of the filter of system calls; raise OSError if there is none for this machine."""
     filter = seccomp.program()
     if filter is None:
         raise OSError(errno.ENOSYS, f"no filter of system calls for {platform.machine()}")
@@ -193,7 +179,7 @@ def refused_calls() -> Generator[int]:
 
 
 def uncovered(host: Host, kept: Sequence[Path]) -> list[Path]:
-    """Return those of the files and folders that must not be seen which lie in a mounted folder and are not covered."""
+    """Return the secret files and folders that lie in a mounted folder and are not covered."""
     mounted = [Path(path).resolve() for path in (*(path for path, _ in host.system), *host.environment)]
     covered = [Path(path) for path in host.hidden]
     return [
@@ -204,6 +190,6 @@ def uncovered(host: Host, kept: Sequence[Path]) -> list[Path]:
 
 
 def version(host: Host) -> str:
-    """Return what bubblewrap says of itself, for the manifest."""
+    """Return bubblewrap's version, for the manifest."""
     done = subprocess.run([host.bwrap, "--version"], capture_output=True, text=True, env={}, check=False, timeout=10)
     return done.stdout.strip()[:80] or "bubblewrap"

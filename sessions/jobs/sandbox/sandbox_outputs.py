@@ -1,6 +1,6 @@
-"""What a recipe sends from its sandbox, taken over as files. Every byte of the stream may be hostile.
+"""Writes the untrusted output stream of a sandbox as files.
 
-Only regular files come of it, under names that were checked, in a folder that only this process writes.
+It makes only regular files, under checked names, in a folder that only this process writes.
 """
 
 from __future__ import annotations
@@ -16,35 +16,32 @@ ROWS = "rows.jsonl"
 MOST_FILES = 10_000
 HEADER_BYTES = 4096
 DEPTH = 8
+_SHORT = "its outputs were cut short"
 
 
 class Refused(Exception):
-    """What was sent cannot be kept: too much, cut short, or under a name that no file should have."""
+    """The stream cannot be kept: it is too long, cut short, or names an unsafe path."""
 
 
 class CutShort(Refused):
-    """Whoever sent it ended too early."""
+    """The stream ended too early."""
 
 
 class Received(NamedTuple):
-    """What arrived."""
+    """What arrived; ``left_out`` counts links, pipes and devices, as the sandbox reported."""
 
     files: int
     bytes: int
     left_out: int
-    """Links, pipes and devices, by the sandbox's own count."""
 
 
 def receive(stream: BinaryIO, folder: Path, most: int) -> Received:
-    """Write what a stream holds into a folder: ``rows.jsonl`` beside it, everything else below ``files``.
+    """Write a stream into a folder: ``rows.jsonl`` directly, everything else below ``files``.
 
-    Args:
-        stream: as ``training/jobs/recipes/sandbox_script.py`` writes it.
-        folder: an empty folder with an empty ``files`` in it.
-        most: how many bytes may arrive in all.
+    ``training/jobs/recipes/sandbox_script.py`` writes the stream; it may bring ``most`` bytes in all.
 
     Raises:
-        Refused: with what is wrong.
+        Refused: with the reason.
         OSError: the disk is full, or two names cannot both be files.
     """
     count = total = 0
@@ -54,7 +51,7 @@ def receive(stream: BinaryIO, folder: Path, most: int) -> Received:
         if "left_out" in header:
             left_out = _size(header["left_out"])
             if len(header) > 1 or stream.read(1):
-                raise Refused("what it left does not end as it should")
+                raise Refused("its outputs do not end as they should")
             return Received(count, total, left_out)
         try:
             parts = safe_parts(header.get("path"), DEPTH)
@@ -76,18 +73,18 @@ def receive(stream: BinaryIO, folder: Path, most: int) -> Received:
 def _header(stream: BinaryIO) -> dict[str, Any]:
     line = stream.readline(HEADER_BYTES)
     if not line:
-        raise CutShort("what it left was cut short")
+        raise CutShort(_SHORT)
     header = None
     with suppress(ValueError, RecursionError):
         header = json.loads(line)
     if not isinstance(header, dict) or not line.endswith(b"\n"):
-        raise Refused("what it left does not have the form of files")
+        raise Refused("its outputs do not have the form of files")
     return header
 
 
 def _size(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise Refused("what it left has a file without a size")
+        raise Refused("its outputs hold a file without a size")
     return value
 
 
@@ -95,6 +92,6 @@ def _copy(stream: BinaryIO, file: BinaryIO, size: int) -> None:
     while size > 0:
         piece = stream.read(min(size, 1 << 20))
         if not piece:
-            raise CutShort("what it left was cut short")
+            raise CutShort(_SHORT)
         file.write(piece)
         size -= len(piece)

@@ -1,12 +1,8 @@
 """System calls that are refused in the sandbox, as a seccomp filter in the form bubblewrap loads.
 
-Refused are: sockets of every family but those that a network namespace separates (AF_VSOCK reaches the host of a
-virtual machine from any namespace); memory that belongs to no process and to no folder with a size, which nobody could
-count; new namespaces; and parts of the kernel that a script has no use for and that have often been the way out of a
-sandbox.
-
-Classic BPF as in seccomp(2) and linux/filter.h; numbers from the kernel's tables for x86_64 and arm64. A machine with
-other numbers gets no filter, and so no sandbox.
+Refused are sockets that no network namespace separates (AF_VSOCK reaches the host of a virtual machine), memory that
+cannot be counted, new namespaces, and parts of the kernel that have often been the way out of a sandbox. Classic BPF as
+in seccomp(2) and linux/filter.h; numbers from the kernel's tables for x86_64 and arm64, other machines get no sandbox.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import platform
 import struct
 
 Line = tuple[int, int, int, int]
-"""Code, instructions to leave out if true and if false, operand."""
+"""Code, instructions to skip if true and if false, operand."""
 
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """AUDIT_ARCH of linux/audit.h."""
@@ -25,7 +21,7 @@ FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10}
 """Sockets that may be made: a namespace without a way out holds all of them."""
 
 REFUSED: dict[str, tuple[int, int]] = {
-    # Memory that nobody counts.
+    # Memory that cannot be counted.
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
@@ -91,12 +87,11 @@ CLONE, MMAP, IOCTL, SETSOCKOPT = (56, 220), (9, 222), (16, 29), (54, 208)
 NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWUSER, NEWPID, NEWNET, NEWIPC, NEWUTS, NEWCGROUP, NEWNS of linux/sched.h."""
 SHARED_ANONYMOUS, HUGE = 0x21, 0x40000
-"""MAP_SHARED with MAP_ANONYMOUS: stays in memory after the process has let go of its pages. MAP_HUGETLB: is counted for
-nobody."""
+"""MAP_SHARED with MAP_ANONYMOUS stays in memory after the process releases its pages; MAP_HUGETLB is never counted."""
 TYPED_FOR_OTHERS = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX put text into a terminal's input."""
 SOL_SOCKET, BUFFERS = 1, (7, 8, 32, 33)
-"""SO_SNDBUF, SO_RCVBUF and those that force: asked for, and left as they are, so that what a socket holds is known."""
+"""SO_SNDBUF, SO_RCVBUF and their forcing forms succeed without effect, so that a socket's size is known."""
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
@@ -108,7 +103,7 @@ _X32 = 0x40000000
 
 
 def program(machine: str | None = None) -> bytes | None:
-    """Return the filter for a machine as ``platform.machine()`` names it; None where there is none."""
+    """Return the filter for a machine as ``platform.machine()`` names it; None if there is none."""
     machine = machine or platform.machine()
     if machine not in _ARCHES:
         return None
@@ -142,7 +137,7 @@ def _argument(place: int) -> Line:
 
 
 def _of(number: int, body: list[Line]) -> list[Line]:
-    """Return what is asked of one call only; what its body does not refuse is allowed."""
+    """Return the lines for one call, which allow everything that ``body`` does not refuse."""
     body = [*body, _give(_ALLOW)]
     return [(_EQUAL, 0, len(body), number), *body]
 

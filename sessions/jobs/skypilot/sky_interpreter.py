@@ -1,7 +1,7 @@
-"""The side of SkyPilot: run by the interpreter of SkyPilot's own environment, which has nothing of Peergate.
+"""Run by the interpreter of SkyPilot's environment, which lacks Peergate: a request on stdin, an answer on stdout.
 
-One request as JSON on stdin, one answer as JSON on the last line of stdout. Every call to SkyPilot stands in
-:data:`CALLS` with its arguments, so that a test can compare them with the installed version.
+The answer is the last line, as JSON. :data:`CALLS` lists every call to SkyPilot with its arguments, so that a test can
+compare them with the installed version.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ CALLS: dict[str, dict[str, Any]] = {
     "api_status": {"cluster_name": "", "all_status": True, "limit": 50},
     "api_cancel": {"request_ids": [], "silent": True},
 }
-"""What is called of ``sky``, and with which arguments by name."""
+"""The called functions of ``sky``, with their arguments by name."""
 ACTIVE = ("PENDING", "WAITING", "RUNNING")
 """Statuses of a request that has not ended."""
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """Carry a request out."""
+    """Answer one request."""
     sky: Any = importlib.import_module("sky")
 
     def call(name: str, **given: Any) -> Any:
@@ -40,7 +40,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     name = asked.get("name", "")
     match asked["do"]:
         case "check":
-            # What the command line does with a file of a task, up to where it would look for a cloud.
+            # What SkyPilot's command line does with a task file before it looks for a cloud.
             return {"task": sky.Task.from_yaml_config(asked["task"]).to_yaml_config()}
         case "submit":
             call("launch", task=sky.Task.from_yaml_config(asked["task"]), cluster_name=name)
@@ -59,7 +59,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
         case "cancel":
             launch = launched(call, name)
             if launch is not None and launch["status"] in ACTIVE:
-                # Otherwise it goes on, and rents the machine after all.
+                # Otherwise it continues, and rents the machine after all.
                 call("api_cancel", request_ids=[launch["id"]])
             call("down", cluster_name=name)
             return {}
@@ -75,7 +75,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def launched(call: Callable[..., Any], name: str) -> dict[str, Any] | None:
-    """Return how the newest launch of a machine is, which goes on in SkyPilot's server; None where it knows of none."""
+    """Return the state of the newest launch of a machine, which runs in SkyPilot's server; None if there is none."""
     asked = [one for one in call("api_status", cluster_name=name) if one.name == "sky.launch"]
     if not asked:
         return None

@@ -1,10 +1,7 @@
 """SkyPilot as an engine: a machine for each job, rented or found by SkyPilot, which ends itself when it is idle.
 
-SkyPilot lives in an environment of its own, whose interpreter ``PEERGATE_SKY_PYTHON`` names: its requirements do not
-go together with Peergate's. ``PEERGATE_SKY_TASK`` names a file in SkyPilot's words with what only its user knows:
-``infra``, ``image_id``, ``setup``, credentials of the place. Name, command, resources and price cap are put in here.
-
-Only the task and the meaning of states were tried, on the real library; no machine was ever rented.
+``PEERGATE_SKY_PYTHON`` names the interpreter of SkyPilot's environment, which conflicts with Peergate's, and
+``PEERGATE_SKY_TASK`` the user's part of a task. Tested on the real library; no machine was ever rented.
 """
 
 from __future__ import annotations
@@ -18,14 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sessions.jobs.engine_launcher import EngineState, EngineStatus, EngineUnavailable
+from sessions.jobs.engine_launcher import EngineState, EngineStatus
+from sessions.jobs.job_state import EngineUnavailable
 from sessions.jobs.skypilot.sky_interpreter import ACTIVE
 from specs.errors import Blocked, UserError
 from specs.resources import Resources
 from specs.text import plain
 
 ASK_S = 90.0
-"""Importing SkyPilot takes 3 s of it, and more on a busy machine."""
+"""Importing SkyPilot alone takes 3 s, and more on a busy machine."""
 ASK_EVERY_S = 60.0
 TERM_S = 60
 CLUSTERS: dict[str, EngineState] = {
@@ -34,7 +32,7 @@ CLUSTERS: dict[str, EngineState] = {
     "STOPPED": "lost",
     "AUTOSTOPPING": "exited",
 }
-"""States of a machine that tell of its job without a look at it."""
+"""States of a machine that determine the state of its job."""
 JOBS: dict[str, EngineState] = {
     "INIT": "pending",
     "PENDING": "pending",
@@ -47,7 +45,7 @@ JOBS: dict[str, EngineState] = {
     "CANCELLED": "exited",
 }
 NO_MACHINE = "ResourcesUnavailableError"
-"""What a launch fails with when nobody has such a machine below the cap now. Any other failure stays one."""
+"""The failure of a launch when nobody offers such a machine below the cap now. Other failures are final."""
 _SIDE = Path(__file__).with_name("sky_interpreter.py")
 _OURS = ("name", "run", "num_nodes", "service")
 _OUR_RESOURCES = ("accelerators", "cpus", "memory", "use_spot", "max_hourly_cost", "autostop", "any_of", "ordered")
@@ -56,9 +54,7 @@ _OUR_RESOURCES = ("accelerators", "cpus", "memory", "use_spot", "max_hourly_cost
 class SkyEngine:
     """A :class:`sessions.jobs.engine_launcher.Engine`; the handle names the job's machine.
 
-    Args:
-        python: the interpreter of SkyPilot's environment.
-        template: the user's part of each task.
+    ``python`` is the interpreter of SkyPilot's environment, ``template`` the user's part of each task.
     """
 
     name = "skypilot"
@@ -68,29 +64,27 @@ class SkyEngine:
         self._python = python
         self._template = template
 
-    def submit(self, key: str, argv: Sequence[str], env: dict[str, str], resources: Resources) -> str:
-        """Have a machine rented for a command; nothing happens while one is there, is launched, or never can be."""
-        told = self._find(key)
+    def submit(self, key: str, argv: Sequence[str], resources: Resources) -> str:
+        """Have a machine rented for a command, unless one exists, is being launched, or never can be."""
+        name = machine_name(key)
+        told = self._ask({"do": "find", "name": name}, key)
         if not told["found"] and _may_be_launched(told.get("launch")):
-            self._ask({"do": "submit", "name": machine_name(key), "task": self.task(key, argv, env, resources)}, key)
-        return machine_name(key)
+            self._ask({"do": "submit", "name": name, "task": self.task(key, argv, resources)}, key)
+        return name
 
     def find(self, key: str) -> str | None:
-        """Return the machine's name where SkyPilot knows it, or how its launch went."""
-        told = self._find(key)
+        """Return the machine's name if SkyPilot knows the machine or its launch."""
+        told = self._ask({"do": "find", "name": machine_name(key)}, key)
         return machine_name(key) if told["found"] or told.get("launch") else None
-
-    def _find(self, key: str) -> dict[str, Any]:
-        return self._ask({"do": "find", "name": machine_name(key)}, key)
 
     def poll(self, handle: str) -> EngineStatus:
         """Return what SkyPilot says of the machine and its newest job."""
         told = self._ask({"do": "poll", "name": handle}, handle)
         cluster, job, launch = told["cluster"], told["job"], told.get("launch")
         if launch is not None and launch["status"] == "FAILED":
-            # What is there though its launch failed begins nothing, and is paid for.
+            # A machine whose launch failed begins nothing, and is paid for.
             again = cluster is None and launch["kind"] == NO_MACHINE
-            return EngineStatus("unknown" if again else "lost", told=plain(launch["error"], 300))
+            return EngineStatus("unknown" if again else "lost", plain(launch["error"], 300))
         if cluster is None:
             return EngineStatus("pending" if launch is not None and launch["status"] in ACTIVE else "unknown")
         if cluster == "UP" and job is None:
@@ -100,27 +94,23 @@ class SkyEngine:
             raise EngineUnavailable(f"SkyPilot says {plain(f'{cluster}, {job}', 80)!r} of a job", where=handle)
         return EngineStatus(state)
 
-    def cancel(self, handle: str, reason: str) -> None:
+    def cancel(self, handle: str) -> None:
         """End the machine."""
         self._ask({"do": "cancel", "name": handle}, handle)
 
-    def logs(self, handle: str, offset: int) -> bytes:
-        """Return what the command printed from a byte on."""
+    def logs(self, handle: str) -> bytes:
+        """Return what the command printed."""
         told = self._ask({"do": "logs", "name": handle}, handle).get("logs")
-        return told.encode()[offset:] if isinstance(told, str) else b""
+        return told.encode() if isinstance(told, str) else b""
 
-    def task(self, key: str, argv: Sequence[str], env: dict[str, str], resources: Resources) -> dict[str, Any]:
-        """Return the task of a job as SkyPilot's YAML has it.
-
-        Raises:
-            Blocked: nobody says what the machine may cost, or of which kind its GPUs are.
-        """
+    def task(self, key: str, argv: Sequence[str], resources: Resources) -> dict[str, Any]:
+        """Return the SkyPilot task of a job; raise Blocked if its price cap or the kind of its GPUs is missing."""
         if resources.max_usd_per_hour is None:
             raise Blocked("a rented machine needs a price cap", where=key, hint="resources.max_usd_per_hour")
         asked: dict[str, Any] = {
             "use_spot": resources.spot,
             "max_hourly_cost": resources.max_usd_per_hour,
-            # Nobody has to be there to end it.
+            # It ends without an orchestrator too.
             "autostop": {"idle_minutes": 5, "down": True},
         }
         if resources.gpus:
@@ -139,7 +129,6 @@ class SkyEngine:
             "name": machine_name(key),
             "num_nodes": 1,
             "resources": given | asked,
-            "envs": self._template.get("envs", {}) | env,
             "run": command,
         }
 
@@ -166,23 +155,19 @@ class SkyEngine:
 
 
 def _may_be_launched(launch: dict[str, Any] | None) -> bool:
-    """Say whether another launch may help: none is under way, and the newest did not fail for good."""
-    if launch is None or launch["status"] == "FAILED":
-        return launch is None or launch["kind"] == NO_MACHINE
-    return launch["status"] not in ACTIVE
+    """Say whether another launch may help: none runs, and the newest did not fail for good."""
+    if launch is None:
+        return True
+    return launch["kind"] == NO_MACHINE if launch["status"] == "FAILED" else launch["status"] not in ACTIVE
 
 
 def machine_name(key: str) -> str:
-    """Return the name of a job's machine: short, as clouds want it, and the same for everybody who asks."""
+    """Return the name of a job's machine: short, as clouds want it, and determined by the key."""
     return f"pg-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
 
 
 def sky_engine() -> SkyEngine:
-    """Return the engine that the environment names.
-
-    Raises:
-        UserError: it names no interpreter, or the file says what is not its to say.
-    """
+    """Return the engine that the environment names, or raise UserError if it names no interpreter."""
     python, named = os.environ.get("PEERGATE_SKY_PYTHON"), os.environ.get("PEERGATE_SKY_TASK")
     if not python or not Path(python).is_file():
         raise UserError(
@@ -194,25 +179,22 @@ def sky_engine() -> SkyEngine:
 
 
 def read_template(path: Path) -> dict[str, Any]:
-    """Read the user's part of a task.
-
-    Raises:
-        UserError: it is no mapping, or says what Peergate puts in.
-    """
+    """Read the user's part of a task; raise UserError if it is malformed or sets what Peergate sets."""
     from specs.session.yaml_positions import UnreadableError, read_yaml
 
     try:
         document = read_yaml(path.read_bytes())
     except (OSError, UnreadableError) as error:
-        raise UserError(f"cannot be read: {error}", where=str(path)) from error
+        why = error.message if isinstance(error, UnreadableError) else error
+        raise UserError(f"cannot be read: {why}", where=str(path)) from error
     if document.problems:
         raise UserError(document.problems[0].message, where=str(path))
     given: Any = document.data
     resources: Any = given.get("resources", {}) if isinstance(given, dict) else None
     if not isinstance(given, dict) or not isinstance(resources, dict) or not isinstance(given.get("envs", {}), dict):
-        raise UserError("is no task: a mapping, and so are its resources and envs", where=str(path))
+        raise UserError("is no task: task, resources and envs must be mappings", where=str(path))
     taken = [name for name in _OURS if name in given]
     taken += [f"resources.{name}" for name in _OUR_RESOURCES if name in resources]
     if taken:
-        raise UserError(f"{', '.join(taken)}: Peergate puts that in", where=str(path), hint="remove it")
+        raise UserError(f"{', '.join(taken)}: Peergate sets that", where=str(path), hint="remove it")
     return given

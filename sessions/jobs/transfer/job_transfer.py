@@ -1,8 +1,7 @@
-"""Jobs on machines without this machine's disk: this machine's side. The other one is ``remote_job.py``.
+"""This machine's side of jobs on machines without its disk; the other side is ``remote_entry.py``.
 
-This side sends the order, the files beside it and the inputs. The other one sends heartbeat, progress and log while the
-job runs, then what it left, then its exit record. All of that is untrusted: paths and sizes are checked, and nothing
-but the files of a job is written.
+This side sends order and inputs. The other one sends heartbeat, progress and log, then its files, then its exit record,
+all untrusted: paths and sizes are checked, and only files of the job are written.
 """
 
 from __future__ import annotations
@@ -10,36 +9,36 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from reviews.trail.store import write_durably
-from sessions.jobs.engine_launcher import key_of
 from sessions.jobs.heartbeat import BEAT
-from sessions.jobs.job_state import parse_exit, read_order
+from sessions.jobs.job_state import key_of, parse_exit, read_order, shared_key
 from sessions.jobs.transfer.shared_place import TABLE_BYTES, Place, Table, read_table
 from specs.digests import canonical_bytes
 from specs.errors import AuditDamage, EvidenceMissing
 
 RECORD = "place.json"
-"""In the run folder: over which place the session's jobs move."""
+"""In the run folder: names the place over which the session's jobs move."""
 FETCH_EVERY_S = 2.0
 SENT, LEFT, CLAIM, CANCEL, PRESENT = "sent.json", "left.json", "claim.json", "cancel", "present"
-"""Files of a job in the place, beside those it tells while it runs."""
+"""Files of a job in the place, beside :data:`TOLD`."""
 TOLD = {"heartbeat.json": 4096, "progress.jsonl": 16 << 20, "log.txt": 32 << 20}
-"""What a job tells while it runs, and how large each may be."""
+"""Files that a running job reports, and their largest sizes."""
 OUTPUTS = "out"
 KEPT = ("manifest.json", "progress.jsonl", "log.txt")
-"""What a job leaves beside its outputs."""
+"""Files that a job leaves beside its outputs."""
 _OURS = ("cancel", "wrapper.log", "exit.json", "heartbeat.json", *KEPT)
 
 
 def job_at(key: str, name: str) -> str:
-    """Return where a file of a job lies in a place."""
+    """Return the path of a job's file in a place."""
     return f"jobs/{key}/{name}"
 
 
 class Moving:
-    """A :class:`sessions.jobs.engine_launcher.Carrier` over a place."""
+    """Moves a job's folder between here and a machine with another disk, over a place that both reach."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -49,19 +48,19 @@ class Moving:
     def argv(self, folder: Path) -> list[str]:
         """Return the arguments of ``sessions.jobs.transfer.remote_entry`` for the job."""
         asked = read_order(folder).grant.resources
-        # It has to know before anything is transferred, and the order is one of the things that are.
+        # An argument, because it counts before the order is transferred.
         within = [] if asked is None or asked.max_hours is None else ["--within", f"{asked.max_hours * 3600:.0f}"]
         return [*within, "--place", self.place.url, key_of(folder)]
 
     def send(self, folder: Path) -> None:
-        """Send the order, the files beside it and the inputs, then the table that says that they are all there.
+        """Send the order, the files beside it and the inputs, then the table that lists them.
 
         Raises:
-            EvidenceMissing: an input is not what its digest says.
-            EngineUnavailable: the place cannot be reached; repeating it resumes.
+            EvidenceMissing: an input does not match its digest.
+            EngineUnavailable: the place cannot be reached; another call resumes.
         """
-        order, key = read_order(folder), key_of(folder)
-        run = folder.parent.parent
+        order = read_order(folder)
+        key, run = shared_key(order), folder.parent.parent
         if not (run / RECORD).exists():
             write_durably(run / RECORD, canonical_bytes({"place": self.place.url}))
         files = {
@@ -75,19 +74,17 @@ class Moving:
                 table = self.place.send_tree(run / artifact.path)
             except (OSError, ValueError) as error:
                 raise EvidenceMissing(f"input '{role}' cannot be read: {error}", where=order.key) from error
-            if table.digest() != artifact.digest:
-                raise EvidenceMissing(
-                    f"input '{role}' has the digest {table.digest()}, not {artifact.digest}", where=order.key
-                )
+            if (found := table.digest()) != artifact.digest:
+                raise EvidenceMissing(f"input '{role}' has the digest {found}, not {artifact.digest}", where=order.key)
             tables[f"input/{role}"] = table.model_dump()
         self.place.write(job_at(key, SENT), canonical_bytes(tables))
 
     def fetch(self, folder: Path) -> None:
-        """Fetch what the job reports; once it has ended, what it left, and its exit record last.
+        """Fetch what the job reports; once it has ended, its files, and its exit record last.
 
         Raises:
-            AuditDamage: what came does not belong to a job, or has other bytes than stated.
-            EngineUnavailable: the place cannot be reached; repeating it resumes.
+            AuditDamage: a file does not belong to the job, or does not match its digest.
+            EngineUnavailable: the place cannot be reached; another call resumes.
         """
         now = time.monotonic()
         if now - self._fetched.get(folder, float("-inf")) < FETCH_EVERY_S:
@@ -112,7 +109,7 @@ class Moving:
         self.place.write(job_at(key_of(folder), CANCEL), reason.encode())
 
     def withdraw(self, folder: Path, why: str) -> bool:
-        """Take the claim in the job's place, so that it never starts; False where it has been claimed."""
+        """Take the claim in the place, so that the job never starts; False if it has been claimed."""
         key = key_of(folder)
         return self.place.create(job_at(key, CLAIM), canonical_bytes({"key": folder.name, "withdrawn": why}))
 
@@ -120,19 +117,19 @@ class Moving:
         try:
             record = parse_exit(ended)
         except ValueError as error:
-            raise AuditDamage(f"the exit record has not the form of one: {error}", where=key) from error
+            raise AuditDamage(f"the exit record is malformed: {error}", where=key) from error
         if record.key != folder.name:
-            raise AuditDamage(f"the exit record is of {record.key!r}, not of {folder.name!r}", where=key)
+            raise AuditDamage(f"the exit record belongs to {record.key!r}, not to {folder.name!r}", where=key)
         raw = self.place.read(job_at(key, LEFT), TABLE_BYTES)
         left = read_table(raw or b"{}", key).get("job", Table(files={}))
         for path, piece in left.files.items():
             if path not in KEPT and not path.startswith(f"{OUTPUTS}/"):
                 raise AuditDamage(f"{path[:100]!r} is no file that a job leaves", where=key)
             if path in KEPT and (folder / path).exists():
-                # What was mirrored while it grew.
+                # It was mirrored while it grew.
                 (folder / path).unlink()
             self.place.take_tree(Table(files={path: piece}), folder)
-        # Last, as the wrapper does: whoever sees it finds everything else.
+        # Last, as the wrapper does: with the exit record all other files are there.
         write_durably(folder / "exit.json", ended)
 
     def _mirror(self, folder: Path, key: str, name: str, most: int) -> None:
@@ -145,26 +142,18 @@ class Moving:
         partial.replace(folder / name)
 
     def _show_presence(self, folder: Path, key: str) -> None:
-        """Report that an orchestrator is there; without one the job ends itself, if its order says so."""
-        try:
+        """Report that the orchestrator lives; without that the job ends itself, if its order says so."""
+        with suppress(FileNotFoundError):
             beat = str((folder.parent.parent / BEAT).stat().st_mtime_ns).encode()
-        except OSError:
-            return
-        if self._seen.get((folder, PRESENT)) != beat:
-            self.place.write(job_at(key, PRESENT), beat)
-            self._seen[folder, PRESENT] = beat
+            if self._seen.get((folder, PRESENT)) != beat:
+                self.place.write(job_at(key, PRESENT), beat)
+                self._seen[folder, PRESENT] = beat
 
 
 def place_of(run: Path) -> Moving | None:
-    """Return how the jobs of a run move: over the place that PEERGATE_PLACE names, or over the recorded one.
-
-    Raises:
-        UserError: it names none.
-    """
+    """Return how a run's jobs move, None without a named or recorded place; raise UserError if it is malformed."""
     named = os.environ.get("PEERGATE_PLACE")
     if not named:
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError):
             named = str(json.loads((run / RECORD).read_bytes())["place"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-    return Moving(Place(named))
+    return Moving(Place(named)) if named else None

@@ -1,7 +1,4 @@
-"""Taking files over from another machine: safe paths, resumed transfers, compared digests, whole files in their places.
-
-Jobs and pods share this; what differs is how they reach the other machine (``docs/decisions/0040-transfers.md``).
-"""
+"""Receives files from another machine, for jobs and pods: safe paths, resumed transfers, compared digests."""
 
 from __future__ import annotations
 
@@ -18,15 +15,11 @@ NAME_BYTES = 200
 
 
 class OtherBytes(Exception):
-    """What came is not what its digest says; nothing of it is kept. The argument is the digest it has."""
+    """The received bytes have another digest, the argument, and were removed."""
 
 
 def safe_parts(path: object, depth: int, name_bytes: int = NAME_BYTES) -> list[str]:
-    """Return the names a path from elsewhere is made of, each one safe on every system that may read it.
-
-    Raises:
-        ValueError: no file should have such a name, or it is too many folders deep.
-    """
+    """Return the names of an untrusted path, or raise ValueError if a name is unsafe or the path is too deep."""
     parts = path.split("/") if isinstance(path, str) else []
     for name in parts:
         plain = name.isprintable() and "\\" not in name and name not in ("", ".", "..")
@@ -38,19 +31,15 @@ def safe_parts(path: object, depth: int, name_bytes: int = NAME_BYTES) -> list[s
 
 
 def resume(partial: Path, size: int, fetch: Callable[[Callable[[bytes], Any], int], Any]) -> int:
-    """Fetch what a partial file of so many bytes lacks, and return how many it had already.
+    """Fetch the missing bytes of a partial file of ``size`` bytes, and return how many it had already.
 
-    Args:
-        partial: the file; it may be missing.
-        size: how long it becomes.
-        fetch: hands the bytes from an offset on to a function.
+    ``fetch`` passes the bytes from an offset on to a function.
     """
     partial.parent.mkdir(parents=True, exist_ok=True)
     begun = partial.stat().st_size if partial.is_file() else 0
     if begun > size:
-        partial.unlink()
         begun = 0
-    with partial.open("ab") as file:
+    with partial.open("ab" if begun else "wb") as file:
         fetch(file.write, begun)
         file.flush()
         os.fsync(file.fileno())
@@ -58,27 +47,20 @@ def resume(partial: Path, size: int, fetch: Callable[[Callable[[bytes], Any], in
 
 
 def take_whole(digest: str, target: Path, bring: Callable[[], tuple[Path, int]]) -> None:
-    """Bring a file or folder, compare it with its digest, and put it in its place.
+    """Fetch a file or folder, compare it with its digest, and put it in its place.
 
-    Something resumed that has another digest is brought once more from its beginning: the part that was there may be
-    what is wrong.
-
-    Args:
-        digest: what it has to be.
-        target: where it goes; what lies there is replaced.
-        bring: fetches it, and returns where it lies and how many bytes of it were there before.
-
-    Raises:
-        OtherBytes: it is not what its digest says.
+    ``bring`` fetches it, and returns its path and how many bytes were there before. A resumed transfer that has another
+    digest is repeated from its beginning; if that does not help, OtherBytes is raised.
     """
     came, begun = bring()
-    if (found := digest_path(came)) != digest and begun:
+    if (found := digest_path(came)) != digest:
         remove(came)
-        came, begun = bring()
-        found = digest_path(came)
-    if found != digest:
-        remove(came)
-        raise OtherBytes(found)
+        if begun:
+            came, _ = bring()
+            found = digest_path(came)
+        if found != digest:
+            remove(came)
+            raise OtherBytes(found)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir():
         shutil.rmtree(target)

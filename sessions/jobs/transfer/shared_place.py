@@ -1,7 +1,7 @@
 """A place that two machines can reach: bytes under their digests, and the few files of each job.
 
-A folder of this machine, or a URL that fsspec opens (``s3://BUCKET/PREFIX`` with ``s3fs``). What is taken from it is
-compared with its digest before anything uses it. Interrupted transfers resume.
+It is a folder of this machine, or a URL that fsspec opens (``s3://BUCKET/PREFIX`` with ``s3fs``). Received bytes are
+compared with their digest before they are used. Interrupted transfers resume.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from sessions.jobs.engine_launcher import EngineUnavailable
+from sessions.jobs.job_state import EngineUnavailable
 from sessions.jobs.transfer.received_files import OtherBytes, resume, safe_parts, take_whole
 from specs.digests import Contract, Digest, digest_file, digest_value, list_tree
 from specs.errors import AuditDamage, UserError
 from specs.text import plain
 
 ATOMIC = ("file", "local", "memory", "s3", "s3a", "gs", "gcs")
-"""Protocols of file systems that can create a file atomically, and refuse if it exists."""
+"""Protocols whose file systems create a file atomically, and refuse if it exists."""
 PIECE = 1 << 22
 TABLE_BYTES = 64 << 20
 DEPTH = 16
@@ -44,36 +44,23 @@ class Table(Contract):
     files: dict[str, Piece]
 
     def digest(self) -> str:
-        """Return the digest the artifact has: as :func:`specs.digests.digest_path` computes it."""
+        """Return the artifact's digest, as :func:`specs.digests.digest_path` computes it."""
         if "" in self.files:
             return self.files[""].digest
         return digest_value({path: piece.digest for path, piece in self.files.items()})
 
 
 def table_of(path: Path) -> Table:
-    """Return the table of a file or folder.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it holds a symbolic link.
-    """
-    if not path.is_dir():
-        return Table(files={"": _piece(path)})
-    return Table(files={one.relative_to(path).as_posix(): _piece(one) for one in list_tree(path)})
-
-
-def _piece(path: Path) -> Piece:
-    return Piece(digest=digest_file(path), bytes=path.stat().st_size)
+    """Return the table of a file or folder; raise OSError, or ValueError for a symbolic link."""
+    files = {one.relative_to(path).as_posix(): one for one in list_tree(path)} if path.is_dir() else {"": path}
+    return Table(files={name: Piece(digest=digest_file(one), bytes=one.stat().st_size) for name, one in files.items()})
 
 
 class Place:
-    """Reads and writes below one URL.
-
-    Args:
-        url: a path of this machine, or a URL of a protocol in :data:`ATOMIC`.
+    """Reads and writes below one URL, a path of this machine or of a protocol in :data:`ATOMIC`.
 
     Raises:
-        UserError: the URL is of another protocol, holds a password, or its package is not installed.
+        UserError: the URL has another protocol, holds a password, or its package is not installed.
     """
 
     def __init__(self, url: str) -> None:
@@ -91,7 +78,7 @@ class Place:
             raise UserError(
                 f"'{plain(protocol, 40)}' is no protocol that creates a file only once",
                 where="PEERGATE_PLACE",
-                hint=f"taken are a path, {', '.join(f'{name}://' for name in ATOMIC[2:])}",
+                hint=f"use a path, {', '.join(f'{name}://' for name in ATOMIC[2:])}",
             )
         self.url = url.rstrip("/")
         try:
@@ -110,13 +97,13 @@ class Place:
             self._put(self._at(path), lambda to: self._fs.pipe_file(to, data))
 
     def create(self, path: str, data: bytes) -> bool:
-        """Create a file; False if it exists. Of any number of callers one gets True."""
+        """Create a file; False if it exists. One of any number of callers gets True."""
         with self._writing():
             at = self._at(path)
             self._make_parent(at)
             try:
                 if self._is_local:
-                    # fsspec would look first and write then.
+                    # fsspec would look first and write afterwards.
                     with self._fs.open(at, "xb") as handle:
                         handle.write(data)
                 else:
@@ -124,18 +111,14 @@ class Place:
             except FileExistsError:
                 return False
             except OSError as error:
-                # s3fs tells the refused condition (HTTP 412) so in some versions.
+                # Some versions of s3fs report the refused condition (HTTP 412) like this.
                 if "PreconditionFailed" in repr(error) or getattr(error, "errno", None) == 17:
                     return False
                 raise
             return True
 
     def read(self, path: str, most: int) -> bytes | None:
-        """Return a small file; None if it is missing.
-
-        Raises:
-            AuditDamage: it is larger than it can be.
-        """
+        """Return a small file, None if it is missing; raise AuditDamage if it is larger than ``most``."""
         with _reaching(self.url):
             try:
                 with self._fs.open(self._at(path), "rb") as handle:
@@ -147,7 +130,7 @@ class Place:
         return data
 
     def send(self, path: Path, piece: Piece) -> None:
-        """Bring a file's bytes, unless they are there."""
+        """Send a file's bytes, unless they are there."""
         at = self._at(_blob(piece.digest))
         with self._writing():
             self._fs.invalidate_cache()
@@ -156,11 +139,11 @@ class Place:
             self._put(at, lambda to: self._fs.put_file(str(path), to))
 
     def take(self, piece: Piece, target: Path) -> None:
-        """Bring bytes here, resuming an interrupted transfer, and compare them with their digest.
+        """Receive bytes, resuming an interrupted transfer, and compare them with their digest.
 
         Raises:
             AuditDamage: other bytes lie under the digest. They are removed, so that they can be sent again.
-            EngineUnavailable: they are not there, or the place cannot be reached.
+            EngineUnavailable: they are missing, or the place cannot be reached.
         """
         if target.is_file() and target.stat().st_size == piece.bytes and digest_file(target) == piece.digest:
             return
@@ -168,7 +151,6 @@ class Place:
             take_whole(piece.digest, target, lambda: self._bring(piece, target.with_name(f".{target.name}.part")))
         except OtherBytes as error:
             with _reaching(self.url):
-                # It lies there whole under a wrong name.
                 self._fs.rm_file(self._at(_blob(piece.digest)))
             raise AuditDamage(f"the bytes under {piece.digest} have the digest {error}", where=self.url) from error
 
@@ -176,7 +158,7 @@ class Place:
         def fetch(write: Callable[[bytes], Any], begun: int) -> None:
             with self._fs.open(self._at(_blob(piece.digest)), "rb") as source:
                 source.seek(begun)
-                # One byte more than stated shows that it is longer.
+                # One byte more than stated reveals a longer file.
                 left = piece.bytes - begun + 1
                 while left > 0 and (data := source.read(min(left, PIECE))):
                     write(data)
@@ -189,26 +171,25 @@ class Place:
             raise EngineUnavailable(f"{piece.digest} is not in the place", where=self.url) from error
 
     def send_tree(self, path: Path) -> Table:
-        """Bring a file or folder, and return its table."""
+        """Send a file or folder, and return its table."""
         table = table_of(path)
         for name, piece in table.files.items():
             self.send(path / name if name else path, piece)
         return table
 
     def take_tree(self, table: Table, target: Path, cache: Path | None = None) -> None:
-        """Bring a file or folder here.
-
-        Args:
-            table: what it is made of.
-            target: where it goes.
-            cache: a folder where bytes are kept under their digests for other jobs.
+        """Receive a file or folder; ``cache`` is a folder that keeps bytes under their digests for other jobs.
 
         Raises:
-            AuditDamage: a path leads elsewhere, or bytes are other ones.
+            AuditDamage: a path leads elsewhere, or bytes do not match their digest.
             EngineUnavailable: the place cannot be reached.
         """
         for name, piece in table.files.items():
-            to = target.joinpath(*self._safe(name)) if name else target
+            try:
+                to = target.joinpath(*safe_parts(name, DEPTH)) if name else target
+            except ValueError as error:
+                message = f"the path {plain(ascii(name), 120)} is not one that a job may leave"
+                raise AuditDamage(message, where=self.url) from error
             if cache is None:
                 self.take(piece, to)
                 continue
@@ -221,14 +202,6 @@ class Place:
                 except OSError:
                     shutil.copyfile(kept, to)
 
-    def _safe(self, name: str) -> list[str]:
-        try:
-            return safe_parts(name, DEPTH)
-        except ValueError as error:
-            raise AuditDamage(
-                f"the path {plain(ascii(name), 120)} is not one that a job may leave", where=self.url
-            ) from error
-
     @contextmanager
     def _writing(self) -> Generator[None]:
         try:
@@ -237,16 +210,16 @@ class Place:
         except FileNotFoundError as error:
             if self._has_folders:
                 raise
-            # Of a bucket: what is written does not have to be there before.
+            # Nothing has to exist before a write, so the bucket is missing.
             raise EngineUnavailable(f"the place cannot be used: {plain(str(error), 200)}", where=self.url) from error
 
     def _make_parent(self, at: str) -> None:
-        """Make the folder of a file. Not in a bucket: s3fs would make the bucket, and hide a misspelt name."""
+        """Make the folder of a file, except in a bucket: s3fs would make the bucket, and hide a misspelt name."""
         if self._has_folders:
             self._fs.makedirs(self._fs._parent(at), exist_ok=True)  # pyright: ignore[reportPrivateUsage]
 
     def _put(self, at: str, write: Callable[[str], object]) -> None:
-        """Write a file, whole or not at all: a folder of this machine would show one that is half written."""
+        """Write a file, whole or not at all: a folder of this machine would show half of it."""
         self._make_parent(at)
         if not self._is_local:
             write(at)
@@ -260,11 +233,7 @@ class Place:
 
 
 def read_table(data: bytes, where: str) -> dict[str, Table]:
-    """Read tables by name.
-
-    Raises:
-        AuditDamage: they are none.
-    """
+    """Read tables by name, or raise AuditDamage if they are malformed."""
     try:
         told: Any = json.loads(data)
         return {str(name): Table.model_validate(one) for name, one in told.items()}
@@ -279,7 +248,7 @@ def _blob(digest: str) -> str:
 
 @contextmanager
 def _reaching(url: str) -> Generator[None]:
-    """Tell whatever the file system's library raises as the place being out of reach."""
+    """Report every error of the file system's library as an unreachable place."""
     try:
         yield
     except (AuditDamage, EngineUnavailable, FileNotFoundError):

@@ -1,7 +1,6 @@
 """Makes the environment on the pod: ``python -I - ARGUMENTS`` with this file on standard input.
 
-Python's own modules only. An environment counts as made when its mark is there, which is written last. One without a
-mark is removed and begun again; one that fails is removed.
+It needs only the standard library. The mark, written last, says that an environment is whole; others are removed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ PIP = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-c
 
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
-    """Make the environment if it is not there; tell its Python, or why there is none."""
+    """Make the environment if it is missing; returns its Python, or why there is none."""
     folder = Path(asked["folder"])
     os.umask(0o077)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +28,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return {"failed": "another installation into this folder is under way"}
+            return {"failed": "another installation into this folder runs"}
         python = folder / "bin" / "python"
         if (folder / MARK).exists():
             return {"python": str(python), "made": False}
@@ -53,7 +52,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(command: list[str], seconds: float) -> None:
-    """Run a command; what it said at last is the reason when it fails."""
+    """Run a command, or raise RuntimeError with the end of its output."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
-"""On the pod: starts the orchestrator, learns how it ends, and ends the pod when a rule says so.
+"""On the pod: starts the orchestrator, records how it ends, and ends the pod when a rule says so.
 
-It is a separate process in a separate session, so it outlives connections and the process that started it. It is the
-orchestrator's parent and nothing more: when it is killed, the orchestrator continues, and the next keeper adopts it.
+The keeper is a separate process in a separate session, so it outlives connections and the process that started it.
+When it is killed, the orchestrator continues, and the next keeper adopts it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ from contextlib import suppress
 import psutil
 from filelock import FileLock, Timeout
 
+from sessions.jobs.heartbeat import Absence
+from sessions.jobs.orphans import detached
 from sessions.pods.protocol import Order, Rules
 from sessions.pods.remote import process_state
 from sessions.pods.remote.pod_layout import Layout
+from sessions.pods.remote.process_state import ENDED, ENDING, EXIT, KEEPER, ORCHESTRATOR, PULLED
 from sessions.pods.remote.process_sweep import sweep
 from sessions.run.run_layout import TRAIL
 
 LOOK_S = 0.1
 TICK_S = 0.5
 PAUSE_S = 60.0
-"""How long a session may take to come to a safe place when the pod is ended."""
+"""How long a session may take to pause when the pod is ended."""
 JOBS_S = 60.0
 SHUTDOWN_S = 300.0
 SAVE_EVERY_S = 30.0
 
 
 def end_keeper(layout: Layout) -> None:
-    """End a keeper whose orchestrator is gone: the new one takes its place."""
-    told = process_state.read(layout.own / process_state.KEEPER)
-    if told is not None and process_state.lives(layout.own / process_state.KEEPER):
+    """End a keeper that is to be replaced."""
+    told = process_state.read(layout.own / KEEPER)
+    if told is not None and process_state.lives(layout.own / KEEPER):
         process = psutil.Process(told["pid"])
         process.terminate()
         process.wait(10)
@@ -50,16 +53,12 @@ def keep(layout: Layout, order: Order) -> int:
         print("another keeper is there", file=sys.stderr)
         return 4
     stop = threading.Event()
-
-    def leave(_number: int, _frame: object) -> None:
-        stop.set()
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, leave)
+        signal.signal(number, lambda _number, _frame: stop.set())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    for name in (process_state.ENDING, process_state.ENDED, process_state.PULLED):
+    for name in (ENDING, ENDED, PULLED):
         (layout.own / name).unlink(missing_ok=True)
-    process_state.write(layout.own / process_state.KEEPER, process_state.identity(os.getpid()))
+    process_state.write(layout.own / KEEPER, process_state.identity(os.getpid()))
     orchestrator = start_or_adopt(layout, order)
     watch = Watch(layout, order.rules)
     ended = False
@@ -78,49 +77,34 @@ def keep(layout: Layout, order: Order) -> int:
 
 
 def keep_code(layout: Layout, orchestrator: Orchestrator) -> None:
-    """Keep how the orchestrator ended, or that nobody knows."""
-    process_state.write(layout.own / process_state.EXIT, {"number": orchestrator.number, "code": orchestrator.code()})
+    """Keep the orchestrator's exit code, or that it is unknown."""
+    process_state.write(layout.own / EXIT, {"number": orchestrator.number, "code": orchestrator.code()})
 
 
 class Watch:
-    """The rules, and since when each of them counts. Idle time and absence are counted by a clock nobody can set."""
+    """The rules, and since when each of them counts, by a clock that nobody can set."""
 
     def __init__(self, layout: Layout, rules: Rules) -> None:
         self._rules = rules
         self._clock = process_state.Clock(layout)
-        self._attached = layout.own / process_state.ATTACHED
-        self._mark = self._seen_attached()
-        now = time.monotonic()
-        self._attended = self._worked = self._saved = now
+        self._away = Absence(layout.own / process_state.ATTACHED)
+        self._worked = self._saved = time.monotonic()
 
     def reached(self, *, running: bool) -> str | None:
-        """Return why the pod is to be ended; None while it is not."""
+        """Return why the pod is to be ended; None if no rule applies yet."""
         now = time.monotonic()
         if now - self._saved > SAVE_EVERY_S:
             self._saved = now
             with suppress(OSError):
                 self._clock.save()
-        mark = self._seen_attached()
-        if mark != self._mark:
-            self._mark, self._attended = mark, now
         if running:
             self._worked = now
-        return why(
-            self._rules,
-            hours=self._clock.hours(),
-            idle_minutes=(now - self._worked) / 60,
-            away_minutes=(now - self._attended) / 60,
-        )
-
-    def _seen_attached(self) -> int | None:
-        try:
-            return self._attached.stat().st_mtime_ns
-        except OSError:
-            return None
+        idle, away = (now - self._worked) / 60, self._away.seconds() / 60
+        return why(self._rules, hours=self._clock.hours(), idle_minutes=idle, away_minutes=away)
 
 
 def why(rules: Rules, *, hours: float, idle_minutes: float, away_minutes: float) -> str | None:
-    """Return which rule ends the pod now. The grace before the shutdown is paid for too, so it counts as spent."""
+    """Return which rule ends the pod now. The grace before the shutdown is paid for, so it counts as spent."""
     if rules.max_cost_usd is not None and rules.usd_per_hour is not None:
         cost = (hours + rules.grace_minutes / 60) * rules.usd_per_hour
         if cost >= rules.max_cost_usd:
@@ -133,8 +117,8 @@ def why(rules: Rules, *, hours: float, idle_minutes: float, away_minutes: float)
 
 
 def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: str, stop: threading.Event) -> None:
-    """Pause the session, end its jobs, leave time for a pull, and shut the machine down, unless somebody else does."""
-    process_state.write(layout.own / process_state.ENDING, {"reason": reason, "time": time.time()})
+    """Pause the session, end its jobs, leave time for a pull, and shut the machine down unless stopped."""
+    process_state.write(layout.own / ENDING, {"reason": reason, "time": time.time()})
     say(f"ending: {reason}")
     pause(orchestrator, PAUSE_S)
     keep_code(layout, orchestrator)
@@ -144,20 +128,20 @@ def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: st
     deadline = time.monotonic() + rules.grace_minutes * 60
     while time.monotonic() < deadline and not is_pulled(layout, entries):
         if stop.wait(TICK_S):
-            say("told to leave the rest to others")
+            say("stopped; another process ends the pod")
             return
-    say("everything was pulled" if is_pulled(layout, entries) else "nobody pulled what was left within the grace")
+    say("everything was pulled" if is_pulled(layout, entries) else "nobody pulled the newest entries within the grace")
     shut_down(layout, rules.shutdown, reason)
 
 
 def is_pulled(layout: Layout, entries: int) -> bool:
     """Say whether an attached client reported that it keeps this many entries and their files."""
-    told = process_state.read(layout.own / process_state.PULLED)
+    told = process_state.read(layout.own / PULLED)
     return entries == 0 or (told is not None and told.get("entries") == entries)
 
 
 def shut_down(layout: Layout, command: str | None, reason: str) -> int | None:
-    """Run the declared command and keep what it ended with; None when none was declared."""
+    """Run the declared command and record its exit code; None if no command was declared."""
     code: int | None = None
     if command is not None:
         say(f"shutdown: {command}")
@@ -167,14 +151,14 @@ def shut_down(layout: Layout, command: str | None, reason: str) -> int | None:
             ).returncode
         except subprocess.TimeoutExpired:
             code = 124
-    process_state.write(layout.own / process_state.ENDED, {"reason": reason, "time": time.time(), "code": code})
+    process_state.write(layout.own / ENDED, {"reason": reason, "time": time.time(), "code": code})
     say(f"ended, the shutdown command {'was not declared' if code is None else f'ended with {code}'}")
     return code
 
 
 def end_jobs(layout: Layout, reason: str) -> None:
-    """Ask the wrappers of jobs to end them, which leaves an exit record, and wait for that."""
-    # Only now: it takes long to import, and the orchestrator waits for this process.
+    """Ask the wrappers of jobs to end them, and wait for their exit records."""
+    # Imported late: the import is slow, and the orchestrator waits for this process.
     from sessions.jobs.local_launcher import LocalLauncher
 
     local = LocalLauncher()
@@ -193,25 +177,19 @@ def say(text: str) -> None:
 
 
 class Orchestrator:
-    """The process that runs the session: a child of this keeper, or the one that an earlier keeper left behind.
-
-    Args:
-        layout: where the record of the process lies.
-        number: which start of the session it is.
-        child: the process, if this keeper started it; the exit code of another keeper's is unknown.
-    """
+    """The process of the session's start ``number``: a child, or adopted from an earlier keeper, without its code."""
 
     def __init__(self, layout: Layout, number: int, child: subprocess.Popen[bytes] | None = None) -> None:
         self.number = number
-        self._path = layout.own / process_state.ORCHESTRATOR
+        self._path = layout.own / ORCHESTRATOR
         self._child = child
 
     def is_running(self) -> bool:
-        """Whether it is there."""
+        """Say whether the process runs."""
         return self._child.poll() is None if self._child else process_state.lives(self._path)
 
     def code(self) -> int | None:
-        """Its exit code as a shell writes it, 128 and the number for a signal; None while it runs, or if unknown."""
+        """Return its exit code, 128 and the number for a signal; None if it runs or the code is unknown."""
         code = self._child.poll() if self._child else None
         return None if code is None else code if code >= 0 else 128 - code
 
@@ -227,8 +205,8 @@ class Orchestrator:
 
 def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
     """Return the running orchestrator, or start one with its keys in its environment."""
-    before = process_state.read(layout.own / process_state.ORCHESTRATOR) or {}
-    if process_state.lives(layout.own / process_state.ORCHESTRATOR):
+    before = process_state.read(layout.own / ORCHESTRATOR) or {}
+    if process_state.lives(layout.own / ORCHESTRATOR):
         return Orchestrator(layout, int(before["number"]))
     number = before.get("number", 0) + 1
     words = [order.python, "-P", "-m", "sessions.cli"]
@@ -239,24 +217,13 @@ def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
         words += ["resume", layout.name]
         words += ["--answer", order.answer, "--reason", order.reason] if order.answer else []
     words += ["--runs", str(layout.runs)]
-    with layout.log.open("ab") as log:
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=layout.root,
-            env=layout.environment() | order.secrets,
-            start_new_session=True,
-        )
-    process_state.write(
-        layout.own / process_state.ORCHESTRATOR, process_state.identity(process.pid) | {"number": number}
-    )
+    process = detached(words, layout.log, layout.root, layout.environment() | order.secrets)
+    process_state.write(layout.own / ORCHESTRATOR, process_state.identity(process.pid) | {"number": number})
     return Orchestrator(layout, number, process)
 
 
 def is_begun(layout: Layout) -> bool:
-    """Say whether the session is registered here: then it is resumed."""
+    """Say whether the session is registered here, so that it is resumed and not started."""
     return (layout.run / TRAIL).exists()
 
 

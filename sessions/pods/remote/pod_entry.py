@@ -1,7 +1,6 @@
 """What runs on the pod: ``python -P -m sessions.pods.remote.pod_entry VERB ROOT NAME``, called over SSH.
 
-``start`` starts a keeper, which starts the orchestrator. ``serve`` answers while somebody is attached, and ends with
-the connection.
+``start`` starts a keeper, which starts the orchestrator. ``serve`` answers an attached client until it disconnects.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from sessions.pods.protocol import PROTOCOL, Order, line_of, read_frame
 from sessions.pods.remote import process_state
 from sessions.pods.remote.keeper import end_keeper, is_begun, keep, shut_down
 from sessions.pods.remote.pod_layout import Layout
+from sessions.pods.remote.process_state import KEEPER, ORCHESTRATOR
 from sessions.pods.remote.process_sweep import sweep
 from sessions.run.run_layout import STORE
 from specs.digests import list_tree
@@ -31,28 +31,29 @@ START_S = 60.0
 
 
 def version() -> None:
-    """Say which Peergate this is."""
+    """Print which Peergate this is, and which plug-ins are installed."""
     from importlib.metadata import version
     from importlib.util import find_spec
 
     from reviews.checks.measuring_code import measuring_code
+    from specs.plugins import identities
 
     told = {"protocol": PROTOCOL, "version": version("peergate"), "measuring": measuring_code()}
-    print(json.dumps(told | {"ray": find_spec("ray") is not None}))
+    print(json.dumps(told | {"plugins": identities(), "ray": find_spec("ray") is not None}))
 
 
 def begin(layout: Layout) -> None:
-    """Start a keeper, which starts the orchestrator, and wait until both are there."""
+    """Start a keeper, which starts the orchestrator, and wait until both run."""
     order = Order.model_validate_json(sys.stdin.buffer.read(), strict=True)
     layout.make()
     begun = is_begun(layout)
     if order.answer is not None and not begun:
         _refuse("there is no session yet that asks anything")
-    adopt = process_state.lives(layout.own / process_state.ORCHESTRATOR)
-    if adopt and (process_state.lives(layout.own / process_state.KEEPER) or order.answer is not None):
+    adopt = process_state.lives(layout.own / ORCHESTRATOR)
+    if adopt and (process_state.lives(layout.own / KEEPER) or order.answer is not None):
         _refuse("the orchestrator runs already; `peergate pod attach` shows it")
     end_keeper(layout)
-    before = (process_state.read(layout.own / process_state.ORCHESTRATOR) or {}).get("number", 0)
+    before = (process_state.read(layout.own / ORCHESTRATOR) or {}).get("number", 0)
     with (layout.own / "keeper.log").open("ab") as log:
         keeper = subprocess.Popen(
             [order.python, "-P", "-m", "sessions.pods.remote.pod_entry", "keep", str(layout.root), layout.name],
@@ -67,12 +68,13 @@ def begin(layout: Layout) -> None:
     keeper.stdin.close()
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        told = process_state.read(layout.own / process_state.ORCHESTRATOR) or {}
-        if told.get("number", 0) > before or (adopt and process_state.lives(layout.own / process_state.KEEPER)):
+        told = process_state.read(layout.own / ORCHESTRATOR) or {}
+        if told.get("number", 0) > before or (adopt and process_state.lives(layout.own / KEEPER)):
             print(json.dumps({"pid": told["pid"], "number": told["number"], "begun": begun}))
             return
         if keeper.poll() is not None:
-            _refuse(f"the keeper ended with {keeper.returncode}: {_tail(layout.own / 'keeper.log')}")
+            said = (layout.own / "keeper.log").read_bytes()[-500:].decode("utf-8", "replace").strip()
+            _refuse(f"the keeper ended with {keeper.returncode}: {said}")
         time.sleep(0.05)
     _refuse(f"the orchestrator was not there within {START_S:g} s")
 
@@ -82,38 +84,30 @@ def _refuse(text: str) -> None:
     raise SystemExit(0)
 
 
-def _tail(path: Path) -> str:
-    try:
-        return path.read_bytes()[-500:].decode("utf-8", "replace").strip()
-    except OSError as error:
-        return str(error)
-
-
 def main(words: list[str]) -> int:
-    """Carry out one verb."""
+    """Run one verb."""
     if words == ["version"]:
         version()
         return 0
     verb, root, name = words
     layout = Layout(Path(root), name)
-    if verb == "start":
-        begin(layout)
-    elif verb == "keep":
-        order = Order.model_validate_json(sys.stdin.buffer.read(), strict=True)
-        return keep(layout, order)
-    elif verb == "serve":
-        serve(layout, sys.stdin.buffer, sys.stdout.buffer)
-    else:
-        return 2
+    match verb:
+        case "start":
+            begin(layout)
+        case "keep":
+            return keep(layout, Order.model_validate_json(sys.stdin.buffer.read(), strict=True))
+        case "serve":
+            serve(layout, sys.stdin.buffer, sys.stdout.buffer)
+        case _:
+            return 2
     return 0
 
 
 class Server:
-    """One conversation. Every answer is a header and bytes; a header with ``refused`` says why there are none."""
+    """One conversation. Every answer is a header and bytes; ``refused`` in a header says why there are none."""
 
     def __init__(self, layout: Layout, out: BinaryIO) -> None:
-        self.layout = layout
-        self.out = out
+        self.layout, self.out = layout, out
         self._progress = process_state.Progress(layout)
         self._operations: dict[str, Callable[[dict[str, Any]], None]] = {
             "status": self.status,
@@ -128,10 +122,9 @@ class Server:
         }
 
     def answer(self, asked: dict[str, Any]) -> None:
-        """Carry out one request."""
-        try:
-            operation = self._operations[str(asked.get("op"))]
-        except KeyError:
+        """Answer one request."""
+        operation = self._operations.get(str(asked.get("op")))
+        if operation is None:
             self.send({"refused": "there is no such operation"})
             return
         try:
@@ -146,7 +139,7 @@ class Server:
         self.out.flush()
 
     def status(self, asked: dict[str, Any]) -> None:
-        """Report the pod's state and the log from an offset on. Who asks counts as attached."""
+        """Send the pod's state and the log from an offset on; the client counts as attached."""
         (self.layout.own / process_state.ATTACHED).touch()
         data = b""
         offset = int(asked["log"])
@@ -157,7 +150,7 @@ class Server:
         ending = process_state.read(self.layout.own / process_state.ENDING)
         told = process_state.orchestrator(self.layout) | self._progress.told()
         told |= {
-            "keeper": process_state.lives(self.layout.own / process_state.KEEPER),
+            "keeper": process_state.lives(self.layout.own / KEEPER),
             "log": offset + len(data),
             "hours": process_state.Clock(self.layout).hours(),
             "ending": str(ending["reason"]) if ending else None,
@@ -165,18 +158,18 @@ class Server:
         self.send({"status": told}, data)
 
     def trail(self, _: dict[str, Any]) -> None:
-        """The bytes of the trail, with its seal where it is at rest."""
+        """Send the trail, and its seal if the file is at rest."""
         data, seal = process_state.snapshot(self.layout)
         self.send({"seal": base64.b64encode(seal).decode() if seal is not None else None}, data)
 
     def store(self, _: dict[str, Any]) -> None:
-        """The names of everything in the content store, with sizes."""
+        """Send the names and sizes of all files in the content store."""
         root = self.layout.run / STORE
         names = {path.relative_to(root).as_posix(): path.stat().st_size for path in sorted(root.glob("??/*"))}
         self.send({}, json.dumps(names).encode())
 
     def list_path(self, asked: dict[str, Any]) -> None:
-        """The files of a path in the run folder: itself, or everything below it."""
+        """Send the size of a file of the run folder, or of all files below a folder."""
         path = self._inside(asked["path"])
         if path.is_file():
             self.send({"kind": "file"}, json.dumps({"": path.stat().st_size}).encode())
@@ -187,7 +180,7 @@ class Server:
             self.send({"refused": "it is not there"})
 
     def read_file(self, asked: dict[str, Any]) -> None:
-        """The bytes of a file in the run folder from an offset on, as many as it has now."""
+        """Send a file of the run folder from an offset to its present end."""
         path, offset = self._inside(asked["path"]), int(asked["offset"])
         with path.open("rb") as file:
             left = max(0, os.fstat(file.fileno()).st_size - offset)
@@ -196,7 +189,7 @@ class Server:
             while left:
                 piece = file.read(min(PIECE, left))
                 if not piece:
-                    # It became shorter: what was promised cannot be kept, and the other side sees the end.
+                    # The file became shorter than was announced; the client sees the connection end.
                     raise SystemExit(1)
                 self.out.write(piece)
                 left -= len(piece)
@@ -209,14 +202,13 @@ class Server:
         return path
 
     def pulled(self, asked: dict[str, Any]) -> None:
-        """Keep that so many entries, with their files, are kept and verified elsewhere."""
-        process_state.write(
-            self.layout.own / process_state.PULLED, {"entries": int(asked["entries"]), "time": time.time()}
-        )
+        """Record that so many entries, with their files, are kept and verified elsewhere."""
+        told = {"entries": int(asked["entries"]), "time": time.time()}
+        process_state.write(self.layout.own / process_state.PULLED, told)
         self.send({})
 
     def sweep_orphans(self, asked: dict[str, Any]) -> None:
-        """End processes of sessions that are over; of this one too when the pod is going to end."""
+        """End processes of closed sessions, with ``everything`` those of this one too."""
         told = sweep(self.layout, everything=bool(asked.get("everything")))
         self.send({}, json.dumps(told).encode())
 
@@ -236,7 +228,7 @@ class Server:
 
 
 def serve(layout: Layout, given: BinaryIO, out: BinaryIO) -> None:
-    """Answer until the other side is gone."""
+    """Answer until the client disconnects."""
     server = Server(layout, out)
     layout.make()
     while (frame := read_frame(given)) is not None:

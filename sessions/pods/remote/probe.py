@@ -1,13 +1,14 @@
-"""Facts about a machine as one line of JSON, asked before anything of Peergate is there: Python's own modules only.
+"""Facts about a machine as one line of JSON, before Peergate is installed there: ``python -I - ARGUMENTS``.
 
-Called as ``python -I - ARGUMENTS`` with this file on standard input. It asks and measures; what it writes it removes.
-It has to be read by a Python that is too old for Peergate, to be able to say so.
+It is read from standard input, needs only the standard library, removes what it writes, and runs on a Python that is
+too old for Peergate, so that it can report that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -28,7 +29,7 @@ SMALL_FILES = 100
 
 
 def main(asked: Facts) -> Facts:
-    """Gather what was asked for; a fact that cannot be had is told as an error, never left out."""
+    """Gather the requested facts; a fact that fails is reported as an error, never left out."""
     root = Path(asked["root"]).expanduser().resolve()
     told: Facts = {
         "root": str(root),
@@ -55,17 +56,12 @@ def main(asked: Facts) -> Facts:
 
 
 def has_venv() -> bool:
-    """Say whether environments can be made: Debian has the modules for it in packages of their own."""
-    try:
-        import ensurepip
-        import venv
-    except ImportError:
-        return False
-    return bool(ensurepip and venv)
+    """Say whether environments can be made: Debian packages the modules for it separately."""
+    return all(importlib.util.find_spec(name) is not None for name in ("ensurepip", "venv"))
 
 
 def disk(asked: Facts, root: Path) -> Facts:
-    """Write for real: a quota shows in no other way. Also how much room there is, and on what file system."""
+    """Write, because only that shows a quota; also measure free room and name the file system."""
     above = next(one for one in (root, *root.parents) if one.exists())
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     told: Facts = {"filesystem": filesystem(root)}
@@ -103,7 +99,7 @@ def disk(asked: Facts, root: Path) -> Facts:
 
 
 def filesystem(path: Path) -> str:
-    """Return the type of the file system a path lies in, as /proc/mounts calls it."""
+    """Return the type of a path's file system, as /proc/mounts calls it."""
     wanted = str(path.resolve())
     best = ("", "unknown")
     with Path("/proc/mounts").open(encoding="utf-8", errors="replace") as mounts:
@@ -117,7 +113,7 @@ def filesystem(path: Path) -> str:
 
 
 def gpus(asked: Facts, root: Path) -> Facts:
-    """Return name and memory of every GPU, as nvidia-smi tells them."""
+    """Return name and memory of every GPU, from nvidia-smi."""
     if shutil.which("nvidia-smi") is None:
         return {"list": [], "why": "there is no nvidia-smi"}
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
@@ -127,7 +123,7 @@ def gpus(asked: Facts, root: Path) -> Facts:
 
 
 def hub(asked: Facts, root: Path) -> Facts:
-    """Look for a whole snapshot of the model under the root, and else whether the hub answers."""
+    """Look for a whole snapshot of the model under the root; if there is none, ask the hub."""
     folder = "models--" + asked["hub"].replace("/", "--")
     snapshot = newest_snapshot(root / "home" / ".cache" / "huggingface" / "hub" / folder)
     told: Facts = {"snapshot": str(snapshot) if snapshot else None, "lacks": lacking(snapshot) if snapshot else []}
@@ -148,7 +144,7 @@ def hub(asked: Facts, root: Path) -> Facts:
 
 
 def newest_snapshot(folder: Path) -> Path | None:
-    """Return the snapshot that a download without a revision means: the one its branch names."""
+    """Return the snapshot that branch ``main`` names, as a download without a revision does."""
     try:
         named = folder / "snapshots" / (folder / "refs" / "main").read_text(encoding="utf-8").strip()
     except OSError:
@@ -157,9 +153,9 @@ def newest_snapshot(folder: Path) -> Path | None:
 
 
 def lacking(snapshot: Path) -> List[str]:  # noqa: UP006
-    """Return what a snapshot lacks to be a model's. A download that broke off leaves those files that were done."""
+    """Return the missing files of a snapshot: an interrupted download leaves only some."""
     lacks = [] if (snapshot / "config.json").is_file() else ["config.json"]
-    # Names of a snapshot are links into the folder of bytes: one that leads nowhere is no file.
+    # Snapshots hold links into another folder; a broken link is no file.
     there = [one for one in snapshot.iterdir() if one.is_file()]
     missing: List[List[str]] = []  # noqa: UP006
     for table in there:
@@ -173,12 +169,12 @@ def lacking(snapshot: Path) -> List[str]:  # noqa: UP006
 
 
 def session(asked: Facts, root: Path) -> Facts:
-    """Say whether a session of this name is there already."""
+    """Say whether a session of this name exists already."""
     return {"there": (root / "runs" / asked["name"] / "trail.sqlite").exists()}
 
 
 def torch(asked: Facts, root: Path) -> Facts:
-    """Import torch in the session's Python, with a limit: on some machines that never comes back."""
+    """Import torch in the session's Python, with a time limit: on some machines the import hangs."""
     code = "import json, torch; print(json.dumps([torch.__version__, torch.cuda.device_count()]))"
     begun = time.monotonic()
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""On the pod: which processes are there, and how far the session is."""
+"""On the pod: which processes run, and how far the session is."""
 
 from __future__ import annotations
 
@@ -24,31 +24,26 @@ ATTACHED, PULLED, ENDING, ENDED = "attached", "pulled.json", "ending.json", "end
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return a small JSON file of the keeper; None when it is not there or no object."""
-    try:
+    """Return a small JSON object of the keeper; None if the file is missing or holds something else."""
+    with suppress(OSError, ValueError):
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+        return found if isinstance(found, dict) else None
+    return None
 
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a small JSON file so that it is whole or as before."""
+    """Replace a small JSON file in one step."""
     write_durably(path, json.dumps(value).encode())
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """Return what tells a process from another one that gets its id later.
-
-    Raises:
-        psutil.Error: there is none.
-    """
+    """Return what distinguishes a process from a later one with its id, or raise psutil.Error if it has ended."""
     started = psutil.Process(pid).create_time()
     return this_process("pod") | {"pid": pid, "started": started, "ticks": started_ticks(pid)}
 
 
 def lives(path: Path) -> bool:
-    """Say whether the process a file speaks of is there."""
+    """Say whether the process that a file names runs."""
     owner = read(path)
     try:
         return owner is not None and is_alive(owner)
@@ -66,7 +61,7 @@ def orchestrator(layout: Layout) -> dict[str, Any]:
         return {"orchestrator": "running", "pid": pid}
     ended = read(layout.own / EXIT)
     if ended is None or ended.get("number") != told.get("number"):
-        # A keeper that is there has not looked yet; without one nobody is going to say.
+        # A living keeper has not looked yet; without a keeper the code stays unknown.
         return {"orchestrator": "running" if lives(layout.own / KEEPER) else "gone", "pid": pid}
     if isinstance(ended.get("code"), int):
         return {"orchestrator": "ended", "pid": pid, "code": ended["code"]}
@@ -74,7 +69,7 @@ def orchestrator(layout: Layout) -> dict[str, Any]:
 
 
 class Clock:
-    """Hours since the first `pod up`: by the clock, or by what was counted when the clock was set back."""
+    """Hours since the first `pod up`: by the clock, or as counted if the clock was set back."""
 
     def __init__(self, layout: Layout) -> None:
         self._path = layout.own / SINCE
@@ -82,23 +77,23 @@ class Clock:
         if told is None:
             told = {"first": time.time(), "counted": 0.0}
             write(self._path, told)
-        self.first, self.counted = float(told["first"]), float(told["counted"])
-        self._seen = time.monotonic()
+        self._first, self._before = float(told["first"]), float(told["counted"])
+        self._begun = time.monotonic()
+
+    def _counted(self) -> float:
+        return self._before + time.monotonic() - self._begun
 
     def hours(self) -> float:
         """Return the hours so far."""
-        running = self.counted + time.monotonic() - self._seen
-        return max(time.time() - self.first, running) / 3600
+        return max(time.time() - self._first, self._counted()) / 3600
 
     def save(self) -> None:
-        """Keep what was counted."""
-        now = time.monotonic()
-        self.counted, self._seen = self.counted + now - self._seen, now
-        write(self._path, {"first": self.first, "counted": self.counted})
+        """Keep the counted time."""
+        write(self._path, {"first": self._first, "counted": self._counted()})
 
 
 class Progress:
-    """How many entries and gates the trail has; read again only when its files changed."""
+    """How many entries and gates the trail has; read again only after its files changed."""
 
     def __init__(self, layout: Layout) -> None:
         self._path = layout.run / TRAIL
@@ -110,33 +105,25 @@ class Progress:
         marks = [_mark(self._path), _mark(self._path.with_name(f"{TRAIL}-wal"))]
         if marks != self._seen and marks[0] is not None:
             with suppress(PeergateError, sqlite3.Error):
-                entries = read_entries(self._path)
-                kinds = [one.entry.kind for one in entries]
-                gates = kinds.count("decision")
-                self._told = {"entries": len(entries), "gates": gates, "closed": "close" in kinds}
+                kinds = [one.entry.kind for one in read_entries(self._path)]
+                self._told = {"entries": len(kinds), "gates": kinds.count("decision"), "closed": "close" in kinds}
             self._seen = marks
         return self._told
 
 
 def _mark(path: Path) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
+        return status.st_mtime_ns, status.st_size
+    return None
 
 
 def snapshot(layout: Layout) -> tuple[bytes, bytes | None]:
-    """Return the bytes of the trail at one moment, and of its seal if the file is at rest.
-
-    Raises:
-        OSError: it is not there.
-        sqlite3.Error: it cannot be read.
-    """
+    """Return the trail at one moment, and its seal if the file is at rest; raise OSError or sqlite3.Error."""
     path = layout.run / TRAIL
     wal, seal = path.with_name(f"{TRAIL}-wal"), path.with_suffix(".seal")
     if wal.exists() and not lives(layout.own / ORCHESTRATOR):
-        # Whoever was killed left its log behind; the last one to close the file takes it in.
+        # A killed process left its log behind; the last connection to close takes it in.
         with closing(sqlite3.connect(path, timeout=30)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,8 +1,8 @@
-"""On the pod: finds processes of sessions that are over, and ends them.
+"""On the pod: finds and ends processes of sessions that are over.
 
-Everything a session here starts has the HOME of this root, which nothing else has. Whose it is says its working folder,
-its command line, or its parent. A job outlives its orchestrator on purpose, so a session that is still open keeps its
-wrappers; its other processes need a wrapper or an orchestrator above them.
+Only processes that a session here started have the HOME of this root. The working folder, the command line or the
+parent names the session. Jobs outlive their orchestrator, so an open session keeps its wrappers; its other processes
+need a wrapper or an orchestrator above them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.orphans import VARIABLE
 from sessions.pods.remote import process_state
 from sessions.pods.remote.pod_layout import Layout
+from sessions.pods.remote.process_state import KEEPER, ORCHESTRATOR
 from sessions.run.run_layout import TRAIL
 from specs.errors import PeergateError
 
@@ -25,39 +26,34 @@ TERM_S = 5.0
 
 
 class Found(NamedTuple):
-    """A process of this root, and the session it belongs to."""
+    """A process of this root, the session it belongs to, and the ids of the processes above it."""
 
     process: psutil.Process
     session: str | None
     is_wrapper: bool
+    above: set[int]
 
 
 def sweep(layout: Layout, *, everything: bool = False) -> list[str]:
-    """End the orphans of this root; returns a line for each.
+    """End the orphans of this root, of other sessions too; returns a line for each.
 
-    Args:
-        layout: the session that asks; orphans of other sessions of the root are ended too.
-        everything: end all processes of this session, whatever its state: the pod is going to end.
+    With ``everything`` all processes of this session end, whatever its state, because the pod is going to end.
     """
     found = processes(layout)
     orphans = [one for one in found if _is_orphan(layout, one, found, everything)]
     told = [_told(one) for one in orphans]
-    for one in orphans:
-        with suppress(psutil.Error):
-            one.process.terminate()
-    _, left = psutil.wait_procs([one.process for one in orphans], timeout=TERM_S)
-    for process in left:
-        with suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(left, timeout=TERM_S)
+    left = [one.process for one in orphans]
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for process in left:
+            with suppress(psutil.Error):
+                end(process)
+        _, left = psutil.wait_procs(left, timeout=TERM_S)
     return told
 
 
 def processes(layout: Layout) -> list[Found]:
-    """Return the processes of this root that no keeper and no command of ours is."""
-    keepers = {
-        (process_state.read(path) or {}).get("pid") for path in layout.root.glob(f"pods/*/{process_state.KEEPER}")
-    }
+    """Return the processes of this root except keepers and this process."""
+    keepers = {(process_state.read(path) or {}).get("pid") for path in layout.root.glob(f"pods/*/{KEEPER}")}
     found: list[Found] = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -66,9 +62,11 @@ def processes(layout: Layout) -> list[Found]:
             environ = process.environ()
             if environ.get("HOME") == str(layout.home):
                 words = process.cmdline()
-                texts = [environ.get(VARIABLE, ""), process.cwd(), *words]
-                found.append(Found(process, _session(layout, texts), "sessions.jobs.wrapper" in words))
-    return [one if one.session else one._replace(session=_inherited(one, found)) for one in found]
+                session = _session(layout, [environ.get(VARIABLE, ""), process.cwd(), *words])
+                above = {parent.pid for parent in process.parents()}
+                found.append(Found(process, session, "sessions.jobs.wrapper" in words, above))
+    named = {one.process.pid: one.session for one in found if one.session}
+    return [one._replace(session=one.session or next(map(named.get, one.above & named.keys()), None)) for one in found]
 
 
 def _session(layout: Layout, texts: list[str]) -> str | None:
@@ -79,38 +77,21 @@ def _session(layout: Layout, texts: list[str]) -> str | None:
     return None
 
 
-def _inherited(one: Found, found: list[Found]) -> str | None:
-    with suppress(psutil.Error):
-        above = {parent.pid for parent in one.process.parents()}
-        return next((other.session for other in found if other.process.pid in above and other.session), None)
-    return None
-
-
 def _is_orphan(layout: Layout, one: Found, found: list[Found], everything: bool) -> bool:
     if everything and one.session in (layout.name, None):
         return True
-    session = Layout(layout.root, one.session) if one.session else None
-    if session is not None and process_state.lives(session.own / process_state.ORCHESTRATOR):
+    if one.session is None:
+        return not any(process_state.lives(path) for path in layout.root.glob(f"pods/*/{ORCHESTRATOR}"))
+    session = Layout(layout.root, one.session)
+    if process_state.lives(session.own / ORCHESTRATOR):
         return False
-    if session is None:
-        running = {
-            path.parent
-            for path in layout.root.glob(f"pods/*/{process_state.ORCHESTRATOR}")
-            if process_state.lives(path)
-        }
-        return not running
     if is_over(session):
         return True
-    if one.is_wrapper:
-        return False
-    wrappers = {other.process.pid for other in found if other.is_wrapper}
-    with suppress(psutil.Error):
-        return not wrappers & {parent.pid for parent in one.process.parents()}
-    return False
+    return not one.is_wrapper and not one.above & {other.process.pid for other in found if other.is_wrapper}
 
 
 def is_over(layout: Layout) -> bool:
-    """Say whether a session is closed, or not there any more."""
+    """Say whether a session is closed or its trail is missing."""
     path = layout.run / TRAIL
     if not path.exists():
         return True

@@ -1,4 +1,4 @@
-"""Rules on the two arms of the analysis, on its controls, and a note where a comparison of conversations has none."""
+"""Rules on the two arms of the analysis and on its controls."""
 
 from __future__ import annotations
 
@@ -6,32 +6,27 @@ from collections.abc import Iterator, Mapping
 
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import Stage, kind_of, names_where
+from specs.stages.registry import Stage, arm_of, kind_of, names_where
 
 
 def lint_arms(spec: SessionSpec) -> Iterator[LintProblem]:
     """Baseline and treatment measure different checkpoints on the same items in the same way, in order."""
     names = [stage.name for stage in spec.stages]
     kinds = " or ".join(names_where("arm"))
-    arms: dict[str, int] = {}
     able = [stage.name for stage in spec.stages if kind_of(stage).arm]
-    for arm, name in (("baseline", spec.analysis.baseline), ("treatment", spec.analysis.treatment)):
-        loc: Loc = ("analysis", arm)
+    arms = ("baseline", spec.analysis.baseline), ("treatment", spec.analysis.treatment)
+    for arm, name in arms:
         if name not in names:
-            yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, able, f"{kinds} stages"))
-            continue
-        index = names.index(name)
-        if kind_of(spec.stages[index]).arm is None:
-            message = f"'{name}' is a stage of kind {spec.stages[index].kind}; an arm is an {kinds} stage"
-            yield LintProblem(loc, message, f"{kinds} stages: {', '.join(able) or 'none'}")
-            continue
-        arms[arm] = index
-        reference = spec.stages[index].inputs.get("items")
-        if reference is not None and reference != "heldout":
-            place: Loc = ("stages", index, "inputs", "items")
+            hint = suggest(name, able, f"{kinds} stages")
+            yield LintProblem(("analysis", arm), f"there is no stage '{name}'", hint)
+        elif name not in able:
+            message = f"'{name}' is a stage of kind {spec.stage(name).kind}; an arm is an {kinds} stage"
+            yield LintProblem(("analysis", arm), message, f"{kinds} stages: {', '.join(able) or 'none'}")
+        elif (reference := spec.stage(name).inputs.get("items", "heldout")) != "heldout":
+            place: Loc = ("stages", names.index(name), "inputs", "items")
             yield LintProblem(place, f"the {arm} reads '{reference}', the analysis registers heldout", "read heldout")
-    if len(arms) == 2:
-        yield from _compare(spec, arms["baseline"], arms["treatment"])
+    if all(name in able for _, name in arms):
+        yield from _compare(spec, *(names.index(name) for _, name in arms))
 
 
 def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -42,7 +37,7 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
     first, last = stages.get(spec.analysis.baseline), stages.get(spec.analysis.treatment)
     if first is None or last is None or kind_of(first).arm is None or kind_of(last).arm is None:
         return  # Reported as an arm that is not one.
-    if _controlled(first) is None or _controlled(last) is None:
+    if controlled(first) is None or controlled(last) is None:
         yield LintProblem(("analysis", "controls"), "the arms hold no conversations", "remove the controls")
         return
     order = [stage.name for stage in spec.stages]
@@ -50,8 +45,8 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
         for side, name, arm in (("before", control.before, first), ("after", control.after, last)):
             loc: Loc = ("analysis", "controls", number, side)
             stage = stages.get(name)
-            if stage is None or _controlled(stage) is None:
-                able = [one.name for one in spec.stages if _controlled(one)]
+            if stage is None or controlled(stage) is None:
+                able = [one.name for one in spec.stages if controlled(one)]
                 found = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is no control:"
                 yield LintProblem(loc, f"{found} '{name}'", suggest(name, able, f"{first.kind} stages"))
                 continue
@@ -62,17 +57,7 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
         yield from _alike(stages, number, control.before, control.after)
 
 
-def notes_on_controls(spec: SessionSpec) -> Iterator[str]:
-    """Yield what a comparison of conversations without a control cannot tell."""
-    analysis = spec.analysis
-    if _controlled(spec.stage(analysis.treatment)) and not analysis.controls:
-        yield (
-            f"{analysis.treatment}: no control is registered, so a gain that needs no memory counts as one; controls "
-            "are both arms once more with history: shuffled or none, named under analysis.controls"
-        )
-
-
-def _controlled(stage: Stage) -> tuple[str, str] | None:
+def controlled(stage: Stage) -> tuple[str, str] | None:
     """Return the parameter that a control changes, and its value in an arm; None where the kind has no controls."""
     arm = kind_of(stage).arm
     return arm.control if arm else None
@@ -84,21 +69,19 @@ def _control(loc: Loc, stage: Stage, arm: Stage) -> Iterator[LintProblem]:
         yield LintProblem(loc, f"'{stage.name}' shows the whole history", "a control has history: shuffled or none")
     for what in ("model", "items"):
         ours, theirs = stage.inputs.get(what), arm.inputs.get(what)
-        if ours is not None and theirs is not None and ours != theirs:
+        if ours and theirs and ours != theirs:
             message = f"'{stage.name}' reads the {what} '{ours}', its arm '{arm.name}' reads '{theirs}'"
             yield LintProblem(loc, message, "only the history differs")
     ours = stage.parameters.model_copy(update={"history": arm.parameters.history})
     for name in type(ours).model_fields:
         if name != "seed" and getattr(ours, name) != getattr(arm.parameters, name):
-            message = (
-                f"{name} is {getattr(ours, name)} at '{stage.name}' and {getattr(arm.parameters, name)} at its arm"
-            )
-            yield LintProblem(loc, message, "only the history differs")
+            values = f"{getattr(ours, name)} at '{stage.name}' and {getattr(arm.parameters, name)} at its arm"
+            yield LintProblem(loc, f"{name} is {values}", "only the history differs")
 
 
 def _alike(stages: Mapping[str, Stage], number: int, before: str, after: str) -> Iterator[LintProblem]:
     one, other = stages.get(before), stages.get(after)
-    if one is not None and other is not None and _controlled(one) and _controlled(other):
+    if one and other and controlled(one) and controlled(other):
         ours, theirs = one.parameters.history, other.parameters.history
         if ours != theirs:
             message = f"history is {ours} at '{before}' and {theirs} at '{after}'"
@@ -130,13 +113,12 @@ def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintP
 
 def _metric(spec: SessionSpec, arm: Stage) -> Iterator[LintProblem]:
     """The registered metric is the one of the arms, and what they measure is the task and no control."""
-    declared = kind_of(arm).arm
-    given = spec.analysis.primary_metric
-    if declared is not None and given != (due := declared.metric):
+    due, given = arm_of(arm).metric, spec.analysis.primary_metric
+    if given != due:
         message = f"primary_metric is {given}, the arms are {arm.kind} stages"
         yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {due}")
     alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise told as a difference.
-    if _controlled(arm) and arm.parameters.history != "whole" and alike:
+    if controlled(arm) and arm.parameters.history != "whole" and alike:
         loc: Loc = ("stages", [stage.name for stage in spec.stages].index(arm.name), "parameters", "history")
         message = f"history is {arm.parameters.history}: an arm that is not shown its conversation is a control"
         yield LintProblem(loc, message, "write history: whole, or name the stage under analysis.controls")

@@ -11,12 +11,8 @@ from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import Stage
 from specs.stages.stage import Criterion
 
-_LOWER = ("at_least", "above")
-
 _UPPER = ("at_most", "below")
-
-_BOUNDS = (*_LOWER, *_UPPER)
-
+_BOUNDS = ("at_least", "above", *_UPPER)
 _COUNTS = (
     *("completions", "kinds", "items", "model tokens", "optimizer steps", "L2 norm"),
     *("sentinels", "prompts", "calls", "instructions", "answers", "words"),
@@ -30,49 +26,42 @@ KEPT_COUNTS = (
 """What stages that write data have kept: at 0 their gate stays shut, whatever is registered."""
 
 
-def lint_criteria(spec: SessionSpec) -> Iterator[LintProblem]:
+def lint_criteria(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """Criteria have one bound that can be met, on a metric the stage measures, and do not contradict each other."""
-    for index, stage in enumerate(spec.stages):
-        for number, criterion in enumerate(stage.gate.criteria):
-            loc: Loc = ("stages", index, "gate", "criteria", number)
-            yield from _metric(spec, index, stage, criterion, loc)
-            given = [name for name in _BOUNDS if getattr(criterion, name) is not None]
-            if len(given) != 1:
-                found = f"has {' and '.join(given)}" if given else "has no bound"
-                yield LintProblem(
-                    loc, f"the criterion on {criterion.metric} {found}", f"give one of {', '.join(_BOUNDS)}"
-                )
-                continue
-            yield from _impossible(criterion, given[0], loc)
-            yield from _nothing_kept(criterion, given[0], loc)
-            yield from _registered(spec, index, stage, criterion, loc)
-        yield from _pairs(stage, index)
+    for number, criterion in enumerate(stage.gate.criteria):
+        loc: Loc = ("gate", "criteria", number)
+        yield from _metric(spec, stage, criterion, loc)
+        given = [name for name in _BOUNDS if getattr(criterion, name) is not None]
+        if len(given) != 1:
+            found = f"has {' and '.join(given)}" if given else "has no bound"
+            message = f"the criterion on {criterion.metric} {found}"
+            yield LintProblem(loc, message, f"give one of {', '.join(_BOUNDS)}")
+            continue
+        yield from _impossible(criterion, given[0], loc)
+        yield from _nothing_kept(criterion, given[0], loc)
+        yield from _registered(spec, stage, criterion, loc)
+    yield from _pairs(stage)
 
 
-def _metric(spec: SessionSpec, index: int, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
+def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
     measured = metrics_of(stage.kind)
-    treatment = stage.name == spec.analysis.treatment
-    if treatment:
+    if stage.name == spec.analysis.treatment:
         measured = measured + metrics_of("comparison")
     if criterion.metric in measured:
         return
     definition = METRICS.get(criterion.metric)
+    hint = f"measured here: {', '.join(measured)}"
     if definition is None:
-        hint = f"measured here: {', '.join(measured)}"
         match = closest(criterion.metric, measured) or closest(criterion.metric, METRICS)
         hint = f"did you mean '{match}'? {hint}" if match else hint
-        yield LintProblem((*loc, "metric"), f"unknown metric '{criterion.metric}'", hint)
-        return
-    if definition.scope == "rule":
+        message = f"unknown metric '{criterion.metric}'"
+    elif definition.scope == "rule":
         message = f"'{criterion.metric}' is judged by analysis.kinds and analysis.controls, not by a criterion"
-        yield LintProblem((*loc, "metric"), message, f"measured here: {', '.join(measured)}")
-        return
-    if definition.scope == "comparison":
-        where = f"only at the treatment stage '{spec.analysis.treatment}'"
+    elif definition.scope == "comparison":
+        message = f"'{criterion.metric}' is measured only at the treatment stage '{spec.analysis.treatment}'"
     else:
-        where = f"by {definition.scope} stages, this one is {stage.kind}"
-    message = f"'{criterion.metric}' is measured {where}"
-    yield LintProblem((*loc, "metric"), message, f"measured here: {', '.join(measured)}")
+        message = f"'{criterion.metric}' is measured by {definition.scope} stages, this one is {stage.kind}"
+    yield LintProblem((*loc, "metric"), message, hint)
 
 
 def _domain(metric: str) -> tuple[float, float]:
@@ -109,7 +98,7 @@ def _nothing_kept(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintPr
         yield LintProblem((*loc, bound), message, "allow 1 or more, or remove the criterion")
 
 
-def _registered(spec: SessionSpec, index: int, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
+def _registered(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
     """The treatment's gate may not move the thresholds of the registered analysis."""
     analysis = spec.analysis
     if stage.name != analysis.treatment:
@@ -128,24 +117,22 @@ def _registered(spec: SessionSpec, index: int, stage: Stage, criterion: Criterio
     yield LintProblem(loc, message, "remove the criterion")
 
 
-def _pairs(stage: Stage, index: int) -> Iterator[LintProblem]:
+def _pairs(stage: Stage) -> Iterator[LintProblem]:
     """Two criteria on one metric: no duplicates, no second threshold on the same side, no empty interval."""
     seen: list[tuple[int, Criterion]] = []
     for number, criterion in enumerate(stage.gate.criteria):
-        loc: Loc = ("stages", index, "gate", "criteria", number)
+        loc: Loc = ("gate", "criteria", number)
         if sum(getattr(criterion, name) is not None for name in _BOUNDS) != 1:
             continue
-        for earlier, other in seen:
-            if other.metric != criterion.metric:
-                continue
-            message = _clash(other, criterion, f"criteria[{earlier}]")
-            if message:
-                yield LintProblem(loc, message, "keep one of the two")
-                break
+        clashes = (_clash(other, criterion, f"criteria[{earlier}]") for earlier, other in seen)
+        if message := next(filter(None, clashes), ""):
+            yield LintProblem(loc, message, "keep one of the two")
         seen.append((number, criterion))
 
 
 def _clash(first: Criterion, second: Criterion, where: str) -> str:
+    if first.metric != second.metric:
+        return ""
     (sign, value), (other_sign, other_value) = second.bound(), first.bound()
     if (sign, value) == (other_sign, other_value):
         return f"'{second}' repeats {where}"
@@ -154,10 +141,6 @@ def _clash(first: Criterion, second: Criterion, where: str) -> str:
         side = "lower" if lower else "upper"
         return f"'{second}' is a second {side} bound beside '{first}' ({where})"
     low, high = (value, other_value) if lower else (other_value, value)
-    if (
-        low > high
-        or (low == high and ">=" not in (sign, other_sign))
-        or (low == high and "<=" not in (sign, other_sign))
-    ):
+    if low > high or (low == high and {sign, other_sign} != {">=", "<="}):
         return f"'{second}' contradicts '{first}' ({where}): no value meets both"
     return ""

@@ -1,21 +1,23 @@
-"""Rules on what a spec registers about its evaluations as a whole: gap, drift and the labelled sample."""
+"""Rules on gap, drift, paired tests and the labelled sample, on worked examples and judges; notes on a spec."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from specs import plugins, task_file
+from specs.session.lint.arm_rules import controlled
 from specs.session.problems import LintProblem, Loc, suggest
-from specs.session.session_spec import SessionSpec
+from specs.session.session_spec import SessionSpec, kind_read
 from specs.stages.registry import Stage, kind_of, names_where, outputs_of
 
 
 def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
-    """Stages that are named exist, are of a kind that can show it, and stand where they can still change something."""
+    """The named stages exist, are of a kind that can show it, and come where they can still change something."""
     if spec.evaluation is None:
         return
     yield from _gap(spec)
-    yield from _drift(spec)
+    for number, drift in enumerate(spec.evaluation.drift):
+        yield from _differ_in_model_only(spec, ("evaluation", "drift", number), drift.before, drift.after)
     yield from _paired(spec)
     labelled = spec.evaluation.labelled
     if labelled is not None and labelled not in spec.data:
@@ -23,13 +25,34 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
         yield LintProblem(("evaluation", "labelled"), f"there is no data file '{labelled}'", hint)
 
 
-def lint_examples(spec: SessionSpec) -> Iterator[LintProblem]:
+def lint_example(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """Sampling shows a worked example only where the task has one, which is true of forms and not of questions."""
-    for index, stage in enumerate(spec.stages):
-        if kind_of(stage).worked_examples and stage.parameters.worked_example and not _shows(spec.task):
-            loc: Loc = ("stages", index, "parameters", "worked_example")
-            told = f"task {task_file.path_of(spec.task)} has no worked example"
-            yield LintProblem(loc, told, "worked_example: false")
+    if kind_of(stage).worked_examples and stage.parameters.worked_example and not _shows(spec.task):
+        told = f"task {task_file.path_of(spec.task)} has no worked example"
+        yield LintProblem(("parameters", "worked_example"), told, "worked_example: false")
+
+
+def lint_judge(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
+    """A judge that is declared base is not asked through a chat template."""
+    if kind_of(stage).chat_form and stage.parameters.form == "chat" and kind_read(spec, stage) == "base":
+        message = f"form is chat, and the judge '{stage.inputs.get('model', 'model')}' is a base model"
+        yield LintProblem(("parameters", "form"), message, "write form: completion, or name an instruct model")
+
+
+def notes(spec: SessionSpec) -> Iterator[str]:
+    """Yield what is allowed and seldom meant, one line each."""
+    analysis = spec.analysis
+    if controlled(spec.stage(analysis.treatment)) and not analysis.controls:
+        yield (
+            f"{analysis.treatment}: no control is registered, so a gain that needs no memory counts as one; controls "
+            "are both arms once more with history: shuffled or none, named under analysis.controls"
+        )
+    for stage in spec.stages:
+        if kind_of(stage).open_ended and not stage.parameters.stops and kind_read(spec, stage) == "base":
+            yield (
+                f"{stage.name}: a base model writes until its end token or {stage.parameters.max_new_tokens} tokens, "
+                f'and no stops are given; what ends an answer is written stops: ["\\n\\n"] or the end mark it learned'
+            )
 
 
 def _shows(task: str) -> bool:
@@ -45,7 +68,8 @@ def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
     if gap is None:
         return
     order = [stage.name for stage in spec.stages]
-    training = next((place for place, stage in enumerate(spec.stages) if _trains(stage)), len(order))
+    trains = ("checkpoint" in outputs_of(stage.kind, stage.parameters) for stage in spec.stages)
+    training = next((place for place, makes in enumerate(trains) if makes), len(order))
     named: list[tuple[Loc, str]] = [(("evaluation", "gap", "base", n), name) for n, name in enumerate(gap.base)]
     if gap.ceiling is not None:
         named.append((("evaluation", "gap", "ceiling"), gap.ceiling))
@@ -63,24 +87,12 @@ def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
         yield LintProblem(("evaluation", "gap"), message, "they answer the same ones")
 
 
-def _trains(stage: Stage) -> bool:
-    return "checkpoint" in outputs_of(stage.kind, stage.parameters)
-
-
-def _drift(spec: SessionSpec) -> Iterator[LintProblem]:
-    for number, drift in enumerate(spec.evaluation.drift if spec.evaluation else ()):
-        yield from _differ_in_model_only(spec, ("evaluation", "drift", number), drift.before, drift.after)
-
-
 def _paired(spec: SessionSpec) -> Iterator[LintProblem]:
     for number, test in enumerate(spec.evaluation.paired if spec.evaluation else ()):
         loc: Loc = ("evaluation", "paired", number)
         problems = list(_differ_in_model_only(spec, loc, test.before, test.after))
         yield from problems
-        if problems:
-            continue
-        kind = kind_of(spec.stage(test.after))
-        if test.outcome not in kind.outcomes:
+        if not problems and test.outcome not in (kind := kind_of(spec.stage(test.after))).outcomes:
             message = f"rows of a {kind.name} stage have no {test.outcome} outcome"
             yield LintProblem((*loc, "outcome"), message, f"they have: {', '.join(kind.outcomes)}")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
+from urllib.parse import urlsplit
 
 from specs import plugins
-from specs.session.model_vendor import makers
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.reviewer_vendor import GROUP, vendor_of
 from specs.session.session_spec import REVIEWERS, Builder, Effort, Efforts, Reviewer, SessionSpec
@@ -17,10 +19,33 @@ DESIGN_STAKES = "medium"
 LATENCY_S = {"low": 120, "medium": 300, "high": 600}
 """How long a review takes at worst at each reasoning. Less time ends calls that were going well, and paid for."""
 
+_HOSTS = {
+    "anthropic": ("anthropic.com", "claude.com"),
+    "openai": ("openai.com", "openai.azure.com", "chatgpt.com"),
+}
+_MODELS = {
+    "anthropic": re.compile(r"\bclaude\b|\banthropic\b", re.IGNORECASE),
+    "openai": re.compile(r"\b(gpt-\d|chatgpt|o[1-9](-|$)|openai\b)", re.IGNORECASE),
+}
 _RESERVED = ("playbook", "external", "panel")
 """Names of builders and of the panel's verdict, which nobody who judges can have."""
 _BUILDER_MODEL_ONLY = ("base_url", "usd_per_million_tokens", "max_output_tokens", "timeout_s", "outage_s", "reasoning")
 _REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort")
+
+
+def makers(party: Builder | Reviewer) -> frozenset[str]:
+    """Return every vendor whose model a builder or reviewer is, by its vendor, address or the name of its model.
+
+    A model under another name at an unknown address is not recognised.
+    """
+    found: set[str] = {party.vendor}
+    host = (urlsplit(party.base_url).hostname or "").rstrip(".") if party.base_url else ""
+    found |= {name for name, hosts in _HOSTS.items() if any(host == one or host.endswith(f".{one}") for one in hosts)}
+    if isinstance(party, Builder) and party.model_vendor is not None:
+        found.add(party.model_vendor)
+    if party.model:
+        found |= {name for name, pattern in _MODELS.items() if pattern.search(party.model)}
+    return frozenset(found)
 
 
 def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, Reviewer]]:
@@ -35,72 +60,57 @@ def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, Reviewer]]:
 
 
 def lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
-    """Builder and reviewer come from different vendors, and name a model exactly when they need one."""
+    """Builder and reviewer are not of one vendor; an external builder says whose model it is if models judge it."""
+    builder = spec.builder
+    if builder.vendor != "external" and builder.model_vendor is not None:
+        message = f"vendor '{builder.vendor}' says whose model it is already; model_vendor is for 'external'"
+        yield LintProblem(("builder", "model_vendor"), message, "remove the line")
     for place, reviewer in reviewers_of(spec):
-        if spec.builder.vendor == reviewer.vendor and is_known(reviewer.vendor):
-            message = f"the reviewer is from the builder's vendor '{spec.builder.vendor}': it would judge its own work"
+        if why := _own_judge(builder, reviewer):
+            message = f"{why}: it would judge its own work"
             yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
-    builder = spec.builder
-    parties: list[tuple[Loc, str, str | None, bool]] = [
-        (("builder",), builder.vendor, builder.model, not builder.asks_a_model)
-    ]
-    parties += [
-        (place, one.vendor, one.model, works_without_model(one))
-        for place, one in reviewers_of(spec)
-        if is_known(one.vendor)
-    ]
-    for place, vendor, model, without in parties:
-        loc: Loc = (*place, "model")
-        if without and model is not None:
-            yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line")
-        elif not without and not model:
-            yield LintProblem(loc, f"vendor '{vendor}' needs a model", "name it under model")
-
-
-def lint_builder(spec: SessionSpec) -> Iterator[LintProblem]:
-    """Endpoint and price belong together, and no reviewer is the builder's model at another address."""
-    builder = spec.builder
-    yield from _lint_model_vendor(spec)
-    if not builder.asks_a_model:
-        for key in _BUILDER_MODEL_ONLY:
-            if key in builder.model_fields_set:
-                yield LintProblem(("builder", key), f"'{builder.vendor}' asks no model", "remove the line")
-        return
-    yield from lint_endpoint(("builder",), builder)
-    yield from _lint_makers(spec)
-
-
-def _lint_model_vendor(spec: SessionSpec) -> Iterator[LintProblem]:
-    """An external builder says whose model it is before another model may judge it: nothing else shows it."""
-    builder = spec.builder
-    stated: Loc = ("builder", "model_vendor")
-    if builder.vendor != "external":
-        if builder.model_vendor is not None:
-            message = f"vendor '{builder.vendor}' says whose model it is already; model_vendor is for 'external'"
-            yield LintProblem(stated, message, "remove the line")
-        return
-    for place, reviewer in reviewers_of(spec):
-        if not reviewer.asks_a_model:
-            continue
-        if builder.model_vendor is None:
+        elif builder.vendor == "external" and reviewer.asks_a_model and builder.model_vendor is None:
             message = "the reviewer is a model and nobody says whose model the external builder is"
             hint = "add model_vendor: anthropic, openai or other to the builder; or take 'checklist' or 'person'"
             yield LintProblem((*place, "vendor"), message, hint)
-        elif builder.model_vendor in makers(reviewer):
-            message = f"the reviewer is of the builder's model vendor '{builder.model_vendor}'"
-            hint = "it would judge its own work: take another vendor, or 'checklist'"
-            yield LintProblem((*place, "vendor"), message, hint)
 
 
-def _lint_makers(spec: SessionSpec) -> Iterator[LintProblem]:
-    """Find vendors that an address or a name gives away; those that are written the same are found above."""
-    for place, reviewer in reviewers_of(spec):
-        same = sorted(makers(spec.builder) & makers(reviewer))
-        if same and reviewer.vendor != spec.builder.vendor:
-            message = (
-                f"builder and reviewer are both {same[0]}'s, by vendor, address or model: it would judge its own work"
-            )
-            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
+def _own_judge(builder: Builder, reviewer: Reviewer) -> str:
+    """Return why a reviewer would judge the work of its own vendor's model; empty if it would not."""
+    same = sorted(makers(builder) & makers(reviewer))
+    if builder.vendor == reviewer.vendor:
+        return f"the reviewer is from the builder's vendor '{builder.vendor}'" if is_known(reviewer.vendor) else ""
+    if builder.vendor == "external" and reviewer.asks_a_model and same:
+        return f"the reviewer is of the builder's model vendor '{builder.model_vendor}'"
+    if builder.asks_a_model and same:
+        return f"builder and reviewer are {same[0]}'s, by vendor, address or model"
+    return ""
+
+
+def _model(place: Loc, party: Builder | Reviewer, without: bool) -> Iterator[LintProblem]:
+    if without and party.model is not None:
+        yield LintProblem((*place, "model"), f"'{party.vendor}' works without a model", "remove the line")
+    elif not without and not party.model:
+        yield LintProblem((*place, "model"), f"vendor '{party.vendor}' needs a model", "name it under model")
+
+
+def lint_builder(spec: SessionSpec) -> Iterator[LintProblem]:
+    """A builder's model, endpoint and price belong together."""
+    builder = spec.builder
+    yield from _model(("builder",), builder, not builder.asks_a_model)
+    if builder.asks_a_model:
+        yield from lint_endpoint(("builder",), builder)
+    else:
+        yield from _superfluous(("builder",), builder, _BUILDER_MODEL_ONLY, "asks no model")
+
+
+def _superfluous(
+    place: Loc, party: Builder | Reviewer, keys: tuple[str, ...], why: str, vendor: str = ""
+) -> Iterator[LintProblem]:
+    """Yield each of these keys that a party gives."""
+    for key in keys:
+        if key in party.model_fields_set:
+            yield LintProblem((*place, key), f"{vendor}'{party.vendor}' {why}", "remove the line")
 
 
 def is_known(vendor: str) -> bool:
@@ -121,7 +131,7 @@ def lint_reviewer(spec: SessionSpec) -> Iterator[LintProblem]:
     """Endpoint, API and price belong together, a review has time to end, and the held-back share pays for all."""
     yield from _lint_panel(spec)
     for place, reviewer in reviewers_of(spec):
-        yield from _lint_one(place, reviewer)
+        yield from lint_one_reviewer(place, reviewer)
     if all(reviewer.vendor != spec.builder.vendor for _, reviewer in reviewers_of(spec)):
         # Otherwise somebody else has to review, and what they cost is not known yet.
         yield from _lint_share(spec)
@@ -151,19 +161,18 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
         yield LintProblem(loc, message, "take another vendor, or a person")
 
 
-def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
-    vendor: Loc = (*place, "vendor")
+def lint_one_reviewer(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
+    """Vendor, model, endpoint, API and times of one reviewer fit each other."""
     if not is_known(reviewer.vendor):
         known = (*REVIEWERS, *(one.name for one in plugins.installed(GROUP)))
         message, hint = f"unknown reviewer vendor '{reviewer.vendor}'", suggest(reviewer.vendor, known, "known")
         if reviewer.vendor == "playbook":
             message, hint = "'playbook' acts, it cannot be the reviewer", "without a model, take 'checklist'"
-        yield LintProblem(vendor, message, hint)
+        yield LintProblem((*place, "vendor"), message, hint)
         return
+    yield from _model(place, reviewer, works_without_model(reviewer))
     if not reviewer.asks_a_model:
-        for key in _REVIEWER_MODEL_ONLY:
-            if key in reviewer.model_fields_set:
-                yield LintProblem((*place, key), f"'{reviewer.vendor}' asks no model", "remove the line")
+        yield from _superfluous(place, reviewer, _REVIEWER_MODEL_ONLY, "asks no model")
         return
     if reviewer.is_plugin:
         yield from _lint_plugin(place, reviewer)
@@ -178,11 +187,8 @@ def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
 
 def _lint_plugin(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
     """A plug-in asks its model in its own way; what that takes is not measured, so its cap is what it costs."""
-    for key in ("base_url", "api"):
-        if key in reviewer.model_fields_set:
-            message = f"vendor '{reviewer.vendor}' asks its model in its own way"
-            yield LintProblem((*place, key), message, "remove the line")
-    if reviewer.usd_per_million_tokens is not None and not _is_free(reviewer):
+    yield from _superfluous(place, reviewer, ("base_url", "api"), "asks its model in its own way", "vendor ")
+    if reviewer.usd_per_million_tokens is not None and not reviewer.usd_per_million_tokens.is_free:
         message = f"tokens of vendor '{reviewer.vendor}' are not counted: a review costs its max_cost_usd"
         yield LintProblem((*place, "usd_per_million_tokens"), message, "write 0 for both, or remove it")
 
@@ -204,19 +210,13 @@ def lint_endpoint(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem
 
 def _lint_price(place: Loc, vendor: str, model: str) -> Iterator[LintProblem]:
     """A price is known of the model before it is asked anything. Without the price list, the start refuses."""
-    try:
+    with suppress(ImportError):
         if not is_listed(vendor, model):
             yield LintProblem((*place, "model"), *unlisted(vendor, model))
-    except ImportError:
-        return
 
 
 def _lint_times(at: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
-    """A review that is asked to reason has the time that takes.
-
-    An error and no advice: a call that was cut off is billed, is not repeated and closes the gate, so a shorter time
-    buys nothing.
-    """
+    """A review that is asked to reason has the time for it: a call that is cut off is billed and closes the gate."""
     efforts = reviewer.with_reasoning().effort
     for tier in Efforts.model_fields:
         effort: Effort = getattr(efforts, tier)
@@ -246,11 +246,6 @@ def cost_of_all(spec: SessionSpec) -> float:
     return sum(
         getattr(reviewer.effort, one).max_cost_usd
         for reviewer in spec.reviewers()
-        if reviewer.asks_a_model and not _is_free(reviewer)
+        if reviewer.asks_a_model and not (reviewer.usd_per_million_tokens and reviewer.usd_per_million_tokens.is_free)
         for one in stakes
     )
-
-
-def _is_free(reviewer: Reviewer) -> bool:
-    price = reviewer.usd_per_million_tokens
-    return price is not None and price.input == price.output == 0

@@ -1,7 +1,4 @@
-"""Rules that need more than one value: what the schema cannot say. Pure functions of a parsed spec.
-
-Rules on stages are in ``stage_rules.py``; here are the ones on the session as a whole and the constitution.
-"""
+"""Rules that need more than one value: what the schema cannot say. Pure functions of a parsed spec."""
 
 from __future__ import annotations
 
@@ -13,14 +10,20 @@ from specs.resources import LAUNCHERS, attempt_usd, held_hours
 from specs.session.constitution import Constitution
 from specs.session.lint.arm_rules import lint_arms, lint_controls
 from specs.session.lint.criterion_rules import lint_criteria
-from specs.session.lint.evaluation_rules import lint_evaluation, lint_examples
-from specs.session.lint.model_kind_rules import lint_judges
+from specs.session.lint.evaluation_rules import lint_evaluation, lint_example, lint_judge
 from specs.session.lint.party_rules import lint_builder, lint_parties, lint_reviewer
-from specs.session.lint.pilot_rules import lint_pilots
-from specs.session.lint.stage_rules import lint_code, lint_inputs, lint_names, lint_ranges, lint_samples, lint_trained
+from specs.session.lint.stage_rules import (
+    lint_code,
+    lint_inputs,
+    lint_name,
+    lint_pilot,
+    lint_ranges,
+    lint_samples,
+    lint_trained,
+)
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import kind_of
+from specs.stages.registry import Stage, kind_of
 from specs.stages.stage import TASKS
 from specs.task_file import is_file
 
@@ -29,31 +32,13 @@ __all__ = ["LintProblem", "lint", "lint_constitution"]
 
 def lint(spec: SessionSpec) -> list[LintProblem]:
     """Return every rule the spec breaks; an empty list means it can be registered."""
-    rules = (
-        lint_names,
-        _lint_plugins,
-        lint_inputs,
-        lint_samples,
-        lint_code,
-        lint_trained,
-        lint_criteria,
-        lint_ranges,
-        lint_pilots,
-        _lint_data,
-        lint_arms,
-        lint_controls,
-        lint_evaluation,
-        lint_examples,
-        lint_judges,
-        _lint_seeds,
-        lint_parties,
-        lint_builder,
-        lint_reviewer,
-        _lint_machines,
-        _lint_budget,
-        _lint_hours,
-    )
-    return [problem for rule in rules for problem in rule(spec)]
+    found = [
+        _written(spec, index, problem)
+        for index, stage in enumerate(spec.stages)
+        for rule in _OF_STAGES
+        for problem in rule(spec, index, stage)
+    ]
+    return [*found, *(problem for rule in _OF_SESSIONS for problem in rule(spec))]
 
 
 def _lint_data(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -66,16 +51,13 @@ def _lint_data(spec: SessionSpec) -> Iterator[LintProblem]:
             yield LintProblem(("data", name, "path"), message, "no stage may train on it; name another file")
 
 
-def _lint_seeds(spec: SessionSpec) -> Iterator[LintProblem]:
+def _lint_seed(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """Every stage runs under the one registered seed."""
-    registered = spec.analysis.seeds[0]
-    for index, stage in enumerate(spec.stages):
-        seed = stage.parameters.seed
-        if seed != registered:
-            given = "seed" in stage.parameters.model_fields_set
-            message = f"seed is {seed}{'' if given else ' (the default)'}, the analysis registers {registered}"
-            loc: Loc = ("stages", index, "parameters", "seed")
-            yield LintProblem(loc, message, f"write seed: {registered}")
+    registered, seed = spec.analysis.seeds[0], stage.parameters.seed
+    if seed != registered:
+        default = "" if "seed" in stage.parameters.model_fields_set else " (the default)"
+        message = f"seed is {seed}{default}, the analysis registers {registered}"
+        yield LintProblem(("parameters", "seed"), message, f"write seed: {registered}")
 
 
 def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -110,10 +92,8 @@ def _lint_limits(spec: SessionSpec) -> Iterator[LintProblem]:
     budget = spec.budget
     for index, stage in enumerate(spec.with_resources().stages):
         cap = attempt_usd(budget, stage)
-        if stage.max_cost_usd is not None and cap > stage.max_cost_usd + 1e-9:
-            message = (
-                f"one attempt of '{stage.name}' may cost {cap:.2f} USD, its max_cost_usd is {stage.max_cost_usd:g}"
-            )
+        if (most := stage.max_cost_usd) is not None and cap > most + 1e-9:
+            message = f"one attempt of '{stage.name}' may cost {cap:.2f} USD, its max_cost_usd is {most:g}"
             yield LintProblem(("stages", index, "max_cost_usd"), message, "raise it, or lower max_minutes")
     if budget.builder_max_usd is not None and budget.builder_max_usd > budget.max_cost_usd:
         message = f"builder_max_usd is {budget.builder_max_usd:g}, max_cost_usd of the session {budget.max_cost_usd:g}"
@@ -142,53 +122,59 @@ def _lint_plugins(spec: SessionSpec) -> Iterator[LintProblem]:
     for loc, name, group, own in named:
         known = (*own, *(one.name for one in plugins.installed(group)))
         if name not in known and not is_file(name):
-            yield LintProblem(
-                loc, f"unknown {group.removeprefix('peergate.')[:-1]} '{name}'", suggest(name, known, "known")
-            )
+            hint = suggest(name, known, "known")
+            if loc == ("task",):
+                hint += f"; a file beside the spec is written ./{name}.py"
+            yield LintProblem(loc, f"unknown {group.removeprefix('peergate.')[:-1]} '{name}'", hint)
 
 
-def _lint_machines(spec: SessionSpec) -> Iterator[LintProblem]:
+def _lint_machine(spec: SessionSpec, index: int, _: Stage) -> Iterator[LintProblem]:
     """What a stage asks for, its session's values included, is something its launcher can give and the ledger hold."""
-    for index, stage in enumerate(spec.with_resources().stages):
-        asked, launcher = stage.resources, spec.launcher_of(stage.name)
-        own: Loc = ("stages", index, "launcher")
-        if launcher == "skypilot" and (asked is None or asked.max_usd_per_hour is None):
-            message = "a rented machine has a price, and nobody says how much it may cost"
-            place = own if stage.launcher else ("launcher",)
-            yield LintProblem(place, message, "add resources.max_usd_per_hour to the stage or the session")
-        if launcher == "ray" and getattr(stage.parameters, "device", None) == "cuda" and not (asked and asked.gpus):
-            # It hides them from what asks for cores alone; what asks for nothing sees all, with whoever else does.
-            message = "the stage has device: cuda, and Ray keeps a GPU only for what asks for one"
-            device: Loc = ("stages", index, "parameters", "device")
-            yield LintProblem(device, message, "add resources.gpus: 1 to the stage or the session")
-        if asked is None:
-            continue
-        if asked.spot and launcher != "skypilot":
-            message = f"'{launcher}' rents no machines, so none can be a spot machine"
-            yield LintProblem(_place(spec, index, "spot"), message, "remove the line, or take skypilot")
-        if asked.gpu is not None and launcher == "local":
-            message = f"'local' cannot choose the kind of GPU '{asked.gpu}': it has what this machine has"
-            yield LintProblem(_place(spec, index, "gpu"), message, "remove the line, or take another launcher")
-        if asked.gpu is not None and not asked.gpus:
-            message = f"the kind of GPU is '{asked.gpu}', and no number of them is asked for"
-            yield LintProblem(_place(spec, index, "gpu"), message, "add gpus: 1")
-        if launcher == "skypilot" and asked.gpus and asked.gpu is None:
-            message = f"{asked.gpus} GPUs of no kind: SkyPilot rents machines by the kind of their GPU"
-            yield LintProblem(_place(spec, index, "gpus"), message, "add gpu, as SkyPilot names it: gpu: H200")
-        if held_hours(stage) * 60 < stage.max_minutes - 1e-9:
-            message = (
-                f"the machine is held for {held_hours(stage):g} h at most, the job may take {stage.max_minutes:g} min"
-            )
-            hint = "raise max_hours: it includes the machine's start; or lower max_minutes"
-            yield LintProblem(_place(spec, index, "max_hours"), message, hint)
+    stage = spec.with_resources().stages[index]
+    asked, launcher = stage.resources, spec.launcher_of(stage.name)
+    if launcher == "skypilot" and (asked is None or asked.max_usd_per_hour is None):
+        message = "a rented machine has a price, and nobody says how much it may cost"
+        yield LintProblem(("launcher",), message, "add resources.max_usd_per_hour to the stage or the session")
+    if launcher == "ray" and getattr(stage.parameters, "device", None) == "cuda" and not (asked and asked.gpus):
+        # Ray hides GPUs from jobs that ask for cores alone; jobs that ask for nothing share all of them.
+        message = "the stage has device: cuda, and Ray keeps a GPU only for what asks for one"
+        yield LintProblem(("parameters", "device"), message, "add resources.gpus: 1 to the stage or the session")
+    if asked is None:
+        return
+    if asked.spot and launcher != "skypilot":
+        message = f"'{launcher}' rents no machines, so none can be a spot machine"
+        yield LintProblem(("resources", "spot"), message, "remove the line, or take skypilot")
+    if asked.gpu is not None and launcher == "local":
+        message = f"'local' cannot choose the kind of GPU '{asked.gpu}': it has what this machine has"
+        yield LintProblem(("resources", "gpu"), message, "remove the line, or take another launcher")
+    if asked.gpu is not None and not asked.gpus:
+        message = f"the kind of GPU is '{asked.gpu}', and no number of them is asked for"
+        yield LintProblem(("resources", "gpu"), message, "add gpus: 1")
+    if launcher == "skypilot" and asked.gpus and asked.gpu is None:
+        message = f"{asked.gpus} GPUs of no kind: SkyPilot rents machines by the kind of their GPU"
+        yield LintProblem(("resources", "gpus"), message, "add gpu, as SkyPilot names it: gpu: H200")
+    if held_hours(stage) * 60 < stage.max_minutes - 1e-9:
+        message = f"the machine is held for {held_hours(stage):g} h at most, the job may take {stage.max_minutes:g} min"
+        hint = "raise max_hours: it includes the machine's start; or lower max_minutes"
+        yield LintProblem(("resources", "max_hours"), message, hint)
 
 
-def _place(spec: SessionSpec, index: int, key: str) -> Loc:
-    """Return where a value of a stage's resources was written: in the stage, or in the session."""
+def _written(spec: SessionSpec, index: int, found: LintProblem) -> LintProblem:
+    """Return a stage's problem at the place where its value was written: in the stage, or in the session."""
     own = spec.stages[index].resources
-    if own is not None and key in own.model_fields_set:
-        return ("stages", index, "resources", key)
-    return ("resources", key)
+    elsewhere = found.loc[0] == "resources" and (own is None or found.loc[1] not in own.model_fields_set)
+    elsewhere |= found.loc == ("launcher",) and not spec.stages[index].launcher
+    return found if elsewhere else found.below("stages", index)
+
+
+_OF_STAGES = (
+    *(lint_name, lint_inputs, lint_samples, lint_code, lint_trained, lint_criteria, lint_ranges, lint_pilot),
+    *(lint_example, lint_judge, _lint_seed, _lint_machine),
+)
+_OF_SESSIONS = (
+    *(_lint_plugins, _lint_data, lint_arms, lint_controls, lint_evaluation, lint_parties, lint_builder, lint_reviewer),
+    *(_lint_budget, _lint_hours),
+)
 
 
 def lint_constitution(constitution: Constitution) -> list[LintProblem]:
@@ -198,15 +184,13 @@ def lint_constitution(constitution: Constitution) -> list[LintProblem]:
     texts: dict[str, int] = {}
     for index, principle in enumerate(constitution.principles):
         loc: Loc = ("principles", index)
-        if principle.id in ids:
-            message = f"id '{principle.id}' is already used by principles[{ids[principle.id]}]"
+        text = " ".join(principle.text.lower().split())
+        if (first := ids.setdefault(principle.id, index)) != index:
+            message = f"id '{principle.id}' is already used by principles[{first}]"
             problems.append(LintProblem((*loc, "id"), message, "ids are unique"))
-        same = " ".join(principle.text.lower().split())
-        if same in texts:
-            message = f"the same text as principles[{texts[same]}]"
+        if (first := texts.setdefault(text, index)) != index:
+            message = f"the same text as principles[{first}]"
             problems.append(LintProblem((*loc, "text"), message, "remove one of the two"))
-        ids.setdefault(principle.id, index)
-        texts.setdefault(same, index)
 
     held = Counter(principle.category for principle in constitution.principles)
     said = constitution.totals

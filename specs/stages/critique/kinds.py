@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from specs.stages.artifacts import Example, Item, Preference
-from specs.stages.critique.metrics import CRITIC_METRICS
-from specs.stages.critique.parameters import (
-    BestOfNParameters,
-    BestOfNVerifiedParameters,
-    CritiqueInstructionsParameters,
-    CritiqueResponsesParameters,
-    ReviseParameters,
-)
-from specs.stages.critique.rows import (
-    CalibrationRow,
-    CandidateRow,
-    ComparisonRow,
-    CritiqueRow,
-    DroppedPair,
-    JudgeCalibrationRow,
-    RevisionRow,
-    VerifiedRow,
+from specs.stages.critique import parameters, rows
+from specs.stages.critique.metrics import (
+    BEST_OF_N_METRICS,
+    INSTRUCTION_METRICS,
+    RESPONSE_METRICS,
+    REVISE_METRICS,
+    VERIFIED_METRICS,
 )
 from specs.stages.kind import Added, Kept, StageKind
-from specs.stages.metric import of_scope
-from specs.stages.sampling_metrics import SAMPLED_METRICS
 
 _DROPPED = Added("keeps_dropped", outputs={"dropped": "rows"})
 
 CRITIQUE_INSTRUCTIONS = StageKind(
     name="critique_instructions",
-    parameters=CritiqueInstructionsParameters,
+    parameters=parameters.CritiqueInstructionsParameters,
     inputs={"model": "checkpoint", "items": "items", "calibration": "items"},
     outputs={"rows": "rows", "calibration": "rows", "accepted": "items"},
-    rows={"rows": CritiqueRow, "calibration": CalibrationRow, "accepted": Item},
-    metrics=of_scope("critique_instructions", *CRITIC_METRICS),
-    job="training.jobs.critique.critique_instructions:critique_instructions",
+    rows={"rows": rows.CritiqueRow, "calibration": rows.CalibrationRow, "accepted": Item},
+    metrics=INSTRUCTION_METRICS,
+    job="training.jobs.critique.critic_stage:critique_instructions",
     judge="reviews.stages.critique.critique_instructions",
     selects=True,
     kept=Kept("accepted", Item),
@@ -42,12 +30,12 @@ CRITIQUE_INSTRUCTIONS = StageKind(
 
 CRITIQUE_RESPONSES = StageKind(
     name="critique_responses",
-    parameters=CritiqueResponsesParameters,
+    parameters=parameters.CritiqueResponsesParameters,
     inputs={"model": "checkpoint", "examples": "examples", "calibration": "items"},
     outputs={"rows": "rows", "calibration": "rows", "accepted": "examples"},
-    rows={"rows": CritiqueRow, "calibration": CalibrationRow, "accepted": Example},
-    metrics=of_scope("critique_responses", *CRITIC_METRICS),
-    job="training.jobs.critique.critique_responses:critique_responses",
+    rows={"rows": rows.CritiqueRow, "calibration": rows.CalibrationRow, "accepted": Example},
+    metrics=RESPONSE_METRICS,
+    job="training.jobs.critique.critic_stage:critique_responses",
     judge="reviews.stages.critique.critique_responses",
     selects=True,
     kept=Kept("accepted", Example),
@@ -55,7 +43,7 @@ CRITIQUE_RESPONSES = StageKind(
 
 REVISE = StageKind(
     name="revise",
-    parameters=ReviseParameters,
+    parameters=parameters.ReviseParameters,
     inputs={"model": "checkpoint", "examples": "examples", "constitution": "constitution"},
     outputs={"rows": "rows", "preferences": "preferences", "examples": "examples"},
     added=(
@@ -67,14 +55,14 @@ REVISE = StageKind(
         ),
     ),
     rows={
-        "rows": RevisionRow,
+        "rows": rows.RevisionRow,
         "preferences": Preference,
         "examples": Example,
-        "dropped": DroppedPair,
-        "comparisons": ComparisonRow,
-        "calibration": JudgeCalibrationRow,
+        "dropped": rows.DroppedPair,
+        "comparisons": rows.ComparisonRow,
+        "calibration": rows.JudgeCalibrationRow,
     },
-    metrics=of_scope("revise", *CRITIC_METRICS, *SAMPLED_METRICS),
+    metrics=REVISE_METRICS,
     job="training.jobs.critique.revise:revise",
     judge="reviews.stages.critique.revise",
     samples=True,
@@ -83,18 +71,18 @@ REVISE = StageKind(
 
 BEST_OF_N = StageKind(
     name="best_of_n",
-    parameters=BestOfNParameters,
+    parameters=parameters.BestOfNParameters,
     inputs={"model": "checkpoint", "judge": "checkpoint", "prompts": "items", "calibration": "items"},
     outputs={"rows": "rows", "comparisons": "rows", "calibration": "rows", "preferences": "preferences"},
     added=(_DROPPED,),
     rows={
-        "rows": CandidateRow,
-        "comparisons": ComparisonRow,
-        "calibration": JudgeCalibrationRow,
+        "rows": rows.CandidateRow,
+        "comparisons": rows.ComparisonRow,
+        "calibration": rows.JudgeCalibrationRow,
         "preferences": Preference,
-        "dropped": DroppedPair,
+        "dropped": rows.DroppedPair,
     },
-    metrics=of_scope("best_of_n", *CRITIC_METRICS, *SAMPLED_METRICS),
+    metrics=BEST_OF_N_METRICS,
     job="training.jobs.critique.best_of_n:prefer",
     judge="reviews.stages.critique.best_of_n",
     samples=True,
@@ -103,12 +91,12 @@ BEST_OF_N = StageKind(
 
 BEST_OF_N_VERIFIED = StageKind(
     name="best_of_n_verified",
-    parameters=BestOfNVerifiedParameters,
+    parameters=parameters.BestOfNVerifiedParameters,
     inputs={"samples": "rows", "prompts": "items"},
     outputs={"rows": "rows", "preferences": "preferences"},
     added=(_DROPPED,),
-    rows={"rows": VerifiedRow, "preferences": Preference, "dropped": DroppedPair},
-    metrics=of_scope("best_of_n_verified", *CRITIC_METRICS),
+    rows={"rows": rows.VerifiedRow, "preferences": Preference, "dropped": rows.DroppedPair},
+    metrics=VERIFIED_METRICS,
     job="training.jobs.critique.best_of_n_verified:prefer_verified",
     judge="reviews.stages.critique.best_of_n_verified",
     pairs_samples=True,

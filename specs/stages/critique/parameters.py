@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specs.digests import Contract
+from specs.digests import Contract, omitted
 from specs.stages.artifacts import NegativeType
 from specs.stages.label_scores import Agreement
 from specs.stages.rubric import Rubric
@@ -47,12 +47,9 @@ class CritiqueResponsesParameters(ShownResponse):
 class Pairing(Contract):
     """What all parameters of stages that make pairs share."""
 
-    length_balance: Annotated[float, Field(gt=0, le=3)] | None = Field(
-        default=None, exclude_if=lambda given: given is None
-    )
-    """The farthest from 0 that the mean of ln(words of chosen / words of rejected) may be: pairs whose ratio is the
-    largest (or the smallest, where rejected responses are longer) are left out until it is. Those that are wrong by
-    their length on purpose do not count. None: nothing is left out for it."""
+    length_balance: Annotated[float, Field(gt=0, le=3)] | None = omitted()
+    """The farthest from 0 that the mean of ln(words of chosen / words of rejected) may be: pairs with the most extreme
+    ratio are left out until it is, those made wrong by length excepted. None: none are."""
     validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.2
     """Share of the groups whose pairs are marked for validation."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -64,7 +61,7 @@ class Pairing(Contract):
 
 
 class PairJudge(Contract):
-    """An A/B critic that has to prefer a revision to its original, in both orders, each with the margin.
+    """An A/B critic that must prefer a revision to its original, in both orders, each with the margin.
 
     The stage then reads ``judge``, a checkpoint, and ``calibration``, the labelled sample that admits it.
     """
@@ -98,11 +95,9 @@ class ReviseParameters(Sampling, Pairing):
     revision_tokens: Annotated[int, Field(ge=1, le=4096)] = 192
     min_words: Annotated[int, Field(ge=1, le=1000)] = 3
     """A revision with fewer words is too short to count."""
-    max_length_ratio: Annotated[float, Field(ge=1, le=100)] | None = Field(
-        default=None, exclude_if=lambda given: given is None
-    )
+    max_length_ratio: Annotated[float, Field(ge=1, le=100)] | None = omitted()
     """Pairs whose longer response has more than this many times the words of the other are left out. None: none are."""
-    judge: PairJudge | None = Field(default=None, exclude_if=lambda given: given is None)
+    judge: PairJudge | None = omitted()
     """Who has to prefer a revision to its original, or the pair is left out. None: nobody is asked."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
 
@@ -129,8 +124,7 @@ class BestOfNParameters(ShownResponse, Sampling, Pairing):
     hard_negatives: tuple[NegativeType, ...] = ()
     """Types of which every prompt with a chosen response gets one negative, in turn."""
     max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
-    """Pairs whose longer response has more than this many times the words of the other are left out; those that are
-    wrong by their length on purpose stay."""
+    """Pairs with a larger ratio of words are left out, except pairs made wrong by length."""
 
 
 class BestOfNVerifiedParameters(Pairing):

@@ -1,7 +1,6 @@
 """Rows of critics, revisions and preferences: what was asked, the log-probabilities, and what follows from them.
 
-What follows is stated in the rows and computed again by :func:`contradiction`: a row whose verdict does not follow from
-its own log-probabilities is no evidence. A critique without log-probabilities does not even have the form of a row.
+A row whose verdict does not follow from its log-probabilities (:func:`contradiction`) is no evidence.
 """
 
 from __future__ import annotations
@@ -66,13 +65,7 @@ class JudgeCalibrationRow(ComparisonRow):
 
 
 def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin: float) -> str | None:
-    """Return how a row's stated verdict does not follow from its own log-probabilities; None where it does.
-
-    Args:
-        row: as the job wrote it.
-        agreement: how the two orders are combined, as granted.
-        margin: as granted, in nats.
-    """
+    """Return how a row's verdict does not follow from its log-probabilities, as granted (margin in nats); else None."""
     for name, given, label in (("plain", row.plain, "A"), ("swapped", row.swapped, "B")):
         if given.good_label != label:
             return f"{name}: 'good' is {given.good_label} instead of {label}"
@@ -156,9 +149,8 @@ class VerifiedRow(Contract):
 
 
 DropReason = Literal["fault", "length_ratio", "original_preferred", "no_preference", "surplus", "length_balance"]
-"""``fault``: no whole pair. ``length_ratio``: one response has too many times the words of the other.
-``original_preferred``, ``no_preference``: what the judge of revisions says. ``surplus``: the prompt has its pairs.
-``length_balance``: it went so that chosen and rejected are of like length on average."""
+"""``fault``: no whole pair. ``length_ratio``, ``length_balance``: its lengths. ``original_preferred``,
+``no_preference``: the judge's answer. ``surplus``: the prompt has its pairs."""
 
 
 class DroppedPair(Contract):

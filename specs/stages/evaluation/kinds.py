@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from specs.stages.evaluation.metrics import EVALUATION_METRICS
-from specs.stages.evaluation.parameters import (
-    EvaluateParameters,
-    MultipleChoiceParameters,
-    MultiTurnParameters,
-    PairwiseJudgeParameters,
-    PerplexityParameters,
+from specs.stages.evaluation import parameters, rows
+from specs.stages.evaluation.metrics import (
+    CHOICE_METRICS,
+    CONVERSATION_METRICS,
+    DUEL_METRICS,
+    EVALUATE_METRICS,
+    PERPLEXITY_METRICS,
 )
-from specs.stages.evaluation.rows import ChoiceRow, ConversationRow, DuelRow, EvaluationRow, PerplexityRow
 from specs.stages.kind import Arm, StageKind
-from specs.stages.metric import of_scope
 from specs.stages.stage import ArtifactKind
 
 _ITEMS: dict[str, ArtifactKind] = {"model": "checkpoint", "items": "items"}
 
 EVALUATE = StageKind(
     name="evaluate",
-    parameters=EvaluateParameters,
+    parameters=parameters.EvaluateParameters,
     inputs=_ITEMS,
     outputs={"rows": "rows"},
-    rows={"rows": EvaluationRow},
-    metrics=of_scope("evaluate", *EVALUATION_METRICS),
+    rows={"rows": rows.EvaluationRow},
+    metrics=EVALUATE_METRICS,
     job="training.jobs.evaluation.evaluate:evaluate",
     judge="reviews.stages.evaluation.evaluate",
     reads_heldout=True,
@@ -36,11 +34,11 @@ EVALUATE = StageKind(
 
 PERPLEXITY = StageKind(
     name="perplexity",
-    parameters=PerplexityParameters,
+    parameters=parameters.PerplexityParameters,
     inputs=_ITEMS,
     outputs={"rows": "rows"},
-    rows={"rows": PerplexityRow},
-    metrics=of_scope("perplexity", *EVALUATION_METRICS),
+    rows={"rows": rows.PerplexityRow},
+    metrics=PERPLEXITY_METRICS,
     job="training.jobs.evaluation.perplexity:perplexity",
     judge="reviews.stages.evaluation.perplexity",
     reads_heldout=True,
@@ -50,11 +48,11 @@ PERPLEXITY = StageKind(
 
 MULTIPLE_CHOICE = StageKind(
     name="multiple_choice",
-    parameters=MultipleChoiceParameters,
+    parameters=parameters.MultipleChoiceParameters,
     inputs=_ITEMS,
     outputs={"rows": "rows"},
-    rows={"rows": ChoiceRow},
-    metrics=of_scope("multiple_choice", *EVALUATION_METRICS),
+    rows={"rows": rows.ChoiceRow},
+    metrics=CHOICE_METRICS,
     job="training.jobs.evaluation.multiple_choice:choose",
     judge="reviews.stages.evaluation.multiple_choice",
     reads_heldout=True,
@@ -64,11 +62,11 @@ MULTIPLE_CHOICE = StageKind(
 
 PAIRWISE_JUDGE = StageKind(
     name="pairwise_judge",
-    parameters=PairwiseJudgeParameters,
+    parameters=parameters.PairwiseJudgeParameters,
     inputs={**_ITEMS, "reference": "rows", "candidate": "rows", "labelled": "items"},
     outputs={"rows": "rows", "calibration": "rows"},
-    rows={"rows": DuelRow, "calibration": DuelRow},
-    metrics=of_scope("pairwise_judge", *EVALUATION_METRICS),
+    rows={"rows": rows.DuelRow, "calibration": rows.DuelRow},
+    metrics=DUEL_METRICS,
     job="training.jobs.evaluation.pairwise_judge:compare",
     judge="reviews.stages.evaluation.pairwise_judge",
     reads_heldout=True,
@@ -78,11 +76,11 @@ PAIRWISE_JUDGE = StageKind(
 
 MULTI_TURN = StageKind(
     name="multi_turn",
-    parameters=MultiTurnParameters,
+    parameters=parameters.MultiTurnParameters,
     inputs=_ITEMS,
     outputs={"rows": "rows"},
-    rows={"rows": ConversationRow},
-    metrics=of_scope("multi_turn", *EVALUATION_METRICS),
+    rows={"rows": rows.ConversationRow},
+    metrics=CONVERSATION_METRICS,
     job="training.jobs.evaluation.multi_turn:converse",
     judge="reviews.stages.evaluation.multi_turn",
     reads_heldout=True,

@@ -2,141 +2,170 @@
 
 from __future__ import annotations
 
-from specs.stages.metric import MetricDefinition, defined
+from fractions import Fraction
+from functools import partial
 
-_TOKENS = "all tokens of all texts, each scored once"
+from specs.stages.row_metric import Over, RowMetric, Value, count, judged, metric, rate, share, where
 
-_QUESTIONS = "all questions, each once"
+_ITEMS = Over("all registered held-out items, each once")
+_of_items = partial(rate, over=_ITEMS, of="items")
+_TEXTS = Over("all texts, each once")
+_TOKENS = Over("all tokens of all texts, each scored once")
+_QUESTIONS = Over("all questions, each once")
+_DUELS = Over("items answered by both sides, each compared in both orders")
+_of_duels = partial(rate, over=_DUELS, of="items")
+_TIES = where("a tie", lambda row: row.preferred is None)
+_LABELLED = Over("the pairs of answers that people have labelled", output="calibration")
+_CONVERSATIONS = Over("all conversations, each once")
 
-_DUELS = "items answered by both sides, each compared in both orders"
-
-_LABELLED = "the pairs of answers that people have labelled"
-
-_CONVERSATIONS = "all conversations, each once"
-
-_TURNS = "all turns after the first of all conversations"
-
-
-_ITEMS = "all registered held-out items, each once"
-
-EVALUATION_METRICS: tuple[MetricDefinition, ...] = (
-    defined(
-        "accuracy",
-        "evaluate",
-        "fraction",
-        _ITEMS,
-        "items whose output the registered verifier accepts / items",
-        "higher",
+EVALUATE_METRICS = (
+    _of_items(
+        "accuracy", "items whose output the registered verifier accepts", lambda one: one.passed, better="higher"
     ),
-    defined("items", "evaluate", "items", _ITEMS, "number of rows", "none"),
-    defined("truncation_rate", "evaluate", "fraction", _ITEMS, "outputs that hit the token limit / items", "lower"),
-    defined("empty_rate", "evaluate", "fraction", _ITEMS, "outputs with no visible character / items", "lower"),
-    defined(
+    metric("items", unit="items", over=_ITEMS, value=count),
+    _of_items("truncation_rate", "outputs that hit the token limit", lambda one: one.row.truncated, better="lower"),
+    _of_items(
+        "empty_rate", "outputs with no visible character", lambda one: not one.row.output.strip(), better="lower"
+    ),
+    metric(
         "mean_output_tokens",
-        "evaluate",
-        "model tokens",
-        _ITEMS,
-        "mean length of the output, end token not counted",
-        "none",
+        unit="model tokens",
+        over=_ITEMS,
+        value=Value(
+            "mean length of the output, end token not counted",
+            lambda rows: Fraction(sum(one.row.output_tokens for one in rows), len(rows)),
+        ),
     ),
-    defined("texts", "perplexity", "texts", "all texts, each once", "number of rows", "none"),
-    defined("scored_tokens", "perplexity", "model tokens", _TOKENS, "tokens, summed over texts", "none"),
-    defined("nats_per_token", "perplexity", "nats per token", _TOKENS, "negative log-likelihood / tokens", "lower"),
-    defined(
+)
+
+PERPLEXITY_METRICS = (
+    metric("texts", unit="texts", over=_TEXTS, value=count),
+    metric("scored_tokens", unit="model tokens", over=_TOKENS, value=judged("tokens, summed over texts")),
+    metric(
+        "nats_per_token",
+        unit="nats per token",
+        over=_TOKENS,
+        value=judged("negative log-likelihood / tokens"),
+        better="lower",
+    ),
+    metric(
         "nats_per_byte",
-        "perplexity",
-        "nats per byte",
-        _TOKENS,
-        "negative log-likelihood / UTF-8 bytes of the texts; the same unit for every tokenizer",
-        "lower",
+        unit="nats per byte",
+        over=_TOKENS,
+        value=judged("negative log-likelihood / UTF-8 bytes of the texts; the same unit for every tokenizer"),
+        better="lower",
     ),
-    defined("questions", "multiple_choice", "questions", _QUESTIONS, "number of rows", "none"),
-    defined(
-        "choice_accuracy",
-        "multiple_choice",
-        "fraction",
-        _QUESTIONS,
-        "questions whose right choice has the largest log-likelihood / questions",
-        "higher",
+)
+
+_SAME = "the same with the log-likelihood of each choice divided by its"
+
+
+def _likeliest(id: str, told: str, per: str, of: str = "") -> RowMetric:
+    value = share(told, lambda one: one.likeliest(per), of)
+    return metric(id, unit="fraction", over=_QUESTIONS, value=value, better="higher")
+
+
+CHOICE_METRICS = (
+    metric("questions", unit="questions", over=_QUESTIONS, value=count),
+    _likeliest("choice_accuracy", "questions whose right choice has the largest log-likelihood", "", "questions"),
+    _likeliest("choice_accuracy_per_token", f"{_SAME} model tokens", "tokens"),
+    _likeliest("choice_accuracy_per_byte", f"{_SAME} UTF-8 bytes", "bytes"),
+    metric(
+        "chance_rate",
+        unit="fraction",
+        over=_QUESTIONS,
+        value=Value(
+            "mean of 1 / number of choices",
+            lambda rows: sum((Fraction(1, len(one.row.choices)) for one in rows), Fraction(0)) / len(rows),
+        ),
     ),
-    defined(
-        "choice_accuracy_per_token",
-        "multiple_choice",
-        "fraction",
-        _QUESTIONS,
-        "the same with the log-likelihood of each choice divided by its model tokens",
-        "higher",
+)
+
+DUEL_METRICS = (
+    metric("duels", unit="items", over=_DUELS, value=count),
+    metric(
+        "win_rate",
+        unit="fraction",
+        over=_DUELS,
+        value=judged(
+            "(candidate preferred + half of the ties) / items",
+            where("the candidate is preferred", lambda row: row.preferred == "candidate"),
+            _TIES,
+        ),
+        better="higher",
     ),
-    defined(
-        "choice_accuracy_per_byte",
-        "multiple_choice",
-        "fraction",
-        _QUESTIONS,
-        "the same with the log-likelihood of each choice divided by its UTF-8 bytes",
-        "higher",
-    ),
-    defined("chance_rate", "multiple_choice", "fraction", _QUESTIONS, "mean of 1 / number of choices", "none"),
-    defined("duels", "pairwise_judge", "items", _DUELS, "number of rows", "none"),
-    defined(
-        "win_rate", "pairwise_judge", "fraction", _DUELS, "(candidate preferred + half of the ties) / items", "higher"
-    ),
-    defined(
+    metric(
         "win_rate_controlled",
-        "pairwise_judge",
-        "fraction",
-        _DUELS,
-        "win rate at answers of equal length: logistic regression on tanh of the standardised difference in characters",
-        "higher",
+        unit="fraction",
+        over=_DUELS,
+        value=judged(
+            "win rate at answers of equal length: logistic regression on tanh of the standardised difference in "
+            "characters"
+        ),
+        better="higher",
     ),
-    defined("tie_rate", "pairwise_judge", "fraction", _DUELS, "items without a preference / items", "none"),
-    defined(
+    _of_duels("tie_rate", "items without a preference", _TIES.holds),
+    _of_duels(
         "order_flips",
-        "pairwise_judge",
-        "fraction",
-        _DUELS,
-        "items where the two orders prefer different answers / items",
-        "lower",
+        "items where the two orders prefer different answers",
+        lambda row: row.plain.good != row.swapped.good,
+        better="lower",
     ),
-    defined(
+    metric(
         "judge_kappa",
-        "pairwise_judge",
-        "kappa",
-        _LABELLED,
-        "Cohen's kappa of the judge's preference (reference, candidate or tie) with the label",
-        "higher",
+        unit="kappa",
+        over=_LABELLED,
+        value=judged(
+            "Cohen's kappa of the judge's preference (reference, candidate or tie) with the label",
+            where("judge and people agree", lambda one: one.said == one.label),
+            where("they do not", lambda one: one.said != one.label),
+        ),
+        better="higher",
     ),
-    defined(
+    metric(
         "judge_longer",
-        "pairwise_judge",
-        "fraction",
-        _LABELLED,
-        "share of the longer answer among the preferences, minus its share among the labels (characters)",
-        "none",
+        unit="fraction",
+        over=_LABELLED,
+        value=judged(
+            "share of the longer answer among the preferences, minus its share among the labels (characters)",
+            where("the judge prefers the longer answer", lambda one: one.said == one.longer),
+            where("people prefer the longer answer", lambda one: one.label == one.longer),
+        ),
     ),
-    defined("conversations", "multi_turn", "conversations", _CONVERSATIONS, "number of rows", "none"),
-    defined(
+)
+
+CONVERSATION_METRICS = (
+    metric("conversations", unit="conversations", over=_CONVERSATIONS, value=count),
+    rate(
         "conversation_pass_rate",
-        "multi_turn",
-        "fraction",
-        _CONVERSATIONS,
-        "conversations of which every turn after the first passes / conversations",
-        "higher",
+        "conversations of which every turn after the first passes",
+        lambda one: one.passed,
+        over=_CONVERSATIONS,
+        of="conversations",
+        better="higher",
     ),
-    defined("turn_pass_rate", "multi_turn", "fraction", _TURNS, "turns that pass / turns", "higher"),
-    defined(
+    rate(
+        "turn_pass_rate",
+        "turns that pass",
+        lambda turn: turn.passed,
+        over=Over("all turns after the first of all conversations", output="turns"),
+        of="turns",
+        better="higher",
+    ),
+    rate(
         "lowest_kind_pass_rate",
-        "multi_turn",
-        "fraction",
-        _CONVERSATIONS,
         "conversation_pass_rate of the kind of conversation where it is lowest",
-        "higher",
+        lambda one: one.passed,
+        over=where(_CONVERSATIONS.told, lambda one: one.of_lowest),
+        of="",
+        better="higher",
     ),
-    defined(
+    rate(
         "turn_truncation_rate",
-        "multi_turn",
-        "fraction",
-        "all turns of all conversations",
-        "answers that hit the token limit / turns",
-        "lower",
+        "answers that hit the token limit",
+        lambda turn: turn.truncated,
+        over=Over("all turns of all conversations", output="answers"),
+        of="turns",
+        better="lower",
     ),
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from specs.digests import Contract
+from specs.digests import Contract, omitted
 from specs.stages.answer_end import Form
 from specs.stages.engine_choice import Writing
 from specs.stages.label_scores import Agreement
@@ -15,12 +15,8 @@ from specs.stages.sampling import QUESTION, BatchSize, Seed, Stop, Wrapper, requ
 from specs.stages.stage import Placed, Task
 
 Prompting = Literal["native", "raw", "wrapped"]
-"""``native``: the chat template for a model declared instruct, the bare text and an empty line for one declared base.
-``raw``: the bare text, for every model. ``wrapped``: the text in the spec's ``wrapper``, for every model."""
-
-
-def _is_native(given: Any) -> bool:
-    return given == "native"
+"""``native``: the chat template for instruct models, the bare text and an empty line for base models. ``raw``: the bare
+text. ``wrapped``: the text in ``wrapper``."""
 
 
 class EvaluateParameters(Writing):
@@ -28,12 +24,12 @@ class EvaluateParameters(Writing):
 
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     batch_size: BatchSize = 32
-    prompting: Prompting = Field(default="native", exclude_if=_is_native)
-    wrapper: Wrapper | None = Field(default=None, exclude_if=lambda given: given is None)
+    prompting: Prompting = omitted("native")
+    wrapper: Wrapper | None = omitted()
     """With ``{prompt}`` in place of the instruction; read with ``prompting: wrapped`` only."""
-    stops: tuple[Stop, ...] = Field(default=(), exclude_if=lambda given: not given)
+    stops: tuple[Stop, ...] = omitted(())
     """Strings that end an answer; they and what follows them are not part of it."""
-    scorer: Task | None = Field(default=None, exclude_if=lambda given: given is None)
+    scorer: Task | None = omitted()
     """Which task's verifier judges the answers; the spec's own task where it is not set."""
     seed: Seed = 0
 
@@ -63,16 +59,16 @@ class PerplexityParameters(Placed):
 
 
 class LmEvalTask(Contract):
-    """What a question of a stage's items looks like as a task of lm-eval (``output_type: multiple_choice``).
+    """How a question of a stage's items becomes a task of lm-eval (``output_type: multiple_choice``).
 
-    Texts are templates of that library: ``prompt``, ``kind``, ``choices`` and ``answer`` are the fields of an item.
+    Its templates use the fields of an item: ``prompt``, ``kind``, ``choices`` and ``answer``.
     """
 
     doc_to_text: Annotated[str, Field(min_length=1, max_length=4000)] = "Question: {{prompt}}\nAnswer:"
     description: Annotated[str, Field(max_length=4000)] = ""
-    """Stands before every question."""
+    """Precedes every question."""
     target_delimiter: Annotated[str, Field(max_length=10)] = " "
-    """Stands between the question and each choice."""
+    """Separates the question from each choice."""
 
 
 class MultipleChoiceParameters(Placed):
@@ -80,11 +76,9 @@ class MultipleChoiceParameters(Placed):
 
     question: Annotated[str, Field(max_length=2000)] = QUESTION
     """With ``{prompt}`` in place of the question; a choice follows after a space."""
-    lm_eval: LmEvalTask | None = Field(default=None, exclude_if=lambda given: given is None)
+    lm_eval: LmEvalTask | None = omitted()
     """Have the library lm-eval ask and score, with its own model class; ``question`` is not used then."""
-    lm_eval_task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}$")] | None = Field(
-        default=None, exclude_if=lambda given: given is None
-    )
+    lm_eval_task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}$")] | None = omitted()
     """The same as one of that library's own tasks asks, such as ``arc_easy``; the items hold its documents."""
     batch_size: BatchSize = 16
     seed: Seed = 0
@@ -127,12 +121,11 @@ class MultiTurnParameters(Writing):
     """Hold every conversation turn by turn, greedily; each answer becomes part of what the next one follows."""
 
     prompting: Literal["transcript", "raw", "native"] = "transcript"
-    """``transcript``: "User: ...", "Assistant: ..." for every model; ``raw``: the turns without roles; ``native``: the
-    chat template for a model declared instruct, as ``raw`` for one declared base."""
+    """``transcript``: "User: ...", "Assistant: ..."; ``raw``: without roles; ``native``: the chat template for instruct
+    models, as ``raw`` for base models."""
     history: Literal["whole", "none", "shuffled"] = "whole"
-    """The others are controls. ``none``: each turn is asked alone, so whatever needs memory has to fail. ``shuffled``:
-    before it stand as many turns of other conversations, drawn by the seed, so that there is a history of the same
-    length that tells nothing."""
+    """Controls: ``none`` asks each turn alone, so that memory cannot help; ``shuffled`` shows as many turns of other
+    conversations, drawn by the seed."""
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 150
     batch_size: BatchSize = 32
     stops: tuple[Stop, ...] = ("\nUser:", "\nAssistant:")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract, Count, Digest, Positive
+from specs.digests import Contract, Count, Digest, Positive, omitted
 from specs.stages.answer_end import Finish, require_ending
 from specs.stages.label_scores import Arrangement
 
@@ -19,9 +19,9 @@ class EvaluationRow(Contract):
     output: str
     output_tokens: Count
     truncated: bool
-    finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
+    finish: Finish | None = omitted()
     """None in rows that were written before it was kept."""
-    stop: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    stop: str | None = omitted()
     """The stop string that ended it."""
 
     @model_validator(mode="after")
@@ -66,7 +66,7 @@ class ChoiceRow(Contract):
 class DuelRow(Contract):
     """Two answers to one item as a judge compared them; ``plain`` shows the reference first, ``swapped`` last.
 
-    In an arrangement "good" means that the answer shown first in ``plain``, the reference, is preferred.
+    In an arrangement "good" means that the reference is preferred.
     """
 
     item: str
@@ -87,9 +87,9 @@ class Turn(Contract):
     prompt_tokens: Positive
     output_tokens: Count
     truncated: bool
-    finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
+    finish: Finish | None = omitted()
     """None in rows that were written before it was kept."""
-    stop: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    stop: str | None = omitted()
     """The stop string that ended it."""
 
     @model_validator(mode="after")

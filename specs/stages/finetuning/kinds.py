@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from specs.stages.finetuning.metrics import TRAINING_METRICS
-from specs.stages.finetuning.parameters import DpoParameters, SftParameters
-from specs.stages.finetuning.rows import PairScore, PreferenceStep, TrainingRow
+from specs.stages.finetuning import parameters, rows
+from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS
 from specs.stages.kind import StageKind
-from specs.stages.metric import of_scope
 
 SFT = StageKind(
     name="sft",
-    parameters=SftParameters,
+    parameters=parameters.SftParameters,
     inputs={"model": "checkpoint", "examples": "examples"},
     outputs={"rows": "rows", "checkpoint": "checkpoint"},
-    rows={"rows": TrainingRow},
-    metrics=of_scope("sft", *TRAINING_METRICS),
+    rows={"rows": rows.TrainingRow},
+    metrics=SFT_METRICS,
     job="training.jobs.finetuning.sft:sft",
     judge="reviews.stages.finetuning.sft",
     trains="examples",
@@ -25,11 +23,11 @@ SFT = StageKind(
 
 DPO = StageKind(
     name="dpo",
-    parameters=DpoParameters,
+    parameters=parameters.DpoParameters,
     inputs={"model": "checkpoint", "preferences": "preferences"},
     outputs={"rows": "rows", "pairs": "rows", "checkpoint": "checkpoint"},
-    rows={"rows": PreferenceStep, "pairs": PairScore},
-    metrics=of_scope("dpo", *TRAINING_METRICS),
+    rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore},
+    metrics=DPO_METRICS,
     job="training.jobs.finetuning.dpo:dpo",
     judge="reviews.stages.finetuning.dpo",
     trains="preferences",

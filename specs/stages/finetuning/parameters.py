@@ -1,26 +1,21 @@
-"""The kinds that train: ``sft`` (examples) and ``dpo`` (preferences), with every setting that changes the result.
+"""The kinds that train, ``sft`` (examples) and ``dpo`` (preferences), with every setting that changes the result.
 
-A field that was added later is left out of the parameters at its default, so that older registrations keep their
-digests. What the libraries would decide by themselves (device, precision, which modules LoRA adapts) is a field here.
+What libraries would decide themselves (device, precision, modules of LoRA) is a field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from specs.digests import Contract
+from specs.digests import Contract, omitted
+from specs.stages.stage import NotReadBack
 
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,79}$")]
 Loss = Literal["dpo", "ipo", "kto", "orpo", "simpo"]
 REFERENCE_FREE: tuple[Loss, ...] = ("orpo", "simpo")
 """Losses that compare with no reference model."""
-
-
-def _left_out(default: object) -> Callable[[object], bool]:
-    return lambda given: given == default
 
 
 class TrainingParameters(Contract):
@@ -29,41 +24,37 @@ class TrainingParameters(Contract):
     epochs: Annotated[int, Field(ge=1, le=100)] = 1
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 8
     gradient_accumulation: Annotated[int, Field(ge=1, le=1024)] = 1
-    warmup_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
-    warmup_steps: Annotated[int, Field(ge=0)] | None = Field(default=None, exclude_if=_left_out(None))
+    warmup_ratio: Annotated[float, Field(ge=0, le=1), NotReadBack()] = 0.1
+    warmup_steps: Annotated[int, Field(ge=0)] | None = omitted()
     """Warm up for this many optimizer steps instead of a share of them."""
     scheduler: Literal["constant", "linear", "cosine"] = "linear"
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
-    optimizer_kind: Literal["adamw", "paged_adamw_8bit"] = Field(default="adamw", exclude_if=_left_out("adamw"))
+    optimizer_kind: Literal["adamw", "paged_adamw_8bit"] = omitted("adamw")
     """``paged_adamw_8bit`` is that of bitsandbytes and needs an NVIDIA GPU."""
-    method: Literal["full", "lora", "qlora"] = Field(default="full", exclude_if=_left_out("full"))
+    method: Literal["full", "lora", "qlora"] = omitted("full")
     """All weights; low-rank adapters (Hu et al. 2021, arXiv:2106.09685); adapters over weights of 4 bits (Dettmers et
-    al. 2023, arXiv:2305.14314), which is meant for an NVIDIA GPU and runs on a CPU where that is asked for."""
-    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(default=None, exclude_if=_left_out(None))
-    lora_alpha: Annotated[int, Field(ge=1, le=4096)] | None = Field(default=None, exclude_if=_left_out(None))
-    lora_dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(default=None, exclude_if=_left_out(None))
-    target_modules: tuple[Module, ...] | None = Field(default=None, exclude_if=_left_out(None))
-    """The linear layers that get an adapter, by the last part of their name. There is no default: a library's own
-    choice is often two of seven."""
-    gradient_checkpointing: bool = Field(default=False, exclude_if=_left_out(False))
+    al. 2023, arXiv:2305.14314), meant for an NVIDIA GPU."""
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = omitted()
+    lora_alpha: Annotated[int, Field(ge=1, le=4096)] | None = omitted()
+    lora_dropout: Annotated[float, Field(ge=0, lt=1)] | None = omitted()
+    target_modules: tuple[Module, ...] | None = omitted()
+    """The linear layers that get an adapter, by the last part of their name; libraries often choose two of seven."""
+    gradient_checkpointing: bool = omitted(False)
     """Compute activations again in the backward pass: less memory, more time."""
-    precision: Literal["auto", "float32", "bfloat16", "mixed"] = Field(default="auto", exclude_if=_left_out("auto"))
-    """Of weights and computation; ``mixed`` keeps float32 weights and computes in bfloat16. ``auto`` is float32 on a
-    CPU and bfloat16 on a GPU."""
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", exclude_if=_left_out("auto"))
+    precision: Literal["auto", "float32", "bfloat16", "mixed"] = omitted("auto")
+    """Of weights and computation; ``mixed`` keeps float32 weights; ``auto``: float32 on a CPU, bfloat16 on a GPU."""
+    device: Literal["auto", "cpu", "cuda"] = omitted("auto")
     """Where it has to run. ``auto`` takes a GPU where there is one, and the manifest says which it was."""
-    prompt_format: str | None = Field(default=None, min_length=8, max_length=2000, exclude_if=_left_out(None))
-    """Train in completion mode on this text, with ``{prompt}`` in place of the prompt, instead of the tokenizer's
-    chat template."""
-    response_end: str | None = Field(default=None, min_length=1, max_length=100, exclude_if=_left_out(None))
+    prompt_format: str | None = omitted(min_length=8, max_length=2000)
+    """Train in completion mode on this text, with ``{prompt}`` in it, instead of the tokenizer's chat template."""
+    response_end: str | None = omitted(min_length=1, max_length=100)
     """Written after every response, before the end token; only with ``prompt_format``."""
-    response_start: str | None = Field(default=None, min_length=1, max_length=10, exclude_if=_left_out(None))
-    """Written before every response, with loss; only with ``prompt_format``. A format that ends in ":" needs the space:
-    without it ``:"`` is one token, and what was trained on is not what is asked later."""
-    checkpoint_steps: Annotated[int, Field(ge=1)] | None = Field(default=None, exclude_if=_left_out(None))
-    """Keep what is needed to resume every so many optimizer steps; a job that is started again in its folder resumes
-    from the newest whole one."""
+    response_start: str | None = omitted(min_length=1, max_length=10)
+    """Written before every response, with loss; only with ``prompt_format``. A format that ends in ":" needs the space,
+    because ``:"`` is one token."""
+    checkpoint_steps: Annotated[int, Field(ge=1)] | None = omitted()
+    """Optimizer steps between saved ones; a job that is started again resumes from the newest whole one."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")
@@ -113,21 +104,19 @@ class SftParameters(TrainingParameters):
 
     learning_rate: Annotated[float, Field(ge=0, le=1)] = 2e-5
     """0 is allowed: it is the control that must end as "no significant difference"."""
-    max_examples_per_kind: Annotated[int, Field(ge=1)] | None = None
+    max_examples_per_kind: Annotated[Annotated[int, Field(ge=1)] | None, NotReadBack()] = None
     """Balance the constraint kinds by keeping at most this many examples of each."""
     max_length: Annotated[int, Field(ge=16, le=131072)] = 256
-    packing: bool = Field(default=False, exclude_if=_left_out(False))
-    """Put several examples into one sequence of ``max_length`` tokens, none of which sees another. Needs an attention
-    that keeps them apart (FlashAttention on an NVIDIA GPU)."""
+    packing: bool = omitted(False)
+    """Put several examples into one sequence of ``max_length`` tokens; needs FlashAttention, which keeps them apart."""
 
 
 class DpoParameters(TrainingParameters):
     """Training on pairs of a chosen and a rejected response, by the loss that is named.
 
-    ``dpo``, ``ipo``: Rafailov et al. 2023 (arXiv:2305.18290), Azar et al. 2023 (arXiv:2310.12036), TRL ``DPOTrainer``.
-    ``kto``: Ethayarajh et al. 2024 (arXiv:2402.01306), TRL ``KTOTrainer``, each pair as one good and one bad response.
-    ``orpo``, ``simpo``: Hong et al. 2024 (arXiv:2403.07691), Meng et al. 2024 (arXiv:2405.14734); TRL keeps these two
-    trainers under ``trl.experimental``.
+    ``dpo``, ``ipo``: Rafailov et al. 2023 (arXiv:2305.18290), Azar et al. 2023 (arXiv:2310.12036). ``kto``: Ethayarajh
+    et al. 2024 (arXiv:2402.01306), each pair as a good and a bad response. ``orpo``, ``simpo``: Hong et al. 2024
+    (arXiv:2403.07691), Meng et al. 2024 (arXiv:2405.14734), of ``trl.experimental``.
     """
 
     loss: Loss = "dpo"
@@ -137,7 +126,7 @@ class DpoParameters(TrainingParameters):
     """The margin that SimPO asks for; only with that loss, and then required."""
     max_length: Annotated[int, Field(ge=16, le=131072)] = 512
     """Of prompt and response together; longer ones are cut at the end, and the manifest counts them."""
-    validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+    validation_share: Annotated[float, Field(ge=0, le=0.5), NotReadBack()] = 0.1
     """The share of groups kept out of training; their pairs are scored before and after it."""
 
     @model_validator(mode="after")

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from specs.stages.artifacts import Example, Item
-from specs.stages.generation.metrics import TEXT_METRICS
-from specs.stages.generation.parameters import (
-    BaseModelCheckParameters,
-    GenerateParameters,
-    SampleResponsesParameters,
-    SelfInstructParameters,
-)
-from specs.stages.generation.rows import BaseModelCheckRow, GenerationRow, SampleResponsesRow, SelfInstructRow
+from specs.stages.generation import parameters, rows
+from specs.stages.generation.metrics import GENERATE_METRICS, INSTRUCT_METRICS, RESPONSE_METRICS, SENTINEL_METRICS
 from specs.stages.kind import Kept, StageKind
-from specs.stages.metric import of_scope
-from specs.stages.sampling_metrics import SAMPLED_METRICS
 
 BASE_MODEL_CHECK = StageKind(
     name="base_model_check",
-    parameters=BaseModelCheckParameters,
+    parameters=parameters.BaseModelCheckParameters,
     inputs={"model": "checkpoint", "control": "checkpoint"},
     outputs={"rows": "rows"},
-    rows={"rows": BaseModelCheckRow},
-    metrics=of_scope("base_model_check", *TEXT_METRICS),
+    rows={"rows": rows.BaseModelCheckRow},
+    metrics=SENTINEL_METRICS,
     job="training.jobs.generation.base_model_check:check_base_model",
     judge="reviews.stages.generation.base_model_check",
 )
 
 SELF_INSTRUCT = StageKind(
     name="self_instruct",
-    parameters=SelfInstructParameters,
+    parameters=parameters.SelfInstructParameters,
     inputs={"model": "checkpoint", "seeds": "items"},
     outputs={"rows": "rows", "instructions": "items"},
-    rows={"rows": SelfInstructRow, "instructions": Item},
-    metrics=of_scope("self_instruct", *TEXT_METRICS, *SAMPLED_METRICS),
+    rows={"rows": rows.SelfInstructRow, "instructions": Item},
+    metrics=INSTRUCT_METRICS,
     job="training.jobs.generation.self_instruct:instruct",
     judge="reviews.stages.generation.self_instruct",
     samples=True,
@@ -42,11 +34,11 @@ SELF_INSTRUCT = StageKind(
 
 SAMPLE_RESPONSES = StageKind(
     name="sample_responses",
-    parameters=SampleResponsesParameters,
+    parameters=parameters.SampleResponsesParameters,
     inputs={"model": "checkpoint", "instructions": "items"},
     outputs={"rows": "rows", "examples": "examples"},
-    rows={"rows": SampleResponsesRow, "examples": Example},
-    metrics=of_scope("sample_responses", *TEXT_METRICS, *SAMPLED_METRICS),
+    rows={"rows": rows.SampleResponsesRow, "examples": Example},
+    metrics=RESPONSE_METRICS,
     job="training.jobs.generation.sample_responses:respond",
     judge="reviews.stages.generation.sample_responses",
     samples=True,
@@ -55,11 +47,11 @@ SAMPLE_RESPONSES = StageKind(
 
 GENERATE = StageKind(
     name="generate",
-    parameters=GenerateParameters,
+    parameters=parameters.GenerateParameters,
     inputs={"model": "checkpoint", "prompts": "items"},
     outputs={"rows": "rows", "accepted": "examples"},
-    rows={"rows": GenerationRow, "accepted": Example},
-    metrics=of_scope("generate", *TEXT_METRICS, *SAMPLED_METRICS),
+    rows={"rows": rows.GenerationRow, "accepted": Example},
+    metrics=GENERATE_METRICS,
     job="training.jobs.generation.generate:generate",
     judge="reviews.stages.generation.generate",
     samples=True,

@@ -1,8 +1,4 @@
-"""Parameters of the stages that write text. Prompts, stops and rules are data here.
-
-Form and prompt of a model follow from the kind the spec declares of it: a base model continues bare text, an
-instruct model gets its chat template.
-"""
+"""Parameters of the stages that write text: base models continue bare text, instruct models get their template."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract
+from specs.digests import Contract, omitted
 from specs.stages.engine_choice import Writing
 from specs.stages.sampling import (
     END_MARK,
@@ -49,7 +45,7 @@ class SelfInstructParameters(Sampling):
     per_call: Annotated[int, Field(ge=1, le=50)] = 3
     """New instructions asked for in each prompt."""
     growing: bool = True
-    """Whether new instructions stand among those that later prompts show as already used."""
+    """Whether later prompts show new instructions as already used."""
     topics: tuple[Text, ...] = ()
     """Each prompt names one, in turn."""
     shards: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -129,12 +125,11 @@ class GenerateParameters(Sampling):
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     worked_example: bool = True
     """Show one worked example of the format while sampling. It is never part of a training row."""
-    wrapper: Wrapper | None = Field(default=None, exclude_if=lambda given: given is None)
-    """With ``{prompt}`` in place of the prompt: the model continues this bare text, whatever its kind. A worked
-    example comes before it in the same form."""
-    response_end: Stop | None = Field(default=None, exclude_if=lambda given: given is None)
+    wrapper: Wrapper | None = omitted()
+    """With ``{prompt}`` in it: every model continues this bare text, after a worked example in the same form."""
+    response_end: Stop | None = omitted()
     """What ends the worked example's answer; with ``wrapper`` only, and one of ``stops``."""
-    stops: tuple[Stop, ...] = Field(default=(), exclude_if=lambda given: not given)
+    stops: tuple[Stop, ...] = omitted(())
     """Strings that end a sample; they and what follows them are not part of it."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract, Count
+from specs.digests import Contract, Count, omitted
 from specs.stages.answer_end import Finish, Form, require_ending
 
 
@@ -21,9 +21,9 @@ class GenerationRow(Contract):
     completion: str
     completion_tokens: Count
     truncated: bool
-    finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
+    finish: Finish | None = omitted()
     """None in rows that were written before it was kept."""
-    stop: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    stop: str | None = omitted()
     """The stop string that ended it."""
 
     @model_validator(mode="after")
@@ -45,7 +45,7 @@ class BaseModelCheckRow(Contract):
     ids_with_special: tuple[Count, ...]
     """As the tokenizer encodes it when it may add special tokens."""
     decoded: str
-    """What the ids stand for."""
+    """The text of the ids."""
     template_ids: tuple[Count, ...]
     """Positions in ``ids`` that hold a special token or one of the chat template."""
     has_chat_template: bool

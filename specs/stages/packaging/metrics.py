@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from specs.stages.metric import MetricDefinition
-from specs.stages.metric import defined as _m
+from specs.stages.row_metric import Over, count, metric, rate
 
-_PROBES = "the items re-generated from the packaged model"
+_PROBES = Over("the items re-generated from the packaged model")
 
-PACKAGING_METRICS: tuple[MetricDefinition, ...] = (
-    _m(
+PACKAGING_METRICS = (
+    rate(
         "identical_outputs",
-        "package",
-        "fraction",
-        _PROBES,
-        "outputs equal, token for token, to the checkpoint's / items",
-        "higher",
+        "outputs equal, token for token, to the checkpoint's",
+        lambda row: row.expected == row.reloaded,
+        over=_PROBES,
+        of="items",
+        better="higher",
     ),
-    _m("probes", "package", "items", _PROBES, "number of rows", "none"),
+    metric("probes", unit="items", over=_PROBES, value=count),
 )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Digest, omitted
 from specs.stages.stage import Name
 
 
@@ -23,7 +23,7 @@ class RecipeParameters(Contract):
     """Threads are counted too."""
     gpu: bool = False
     """Whether it may use the machine's NVIDIA GPUs."""
-    trains: Name | None = Field(default=None, exclude_if=lambda given: given is None)
-    """The input, a checkpoint, that the script trains: what it leaves in the folder ``checkpoint`` of /out is then
-    taken over as output ``checkpoint``, if it is the same model with other weights. None: it leaves nothing to use."""
+    trains: Name | None = omitted()
+    """The input checkpoint that the script trains; the folder ``checkpoint`` of /out becomes an output if it is the
+    same model with other weights. None: the script trains nothing."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

@@ -1,44 +1,45 @@
-"""Pair samples that the task's verifier accepts with samples of the same prompt that it refuses. Needs no model.
+"""Pair samples that the task's verifier accepts with refused samples of the same prompt. Needs no model.
 
-The samples are those of a ``generate`` stage, which may have shown a worked example; pairs carry the bare prompt.
+The samples come from a ``generate`` stage, which may have shown a worked example; pairs carry the bare prompt.
 """
 
 from __future__ import annotations
 
 import os
 
-from specs.stages.critique.parameters import BestOfNVerifiedParameters
+from specs.stages.critique.parameters import BestOfNVerifiedParameters, Pairing
 from specs.stages.generation.rows import GenerationRow
-from training.jobs.critique.pair_files import write_pairs
-from training.jobs.job import Done, Job, run_stage
+from training.jobs.job import Done, Job
 from training.jobs.row_files import read_rows
+from training.rules.critique.pair_selection import Sifted
 from training.rules.critique.verified_pairs import NotTheirs, verdicts, verified_pairs
 from training.rules.tasks import load_items
 
 
-def prefer_verified(job: Job) -> Done:
-    """Write ``rows`` (what the verifier says of each sample) and ``preferences``."""
-    parameters = job.parameters
-    assert isinstance(parameters, BestOfNVerifiedParameters)
+def prefer_verified(job: Job[BestOfNVerifiedParameters]) -> Done:
+    """Write ``rows`` (the verifier's verdict on each sample) and ``preferences``."""
     items = load_items(job.inputs["prompts"])
     samples = read_rows(job.inputs["samples"], GenerationRow)
     try:
         rows = verdicts(job.order.task, items, samples)
     except NotTheirs as error:
         raise SystemExit(f"the samples cannot be used: {error}") from error
-    pairs = verified_pairs(samples, rows, parameters)
+    pairs = verified_pairs(samples, rows, job.parameters)
     job.write_rows("rows", rows)
-    write_pairs(job, parameters, pairs)
+    write_pairs(job, job.parameters, pairs)
     job.progress(len(rows), len(rows), "samples")
     return Done(
         device="cpu",
         dtype="not stated",
         tokens=0,
-        effective=parameters.model_dump(mode="json"),
+        effective=job.parameters.model_dump(mode="json"),
         facts={"samples": len(samples), "pairs": len(pairs.kept), "dropped": pairs.reasons()},
         threads=os.cpu_count() or 1,
     )
 
 
-if __name__ == "__main__":
-    run_stage("best_of_n_verified", prefer_verified, uses_torch=False)
+def write_pairs(job: Job, given: Pairing, pairs: Sifted) -> None:
+    """Write ``preferences``, and ``dropped`` if it is among the outputs."""
+    job.write_rows("preferences", pairs.kept)
+    if given.keeps_dropped:
+        job.write_rows("dropped", pairs.dropped)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from specs.stages.answer_end import Form
@@ -20,8 +20,6 @@ from training.rules.rubric_prompts import (
     shown_of,
 )
 
-Told = Callable[[int], None]
-
 
 class Critic:
     """Judges in batches. Equal subjects, parameters and threads give equal rows."""
@@ -35,25 +33,16 @@ class Critic:
     def critiques(self, subjects: Sequence[Subject]) -> list[CritiqueRow]:
         """Return one row for each instruction or response, in their order."""
         given = self._parameters
-        shown: list[str | None] = []
-        prompts: list[Prompts] = []
-        for one in subjects:
-            if one.response is None:
-                shown.append(None)
-                prompts.append(prompts_of_instruction(self._rubric, one.instruction))
-            else:
-                assert isinstance(given, ShownResponse)
-                text = shown_of(one.response, given)
-                shown.append(text)
-                prompts.append(prompts_of_response(self._rubric, one.instruction, text))
+        shown = [None if one.response is None else shown_of(one.response, self._showing()) for one in subjects]
+        prompts = [
+            prompts_of_instruction(self._rubric, one.instruction)
+            if text is None
+            else prompts_of_response(self._rubric, one.instruction, text)
+            for one, text in zip(subjects, shown, strict=True)
+        ]
         return [
             CritiqueRow(
-                item=one.item,
-                group=one.group,
-                kind=one.kind,
-                sample=one.sample,
-                instruction=one.instruction,
-                response=one.response,
+                **one._asdict(),
                 shown=text,
                 rubric=self.rubric,
                 plain=plain,
@@ -70,8 +59,7 @@ class Critic:
 
     def comparisons(self, pairs: Sequence[Pair]) -> list[ComparisonRow]:
         """Return one row for each pair, in their order."""
-        given = self._parameters
-        assert isinstance(given, ShownResponse)
+        given = self._showing()
         shown = [(shown_of(one.first, given), shown_of(one.second, given)) for one in pairs]
         prompts = [
             prompts_of_comparison(self._rubric, one.instruction, *texts)
@@ -97,22 +85,17 @@ class Critic:
         return [JudgeCalibrationRow(**dict(row), label=label) for row, (_, label) in zip(rows, sample, strict=True)]
 
     def facts(self) -> dict[str, Any]:
-        """Return what was used: the rubric, the form of the prompts and the ids of the labels."""
-        return {
-            "rubric": self.rubric,
-            "form": self._form,
-            "label_tokens": list(labels_of(self._tokenizer)),
-        }
+        """Return the digest of the rubric, the form of the prompts and the ids of the labels."""
+        return {"rubric": self.rubric, "form": self._form, "label_tokens": list(labels_of(self._tokenizer))}
+
+    def _showing(self) -> ShownResponse:
+        assert isinstance(self._parameters, ShownResponse)
+        return self._parameters
 
     def _ask(self, prompts: Sequence[Prompts], *, alike: bool = False) -> list[tuple[Arrangement, Arrangement]]:
         margin = self._parameters.margin
         plain, swapped = score_both(
-            self._model,
-            self._tokenizer,
-            prompts,
-            form=self._form,
-            batch_size=self._parameters.batch_size,
-            alike=alike,
+            self._model, self._tokenizer, prompts, form=self._form, batch_size=self._parameters.batch_size, alike=alike
         )
         return [
             (arrangement(one, "A", margin), arrangement(other, "B", margin))

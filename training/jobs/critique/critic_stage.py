@@ -1,56 +1,71 @@
-"""What the two critics share as stages: the labelled sample first, then the subjects in groups that are kept."""
+"""Stages that keep what a single-token A/B critic accepts: good and confident, in both orders of the labels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from specs.stages.critique.parameters import CriticParameters
+from specs.digests import Contract
+from specs.stages.artifacts import Example, Item
+from specs.stages.critique.parameters import (
+    CriticParameters,
+    CritiqueInstructionsParameters,
+    CritiqueResponsesParameters,
+)
 from specs.stages.critique.rows import CalibrationRow, CritiqueRow
 from specs.stages.rubric import Judges
 from training.engines.checkpoint import device_of, load
 from training.jobs.critique.critic import Critic
-from training.jobs.job import Done, Job
-from training.jobs.row_files import GroupedRows
-from training.rules.critique.subjects import Subject, Unlabelled, labelled
+from training.jobs.job import Done, Job, batches_of
+from training.jobs.row_files import read_rows
+from training.rules.critique.subjects import Subject, Unlabelled, labelled, of_examples, of_items
 from training.rules.prompt_encoding import form_of
 from training.rules.rubric_prompts import rubric_for
 from training.rules.tasks import load_items
 
 GROUP = 256
-"""Subjects judged together and written down as a whole. Lengths are sorted within a group."""
+"""Subjects judged together and written as a whole. Lengths are sorted within a group."""
+Line = TypeVar("Line", Item, Example)
 
 
-class Judged(NamedTuple):
-    """All rows of a critic's stage, and what it ran on."""
-
-    rows: list[CritiqueRow]
-    calibration: list[CalibrationRow]
-    done: Done
+def critique_instructions(job: Job[CritiqueInstructionsParameters]) -> Done:
+    """Write ``rows`` and ``calibration`` (every log-probability) and ``accepted`` (the kept items, unchanged)."""
+    return _judge(job, "instruction", read_rows(job.inputs["items"], Item), of_items)
 
 
-def judge_all(job: Job, judges: Judges, parameters: CriticParameters, subjects: Sequence[Subject]) -> Judged:
-    """Judge the labelled sample and all subjects; write ``rows`` and ``calibration``."""
+def critique_responses(job: Job[CritiqueResponsesParameters]) -> Done:
+    """Write ``rows`` and ``calibration`` (every log-probability) and ``accepted`` (the kept examples, unchanged)."""
+    return _judge(job, "response", read_rows(job.inputs["examples"], Example), of_examples)
+
+
+def _judge(
+    job: Job[Any], judges: Judges, lines: list[Line], subjects_of: Callable[[list[Line]], list[Subject]]
+) -> Done:
+    """Judge the labelled sample, then all lines; write them with what was accepted."""
+    parameters: CriticParameters = job.parameters
+    subjects = subjects_of(lines)
     try:
         sample = labelled(load_items(job.inputs["calibration"]), responses=judges == "response")
     except Unlabelled as error:
         raise SystemExit(f"the labelled sample cannot be used: {error}") from error
-    form = form_of(job.order.model_kind)
     model, tokenizer = load(job.inputs["model"])
+    form = form_of(job.order.model_kind)
     critic = Critic(model, tokenizer, rubric_for(judges, parameters.rubric), parameters, form)
-    calibration = GroupedRows(job.folder / "shards" / "calibration.jsonl", CalibrationRow)
-    kept = GroupedRows(job.folder / "shards" / "critiques.jsonl", CritiqueRow)
-    groups = [subjects[at : at + GROUP] for at in range(0, len(subjects), GROUP)]
+    calibration = job.shard("calibration", CalibrationRow)
     if not calibration.groups:
         calibration.add(critic.calibrated(sample))
-    for number, some in enumerate(groups):
-        if number >= len(kept.groups):
-            kept.add(critic.critiques(some))
-        job.progress(number + 1, len(groups), "groups")
-    job.write_rows("rows", kept.rows())
+    kept = job.shard("critiques", CritiqueRow)
+
+    def critiques(_: int, some: Sequence[Subject]) -> list[CritiqueRow]:
+        return critic.critiques(some)
+
+    job.fill(kept, batches_of(subjects, GROUP), critiques, "subjects")
+    rows = kept.rows()
+    job.write_rows("rows", rows)
     job.write_rows("calibration", calibration.rows())
+    accepted: list[Contract] = [line for line, row in zip(lines, rows, strict=True) if row.accepted]
+    job.write_rows("accepted", accepted)
     device, dtype = device_of(model)
-    facts: dict[str, Any] = critic.facts() | {"subjects": len(subjects), "labelled": len(sample)}
-    tokens = sum(one.scores.prompt_tokens for row in kept.rows() for one in (row.plain, row.swapped))
-    done = Done(device, dtype, tokens, parameters.model_dump(mode="json"), facts)
-    return Judged(kept.rows(), calibration.rows(), done)
+    facts = critic.facts() | {"subjects": len(subjects), "labelled": len(sample)}
+    tokens = sum(one.scores.prompt_tokens for row in rows for one in (row.plain, row.swapped))
+    return Done(device, dtype, tokens, parameters.model_dump(mode="json"), facts)

@@ -1,4 +1,4 @@
-"""A judge of two responses as part of a stage: the labelled sample first, then the pairs in groups that are kept."""
+"""A judge of two responses as part of a stage: it judges the labelled sample first, then the pairs group by group."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from specs.stages.critique.rows import ComparisonRow, JudgeCalibrationRow
 from specs.stages.rubric import Rubric
 from training.engines.checkpoint import device_of, load
 from training.jobs.critique.critic import Critic
-from training.jobs.job import Job
-from training.jobs.row_files import GroupedRows
+from training.jobs.job import Job, batches_of
 from training.rules.critique.subjects import Pair, Unlabelled, labelled_pairs
 from training.rules.prompt_encoding import form_of
 from training.rules.rubric_prompts import rubric_for
 from training.rules.tasks import load_items
 
 GROUP = 256
-"""Pairs compared together and written down as a whole."""
+"""Pairs compared together and written as a whole."""
 
 Labelled = list[tuple[Pair, Any]]
 
 
 class Said(NamedTuple):
-    """What a judge says of pairs, and what it ran on."""
+    """A judge's comparisons, and what it ran on."""
 
     comparisons: list[ComparisonRow]
     device: str
@@ -36,7 +35,7 @@ def labelled_sample(job: Job) -> Labelled:
     """Return the labelled sample of a job's judge.
 
     Raises:
-        SystemExit: it is not one, and nothing is worth sampling before.
+        SystemExit: an item is not labelled; nothing is sampled before that is mended.
     """
     try:
         return list(labelled_pairs(load_items(job.inputs["calibration"])))
@@ -51,15 +50,15 @@ def ask_judge(
     model, tokenizer = load(job.inputs["judge"])
     form = form_of(job.order.model_kind)
     judge = Critic(model, tokenizer, rubric_for("comparison", rubric), parameters, form)
-    calibration = GroupedRows(job.folder / "shards" / "calibration.jsonl", JudgeCalibrationRow)
+    calibration = job.shard("calibration", JudgeCalibrationRow)
     if not calibration.groups:
         calibration.add(judge.calibrated_pairs(sample))
-    compared = GroupedRows(job.folder / "shards" / "comparisons.jsonl", ComparisonRow)
-    starts = range(0, len(pairs), GROUP)
-    for number, at in enumerate(starts):
-        if number >= len(compared.groups):
-            compared.add(judge.comparisons(pairs[at : at + GROUP]))
-        job.progress(number + 1, len(starts), "groups of comparisons")
+    compared = job.shard("comparisons", ComparisonRow)
+
+    def comparing(_: int, some: Sequence[Pair]) -> list[ComparisonRow]:
+        return judge.comparisons(some)
+
+    job.fill(compared, batches_of(pairs, GROUP), comparing, "comparisons")
     comparisons = compared.rows()
     job.write_rows("comparisons", comparisons)
     job.write_rows("calibration", calibration.rows())

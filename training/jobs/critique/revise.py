@@ -1,7 +1,6 @@
-"""Criticise responses by principles of the constitution and write them anew, round after round.
+"""Criticise responses by principles of the constitution and rewrite them, round after round.
 
-A group of chains goes through all of its rounds together and is written down as a whole; a stage that was ended goes on
-after the last whole group.
+A group of chains goes through all of its rounds together.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ from specs.stages.artifacts import Example
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionRound, RevisionRow
 from training.engines.batched import Output
-from training.engines.engine import Engine, make_engine, stated
+from training.engines.engine import Engine
+from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
-from training.jobs.critique.pair_files import write_pairs
+from training.jobs.critique.best_of_n_verified import write_pairs
 from training.jobs.critique.pair_judge import ask_judge, labelled_sample
-from training.jobs.job import Done, Job, run_stage
-from training.jobs.row_files import GroupedRows, read_rows
+from training.jobs.job import Done, Job, batches_of
+from training.jobs.row_files import read_rows
 from training.rules.critique.preference_pairs import all_revisions, revised, revisions_to_compare
 from training.rules.critique.revision_chains import (
     STOPS,
@@ -35,60 +35,47 @@ from training.rules.critique.revision_chains import (
     plan,
     revision_prompt,
 )
-from training.rules.critique.subjects import spread
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import seed_of
 from training.rules.sampling_quality import Tally, group_size, of_chains
+from training.rules.tasks import spread
 
 GROUP = 128
 """Chains that go through their rounds together."""
 
 
-def revise(job: Job) -> Done:
+def revise(job: Job[ReviseParameters]) -> Done:
     """Write ``rows`` (every chain), ``preferences`` (revision over original) and ``examples`` (final revisions)."""
-    parameters = job.parameters
-    assert isinstance(parameters, ReviseParameters)
-    sample = labelled_sample(job) if parameters.judge else []
-    given = read_rows(job.inputs["examples"], Example)
-    examples = spread(given, parameters.max_examples)
+    parameters, judge = job.parameters, job.parameters.judge
+    sample = labelled_sample(job) if judge else []
+    examples = spread(read_rows(job.inputs["examples"], Example), parameters.max_examples)
     constitution, digest = load_constitution(job.inputs["constitution"])
     names = [chain_name(one.item, one.sample) for one in examples]
     plans = plan(constitution, names, parameters.revisions, parameters.seed)
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
     reviser = Reviser(engine, parameters, form_of(job.order.model_kind), digest)
-    kept = GroupedRows(job.folder / "shards" / "chains.jsonl", RevisionRow)
-    size = group_size(parameters.quality, GROUP)
-    groups = range(0, len(examples), size)
+    shard = job.shard("chains", RevisionRow)
+    groups = batches_of(list(zip(examples, plans, strict=True)), group_size(parameters.quality, GROUP))
     tally = Tally(parameters.quality)
-    tally.add(of_chains(kept.rows()))
-    for number, at in enumerate(groups):
-        if number >= len(kept.groups):
-            if tally.why():
-                break
-            kept.add(reviser.group(number, examples[at : at + size], plans[at : at + size]))
-            tally.add(of_chains(kept.groups[-1]))
-        job.progress(number + 1, len(groups), "groups")
-    rows = kept.rows()
+    why = job.fill(shard, groups, reviser.group, "chains", lambda rows: tally.look(of_chains(rows)))
+    rows = shard.rows()
     job.write_rows("rows", rows)
-    engine_facts = stated(engine)
-    comparisons = None
-    if parameters.judge:
-        engine.close()
-        judge = parameters.judge
+    engine.close()
+    facts, comparisons = engine.stated(why), None
+    if judge:
         said = ask_judge(job, judge.rubric, judge.as_critic(), sample, revisions_to_compare(rows, parameters))
-        comparisons, engine_facts = said.comparisons, engine_facts | said.facts
+        comparisons, facts = said.comparisons, facts | said.facts
     pairs = all_revisions(rows, parameters, comparisons)
     write_pairs(job, parameters, pairs)
     job.write_rows("examples", revised(rows))
     tokens = sum(one.critique_tokens + one.revision_tokens for row in rows for one in row.rounds)
-    facts = engine_facts | {
+    facts |= {
         "chains": len(rows),
         "dropped": pairs.reasons(),
         "constitution": digest,
         "model_kind": job.order.model_kind,
         "prompts": digest_value(chain_prompts().model_dump()),
     }
-    facts |= {"broken_off": tally.why()} if tally.why() else {}
     effective = parameters.model_dump(mode="json") | reviser.read_back() | {"engine": engine.name}
     return Done(engine.device, engine.dtype, tokens, effective, facts)
 
@@ -100,13 +87,9 @@ class Reviser:
         self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
         self._form: Form = form
         self._constitution = constitution
-        stops = STOPS[form]
-        self._critique = Sampling(
-            parameters.critique_tokens, parameters.critique_temperature, parameters.top_p, stops=stops
-        )
-        self._revision = Sampling(
-            parameters.revision_tokens, parameters.revision_temperature, parameters.top_p, stops=stops
-        )
+        given, stops = parameters, STOPS[form]
+        self._critique = Sampling(given.critique_tokens, given.critique_temperature, given.top_p, stops=stops)
+        self._revision = Sampling(given.revision_tokens, given.revision_temperature, given.top_p, stops=stops)
 
     def read_back(self) -> dict[str, Any]:
         """Return the settings of the decoding, by the name of the granted parameter."""
@@ -118,12 +101,13 @@ class Reviser:
             "revision_tokens": self._revision.max_new_tokens,
         }
 
-    def group(self, number: int, examples: Sequence[Example], plans: Sequence[Rounds]) -> list[RevisionRow]:
+    def group(self, number: int, chains: Sequence[tuple[Example, Rounds]]) -> list[RevisionRow]:
         """Return the rows of a group of chains."""
+        examples = [example for example, _ in chains]
         texts = [one.completion for one in examples]
         rounds: list[list[RevisionRound]] = [[] for _ in examples]
         for place in range(self._parameters.revisions):
-            principles = [one.principles[place] for one in plans]
+            principles = [plan.principles[place] for _, plan in chains]
             seed = seed_of(self._parameters.seed, "revise", number, place)
             for chain, done in enumerate(self._round(examples, texts, principles, seed)):
                 rounds[chain].append(done)
@@ -146,22 +130,18 @@ class Reviser:
                 principle=rule.id,
                 category=rule.category,
                 critique_prompt=criticised[place],
-                critique=critiques[place].text.strip(),
-                critique_tokens=len(critiques[place].ids),
-                critique_finish=critiques[place].finish,
+                critique=critique.text.strip(),
+                critique_tokens=len(critique.ids),
+                critique_finish=critique.finish,
                 revision_prompt=revising[place],
-                revision=revisions[place].text.strip(),
-                revision_tokens=len(revisions[place].ids),
-                revision_finish=revisions[place].finish,
-                faults=faults_of(
-                    revisions[place].text.strip(),
-                    text,
-                    one.prompt,
-                    revisions[place].finish,
-                    self._parameters.min_words,
-                ),
+                revision=(new := revision.text.strip()),
+                revision_tokens=len(revision.ids),
+                revision_finish=revision.finish,
+                faults=faults_of(new, text, one.prompt, revision.finish, self._parameters.min_words),
             )
-            for place, (one, text, rule) in enumerate(asked)
+            for place, ((one, text, rule), critique, revision) in enumerate(
+                zip(asked, critiques, revisions, strict=True)
+            )
         ]
 
     def _complete(self, prompts: Sequence[str], sampling: Sampling, seed: int) -> list[Output]:
@@ -182,7 +162,3 @@ class Reviser:
             final=final,
             usable=usable,
         )
-
-
-if __name__ == "__main__":
-    run_stage("revise", revise)

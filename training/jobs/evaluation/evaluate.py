@@ -1,61 +1,50 @@
-"""Answer every item once, greedily, and write the answers down. Judging them is not this stage's business.
+"""Answer every item once, greedily. Nothing is judged here.
 
-All conditions go through this one loop; what the model reads of an item is the only difference (``prompting``). Answers
-are kept batch by batch: a stage that was ended goes on after the last whole batch and gives the same rows.
+All conditions go through this loop; only what the model reads of an item differs (``prompting``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specs.digests import digest_bytes
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.evaluation.rows import EvaluationRow
-from training.engines.engine import make_engine, stated
+from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job, run_stage
-from training.jobs.row_files import GroupedRows
-from training.rules.item_prompts import item_ids
-from training.rules.prompt_encoding import form_of
+from training.jobs.job import Done, Job, batches_of
+from training.rules.prompt_encoding import form_of, item_ids
 from training.rules.tasks import load_items
 
 
-def evaluate(job: Job) -> Done:
+def evaluate(job: Job[EvaluateParameters]) -> Done:
     """Write ``rows``: one answer per item.
 
     Raises:
-        EncodingFault: a prompt is not encoded as the text it is, or a model declared instruct has no chat template.
+        EncodingFault: the ids of a prompt do not stand for its text, or an instruct model has no chat template.
     """
     parameters = job.parameters
-    assert isinstance(parameters, EvaluateParameters)
     form = form_of(job.order.declared())
     items = load_items(job.inputs["items"])
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
     prompts = [item_ids(engine.tokenizer, item.prompt, parameters, form) for item in items]
     sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
-    kept = GroupedRows(job.folder / "shards" / "answers.jsonl", EvaluationRow)
+
+    def answered(_: int, batch: Sequence[int]) -> list[EvaluationRow]:
+        outputs = engine.complete([prompts[index] for index in batch], sampling, seed=parameters.seed)
+        return [
+            EvaluationRow(
+                item=items[index].id, prompt_tokens=len(prompts[index]), truncated=output.truncated, **output.as_row()
+            )
+            for index, (output,) in zip(batch, outputs, strict=True)
+        ]
+
+    shard = job.shard("answers", EvaluationRow)
     # Sorted by length, as decoding would sort them: prompts of one batch are padded little.
     order = sorted(range(len(items)), key=lambda index: (len(prompts[index]), index))
-    size *= engine.at_once
-    batches = [order[at : at + size] for at in range(0, len(order), size)]
-    for batch in batches[len(kept.groups) :]:
-        outputs = engine.complete([prompts[index] for index in batch], sampling, seed=parameters.seed)
-        kept.add(
-            [
-                EvaluationRow(
-                    item=items[index].id,
-                    prompt_tokens=len(prompts[index]),
-                    output=output.text,
-                    output_tokens=len(output.ids),
-                    truncated=output.truncated,
-                    finish=output.finish,
-                    stop=output.stop,
-                )
-                for index, (output,) in zip(batch, outputs, strict=True)
-            ]
-        )
-        job.progress(len(kept.rows()), len(items), "items")
-    by_place = dict(zip(order, kept.rows(), strict=True))
-    rows = [by_place[index] for index in range(len(items))]
+    job.fill(shard, batches_of(order, size * engine.at_once), answered, "items")
+    rows = [row for _, row in sorted(zip(order, shard.rows(), strict=True), key=lambda pair: pair[0])]
     job.write_rows("rows", rows)
     template = engine.tokenizer.chat_template or ""
     return Done(
@@ -63,9 +52,5 @@ def evaluate(job: Job) -> Done:
         engine.dtype,
         sum(row.output_tokens for row in rows),
         parameters.model_dump(mode="json") | {"engine": engine.name, "decoding": "greedy", "form": form},
-        stated(engine) | {"chat_template": digest_bytes(template.encode()), "first_prompt_ids": prompts[0][:64]},
+        engine.stated() | {"chat_template": digest_bytes(template.encode()), "first_prompt_ids": prompts[0][:64]},
     )
-
-
-if __name__ == "__main__":
-    run_stage("evaluate", evaluate)

@@ -1,8 +1,7 @@
-"""Log-likelihoods of given tokens: of whole texts window by window, and of what follows a context.
+"""Log-likelihoods of given tokens: of whole texts window by window, and of a continuation after a context.
 
-Each token is scored exactly once, in nats. Same inputs, batch size and thread count give the same figures. Not
-covered: models whose context is shorter than the window, which are refused, and figures across tokenizers, which only
-compare per byte.
+Each token is scored exactly once, in nats. The same inputs, batch size and thread count give the same figures. Models
+whose context is shorter than the window are refused; figures of different tokenizers compare only per byte.
 """
 
 from __future__ import annotations
@@ -19,16 +18,11 @@ class Scored(NamedTuple):
 
 
 def windows_of(tokens: Sequence[int], prefix: int, window: int, stride: int) -> Iterator[Scored]:
-    """Cut a text into overlapping windows so that every token is scored once, with as much context as there is.
+    """Cut a text into overlapping windows so that every token is scored once, with as much context as possible.
 
-    The first window holds the prefix token and ``window - 1`` tokens, all scored. Each later one ends ``stride``
-    tokens further and scores only those, so that each has at least ``window - stride`` tokens before it.
-
-    Args:
-        tokens: of the text, without the prefix.
-        prefix: the token that stands before the text, so that its first token has a context.
-        window: tokens read at a time, at least 2.
-        stride: tokens scored in each window after the first, below ``window``.
+    The first window holds the prefix token, so that the first token has a context, and ``window - 1`` tokens, all
+    scored. Each later one ends ``stride`` tokens further and scores only those, so that each has at least ``window -
+    stride`` tokens before it. ``window`` is at least 2, and ``stride`` smaller.
     """
     whole = (prefix, *tokens)
     done = 1
@@ -40,7 +34,7 @@ def windows_of(tokens: Sequence[int], prefix: int, window: int, stride: int) -> 
 
 
 def prefix_of(tokenizer: Any) -> int:
-    """Return the id that stands before a text: the begin-of-text token, or the end-of-text token where there is none.
+    """Return the id that precedes a text: the begin-of-text token, or else the end-of-text token.
 
     Raises:
         ValueError: the tokenizer has neither.
@@ -54,8 +48,7 @@ def prefix_of(tokenizer: Any) -> int:
 def continuation(tokenizer: Any, context: str, text: str) -> Scored:
     """Return context and text as one sequence, of which the tokens of the text are scored.
 
-    Both are encoded together, as they would stand in a document. Where the tokenizer joins the border into one token,
-    that token is scored as part of the text.
+    Both are encoded together. A token that joins the border is scored as part of the text.
     """
     before = list(tokenizer(context)["input_ids"])
     whole = list(tokenizer(context + text)["input_ids"])
@@ -67,10 +60,7 @@ def continuation(tokenizer: Any, context: str, text: str) -> Scored:
 def nats_of(model: Any, rows: Sequence[Scored], *, batch_size: int) -> list[float]:
     """Return the negative log-likelihood of the scored tokens of each row, summed.
 
-    Args:
-        model: a causal language model of transformers, in evaluation mode.
-        rows: as from :func:`windows_of` or :func:`continuation`.
-        batch_size: rows read together; the logits of a batch are ``batch_size * longest row * vocabulary`` floats.
+    The logits of a batch are ``batch_size * longest row * vocabulary`` floats.
 
     Raises:
         ValueError: a row is longer than the model's context, or scores nothing.

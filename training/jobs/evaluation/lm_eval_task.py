@@ -1,9 +1,8 @@
-"""Multiple choice asked and scored by lm-eval (EleutherAI's evaluation harness) with its own class for our model.
+"""Multiple choice asked and scored by lm-eval (EleutherAI's evaluation harness) with its class for our model.
 
-The stage's items are the task's data, so that they are registered and compared like those of every other stage, and
-nothing is fetched. How they are asked says the spec, or a task of the library's own; for that one an item holds the
-document the task reads (``training/items/lm_eval_items.py`` writes such items). What comes back are log-likelihoods;
-what is right is measured from them afterwards.
+The stage's items are the task's data, so that they are registered like those of every stage, and nothing is fetched.
+The spec says how to ask them, or names a task of the library; an item for such a task holds the document that it reads
+(``training/items/lm_eval_items.py``). The library returns log-likelihoods; the measurer decides what is right.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _ONE_SPLIT = {"training_split": None, "validation_split": None, "fewshot_split":
 
 
 class Asked(NamedTuple):
-    """Rows in the order of the items, and what the library says of its run."""
+    """Rows in the order of the items, and what the library states of its run."""
 
     rows: list[ChoiceRow]
     facts: dict[str, Any]
@@ -46,19 +45,13 @@ class Asked(NamedTuple):
 def ask_lm_eval(
     model: Any, tokenizer: Any, items: Sequence[Item], task: LmEvalTask | str, batch_size: int, folder: Path
 ) -> Asked:
-    """Run the task on a loaded model; leave with exit code 4 where lm-eval is not installed.
+    """Run the task on a loaded model; exit with code 4 if lm-eval is not installed.
 
-    Args:
-        model: a causal language model of transformers, in evaluation mode.
-        tokenizer: its tokenizer.
-        items: the questions.
-        task: how they are written, or the name of a task of the library's own.
-        batch_size: choices read together.
-        folder: where the task and its data are written for the library.
+    ``task`` says how to write questions, or names a task of the library, whose files are written to ``folder``.
 
     Raises:
-        ValueError: an item is no question with choices, a question with a choice is longer than the model's context
-            (the library would cut it), the library asked something else than the items, or has no such task.
+        ValueError: an item is not a question with choices, a question with a choice is longer than the model's context
+            (the library would cut it), the library asked something else than the items, or lacks the task.
     """
     require_lm_eval()
     from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
@@ -89,16 +82,16 @@ def ask_lm_eval(
 
 
 def require_lm_eval() -> None:
-    """Leave with exit code 4 where lm-eval is not installed."""
+    """Exit with code 4 if lm-eval is not installed."""
     if find_spec("lm_eval") is None:
         refuse("choose with lm_eval: lm-eval is not installed (pip install 'peergate[lm-eval]')")
 
 
 def of_the_library(name: str) -> dict[str, Any]:
-    """Return what makes a task of the library's own read a local file and nothing else.
+    """Return the settings with which a task of the library reads a local file and nothing else.
 
     Raises:
-        ValueError: there is no such task, it is not a single one that a file describes, or no multiple choice.
+        ValueError: the library lacks the task, it is not a single one that a file describes, or not multiple choice.
     """
     found: Any = _index().get(name)
     if found is None:
@@ -113,7 +106,7 @@ def of_the_library(name: str) -> dict[str, Any]:
 
 @cache
 def _index() -> dict[str, Any]:
-    """Return what the library has, by name: thousands of files are read for it."""
+    """Return the library's tasks by name; it reads thousands of files for that."""
     from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 
     manager: Any = TaskManager()
@@ -121,9 +114,9 @@ def _index() -> dict[str, Any]:
 
 
 def write_task(folder: Path, documents: Sequence[dict[str, Any]], described: dict[str, Any]) -> None:
-    """Write a task and its data, and have the library keep what it makes of them in the folder too.
+    """Write a task and its data, and have the library keep its files in the folder too.
 
-    JSON is YAML, so that no text of the spec can change what the file says.
+    JSON is YAML, so no text of the spec can change what the file says.
     """
     libraries: Any = import_module("datasets")
     libraries.config.HF_DATASETS_CACHE = folder / "cache"
@@ -153,7 +146,7 @@ def _document(item: Item) -> dict[str, Any]:
 
 
 def place_of(target: Any, choices: Sequence[str]) -> int | None:
-    """Return the place of the choice a task holds for right, by its number or its text; None where it is none."""
+    """Return the place of the choice that a task calls right, by number or text; None if it is not a choice."""
     if isinstance(target, int):
         return target
     named = str(target).strip()

@@ -1,34 +1,32 @@
-"""Hold every conversation turn by turn, all of them side by side; each answer is part of what the next one follows.
+"""Hold all conversations side by side, turn by turn; each answer is part of what the next one follows.
 
-One loop for every model and condition. A round (one turn of all conversations) is kept when it is whole, so a stage
-that was ended goes on after it and gives the same rows.
+One loop serves every model and condition. A round is one turn of all conversations that have it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import MultiTurnParameters
 from specs.stages.evaluation.rows import ConversationRow, Turn
-from training.engines.engine import make_engine, stated
+from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job, run_stage
+from training.jobs.job import Done, Job
 from training.jobs.row_files import GroupedRows
-from training.rules.evaluation.shuffled_history import donors
-from training.rules.item_prompts import conversation_ids
-from training.rules.prompt_encoding import Message, form_of
+from training.rules.prompt_encoding import Message, conversation_ids, form_of
 from training.rules.tasks import load_items
-from training.rules.tasks.conversation import turns_of
+from training.rules.tasks.conversation import donors, turns_of
 
 
-def converse(job: Job) -> Done:
+def converse(job: Job[MultiTurnParameters]) -> Done:
     """Write ``rows``: one for each conversation, with all of its turns.
 
     Raises:
-        ValueError: an item is no conversation, or no other one can stand in for its history.
-        EncodingFault: a prompt is not encoded as the text it is, or a model declared instruct has no chat template.
+        ValueError: an item is not a conversation, or no other conversation can replace its history.
+        EncodingFault: the ids of a prompt do not stand for its text, or an instruct model has no chat template.
     """
     parameters = job.parameters
-    assert isinstance(parameters, MultiTurnParameters)
     form = form_of(job.order.declared())
     items = load_items(job.inputs["items"])
     turns = [turns_of(item) for item in items]
@@ -36,32 +34,22 @@ def converse(job: Job) -> Done:
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
     sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
-    kept = GroupedRows(job.folder / "shards" / "rounds.jsonl", Turn)
-    rounds = max(len(some) for some in turns)
-    for number in range(len(kept.groups), rounds):
-        going = [place for place, some in enumerate(turns) if number < len(some)]
-        prompts = [
-            conversation_ids(
-                engine.tokenizer, _messages(place, number, turns, kept, shown[place]), parameters.prompting, form
-            )
-            for place in going
-        ]
+    kept = job.shard("rounds", Turn)
+    rounds = [
+        [place for place, some in enumerate(turns) if number < len(some)]
+        for number in range(max(len(some) for some in turns))
+    ]
+
+    def held(number: int, going: Sequence[int]) -> list[Turn]:
+        messages = [_messages(place, number, turns, kept, shown[place]) for place in going]
+        prompts = [conversation_ids(engine.tokenizer, some, parameters.prompting, form) for some in messages]
         outputs = engine.complete(prompts, sampling, seed=parameters.seed)
-        kept.add(
-            [
-                Turn(
-                    user=turns[place][number],
-                    output=output.text,
-                    prompt_tokens=len(prompt),
-                    output_tokens=len(output.ids),
-                    truncated=output.truncated,
-                    finish=output.finish,
-                    stop=output.stop,
-                )
-                for place, prompt, (output,) in zip(going, prompts, outputs, strict=True)
-            ]
-        )
-        job.progress(number + 1, rounds, "rounds")
+        return [
+            Turn(user=turns[place][number], prompt_tokens=len(prompt), truncated=output.truncated, **output.as_row())
+            for place, prompt, (output,) in zip(going, prompts, outputs, strict=True)
+        ]
+
+    job.fill(kept, rounds, held, "turns")
     rows = [
         ConversationRow(
             item=item.id, turns=tuple(_turn(place, number, turns, kept) for number in range(len(turns[place])))
@@ -71,17 +59,17 @@ def converse(job: Job) -> Done:
     job.write_rows("rows", rows)
     tokens = sum(turn.output_tokens for row in rows for turn in row.turns)
     effective = parameters.model_dump(mode="json") | {"engine": engine.name, "decoding": "greedy", "form": form}
-    return Done(engine.device, engine.dtype, tokens, effective, stated(engine))
+    return Done(engine.device, engine.dtype, tokens, effective, engine.stated())
 
 
 def _turn(place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRows[Turn]) -> Turn:
-    """Return a turn that was held: a round holds those conversations that have one, in their order."""
+    """Return a turn: a round holds the turns of the conversations that are long enough, in their order."""
     before = sum(number < len(some) for some in turns[:place])
     return kept.groups[number][before]
 
 
 def _shown(items: list[Item], turns: list[tuple[str, ...]], parameters: MultiTurnParameters) -> list[tuple[int, ...]]:
-    """Return for each conversation whose turn stands in each place of its history: its own, none or another's."""
+    """Return for each conversation whose turns its history shows: its own, none, or those of others."""
     if parameters.history == "shuffled":
         return donors(items, parameters.seed)
     return [(place,) * (len(some) - 1) if parameters.history == "whole" else () for place, some in enumerate(turns)]
@@ -96,7 +84,3 @@ def _messages(
         messages.append({"role": "user", "content": turns[whose][earlier]})
         messages.append({"role": "assistant", "content": answered})
     return [*messages, {"role": "user", "content": turns[place][number]}]
-
-
-if __name__ == "__main__":
-    run_stage("multi_turn", converse)

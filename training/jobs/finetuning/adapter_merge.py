@@ -1,8 +1,8 @@
-"""What is kept of a trained model: the checkpoint that later stages read, with adapters merged into it.
+"""The checkpoint that later stages read, with adapters merged into it.
 
 A model of 4 bits cannot take a merge, so its weights are read again in bfloat16: 65.5 GB for 32 billion parameters,
-more than a GPU of 80 GB has left beside what was trained. So what was trained is given up first, and the second copy is
-read, merged and saved on the CPU, whatever training ran on. Adapters of other models are merged where they are.
+more than a GPU of 80 GB has left. The trained model is therefore freed first, and the second copy is read, merged and
+saved on the CPU. Adapters of other models are merged where they are.
 """
 
 from __future__ import annotations
@@ -12,20 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from training.engines import checkpoint
-from training.engines.logit_tolerance import most_difference
 from training.jobs.finetuning.trained_model import Prepared
 
 
 def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> dict[str, float]:
-    """Save the checkpoint that later stages read; adapters are merged, and kept under ``adapter`` as well.
+    """Save the checkpoint in ``out``; merge adapters and keep them under ``adapter``; return what merging changed.
 
-    Trainer and ``prepared`` have no model afterwards. Returns what the merging changed, as facts.
-
-    Args:
-        trainer: that has trained.
-        prepared: what it was built from.
-        source: the checkpoint that training started from.
-        out: the folder to make.
+    ``source`` is the checkpoint that training started from. Trainer and ``prepared`` have no model afterwards.
 
     Raises:
         SystemExit: the merged model does not compute what the one with adapters computed, or no tokenizer was saved.
@@ -45,13 +38,13 @@ def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> d
         checkpoint.free()
         trained = read_again(source, out / "adapter")
         whole = _logits(trained, probe)
-        # What training saw and what is kept differ by the rounding to 4 bits, which no merge can help.
+        # What training saw and what is kept differ by the rounding to 4 bits.
         facts["quantisation_difference"] = _share(before, whole)
         before = whole
     merged = trained.merge_and_unload()
     facts["merge_difference"] = difference = _share(before, _logits(merged, probe))
     dtype = checkpoint.device_of(merged)[1]
-    if not difference <= most_difference(dtype):
+    if not difference <= checkpoint.most_difference(dtype):
         raise SystemExit(f"merging the adapters changed logits by {difference:.3g} of the largest, in {dtype}")
     checkpoint.save(merged, tokenizer, out)
     _require_tokenizer(out)
@@ -59,10 +52,7 @@ def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> d
 
 
 def release(trainer: Any, prepared: Prepared) -> None:
-    """Take model, gradients, optimizer and schedule from a trainer that is done, and from what it was built from.
-
-    Its log and settings stay. Whoever asked for the model before still holds it.
-    """
+    """Take model, gradients, optimizer and schedule from a finished trainer and from ``prepared``; keep its log."""
     trainer.model.zero_grad(set_to_none=True)
     trainer.accelerator.free_memory()
     for holder in (trainer, trainer.callback_handler):
@@ -100,7 +90,7 @@ def read_again(source: Path, adapter: Path) -> Any:
 
 
 def _save_adapter(trained: Any, folder: Path) -> None:
-    """Save adapters so that their digest depends on what was trained: no place of this job, lists in order."""
+    """Save adapters so that their digest depends only on what was trained: no path of this job, lists in order."""
     trained.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
     path = folder / "adapter_config.json"

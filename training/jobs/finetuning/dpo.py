@@ -1,33 +1,33 @@
-"""Training on preferences with TRL: every optimizer step written down, pairs kept out scored before and after."""
+"""Training on preferences with TRL: a row per optimizer step, and scores of held-out pairs before and after."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from specs.stages.artifacts import Preference
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
 from specs.stages.finetuning.rows import PairScore, PreferenceStep
 from training.engines.checkpoint import device_of
 from training.jobs.finetuning import trainer_args
 from training.jobs.finetuning.adapter_merge import save_trained
-from training.jobs.finetuning.loss_comparison import share
+from training.jobs.finetuning.loss_comparison import Scored, score, share
 from training.jobs.finetuning.loss_masks import MaskProof, expected
-from training.jobs.finetuning.pair_scores import Scored, score
 from training.jobs.finetuning.preference_trainers import build, single_order
 from training.jobs.finetuning.trained_model import Prepared, prepare
 from training.jobs.finetuning.training_texts import Sides, style_of
-from training.jobs.job import Done, Job, run_stage
+from training.jobs.job import Done, Job
+from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import clear, newest_whole, train
-from training.rules.finetuning.preference_split import divide, read_preferences
+from training.rules.finetuning.preference_split import divide
 
 _MOST, _FEWEST, _SHARE = 16, 2, 0.01
-"""Pairs whose reference log-probabilities are computed before TRL has the model; the share is one of all passes."""
+"""Pairs whose reference log-probabilities are computed before TRL has the model; ``_SHARE`` is of all passes."""
 
 
-def dpo(job: Job) -> Done:
-    """Write ``rows`` (one per step), ``pairs`` (one per pair that was kept out) and ``checkpoint``."""
+def dpo(job: Job[DpoParameters]) -> Done:
+    """Write ``rows`` (one per step), ``pairs`` (one per held-out pair) and ``checkpoint``."""
     parameters = job.parameters
-    assert isinstance(parameters, DpoParameters)
-    preferences = read_preferences(job.inputs["preferences"])
+    preferences = read_rows(job.inputs["preferences"], Preference)
     try:
         split = divide(preferences, parameters.validation_share, parameters.seed)
     except ValueError as error:
@@ -42,7 +42,7 @@ def dpo(job: Job) -> Done:
     places = probed(len(training), parameters.epochs, resumed=newest_whole(job.folder / "trainer") is not None)
     probe = _scored(prepared.model, prepared, [training[place] for place in places], parameters)
     proof = MaskProof(expected(prepared.tokenizer, training))
-    trainer = build(job, prepared, training, parameters, proof)
+    trainer = build(job, prepared, training, proof)
     train(trainer, job.folder / "trainer")
     facts = _reference_facts(trainer, dict(zip(places, probe, strict=True)), len(training), parameters)
     job.write_rows("rows", [_step(entry) for entry in trainer_args.logged(trainer)])
@@ -75,23 +75,14 @@ def dpo(job: Job) -> Done:
 
 
 def _scored(model: Any, prepared: Prepared, pairs: list[Sides], parameters: DpoParameters) -> list[Scored]:
-    return score(
-        model,
-        prepared.tokenizer,
-        pairs,
-        batch_size=2 * parameters.batch_size,
-        max_length=parameters.max_length,
-    )
+    size, longest = 2 * parameters.batch_size, parameters.max_length
+    return score(model, prepared.tokenizer, pairs, batch_size=size, max_length=longest)
 
 
 def _step(entry: dict[str, Any]) -> PreferenceStep:
+    same = {name: entry[name] for name in ("step", "epoch", "loss", "learning_rate", "grad_norm", "tokens")}
     return PreferenceStep(
-        step=entry["step"],
-        epoch=entry["epoch"],
-        loss=entry["loss"],
-        learning_rate=entry["learning_rate"],
-        grad_norm=entry["grad_norm"],
-        tokens=entry["tokens"],
+        **same,
         chosen_reward=entry.get("rewards/chosen"),
         rejected_reward=entry.get("rewards/rejected"),
         margin=entry.get("rewards/margins"),
@@ -100,11 +91,11 @@ def _step(entry: dict[str, Any]) -> PreferenceStep:
 
 
 def probed(pairs: int, epochs: int, *, resumed: bool) -> list[int]:
-    """Return the pairs whose reference is computed without TRL and before it: spread evenly, with the first and last.
+    """Return the pairs whose reference is computed before TRL and without it: spread evenly, with the first and last.
 
-    A pair takes two forward passes. Training takes two for TRL's reference and, a backward pass counted as two forward
-    ones, six an epoch. With few pairs the first batch is the better part of the proof (:func:`_reference_facts`); a
-    training that is resumed has no such batch, and takes the most.
+    A pair takes two forward passes. Training takes two for TRL's reference and six per epoch, counting a backward pass
+    as two. With few pairs the first batch proves most (:func:`_reference_facts`); a resumed training has no such batch,
+    and probes the most pairs.
     """
     wanted = _MOST if resumed else round(_SHARE * pairs * (2 + 6 * epochs) / 2)
     count = min(max(wanted, _FEWEST), _MOST, pairs)
@@ -112,11 +103,10 @@ def probed(pairs: int, epochs: int, *, resumed: bool) -> list[int]:
 
 
 def _reference_facts(trainer: Any, probe: dict[int, Scored], pairs: int, parameters: DpoParameters) -> dict[str, Any]:
-    """Compare TRL's reference log-probabilities with those computed here: of a few pairs before TRL had the model.
+    """Compare TRL's reference log-probabilities with ours: of a few pairs and of the first batch.
 
-    And of the first batch, whose closed form is computed with the weights that training begins from, which are the
-    reference. The difference is a share of the value, or nats where that is below 1. Which response is which is part
-    of it.
+    The pairs were scored before TRL had the model; the closed form of the first batch is computed with the weights that
+    training begins from, which are the reference. The difference is a share of the value, or nats if that is below 1.
     """
     if parameters.loss in REFERENCE_FREE:
         return {}
@@ -136,7 +126,3 @@ def _reference_facts(trainer: Any, probe: dict[int, Scored], pairs: int, paramet
         "reference_difference": float(worst),
         "reference_responses": len(ours) + sum(one.responses for one in first),
     }
-
-
-if __name__ == "__main__":
-    run_stage("dpo", dpo)

@@ -1,9 +1,8 @@
-"""What the model was given and what came out of its layers while a trainer computed a loss, and what follows from it.
+"""Captures what a model read and what its layers gave while a trainer computed a loss.
 
-A loss that is computed again from a forward pass of its own costs as much as a third of a step. So the pass that the
-trainer makes anyway is listened to: what its layers gave for tokens of responses is kept, and only the last layer, from
-there to log-probabilities, is computed again. It is the model's own last layer and not the trainer's: TRL projects,
-takes logarithms and sums in code of its own (``add_fused_lm_head``).
+Another forward pass would cost a third of a step. So the trainer's own pass is captured: the hidden states of response
+tokens are kept, and only the last layer, from there to log-probabilities, is computed again. It is the model's last
+layer: TRL projects, takes logarithms and sums in its own code (``add_fused_lm_head``).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class NotGiven(Exception):
 
 
 class Witness:
-    """Listens to the forward passes of a trainer's model for the sequences of one batch."""
+    """Captures the forward passes of a trainer's model for the sequences of one batch."""
 
     def __init__(self, trainer: Any, inputs: dict[str, Any]) -> None:
         self.loss = math.nan
@@ -39,7 +38,7 @@ class Witness:
 
     @contextmanager
     def listening(self) -> Generator[None]:
-        """Keep what the layers give for tokens of responses while this lasts: for each as much as the model is wide."""
+        """Keep the hidden states of response tokens while this lasts."""
         handle = self._model.base_model.register_forward_hook(self._heard, with_kwargs=True)
         try:
             yield
@@ -59,7 +58,7 @@ class Witness:
         self._answer = type(answer)
 
     def responses(self, view: View) -> list[Response]:
-        """Return what the listened pass gave the responses of sequences, in their order.
+        """Return the captured log-probabilities of the responses of sequences, in their order.
 
         Raises:
             NotGiven: no pass had all of these sequences.
@@ -80,19 +79,18 @@ class Witness:
         return [heard[one.key] for one in wanted]
 
     def _picked(self, hidden: Any, wanted: Any) -> Any:
-        """Return the log-probability of each wanted token [tokens] after what the layers gave [tokens, width]."""
+        """Return the log-probability of each wanted token [tokens] after hidden states [tokens, width]."""
         import torch
 
         found: list[Any] = []
         with torch.no_grad(), self._trainer.accelerator.autocast():
-            for begin in range(0, len(wanted), _PIECE):
-                part = slice(begin, begin + _PIECE)
-                logits = self._logits(hidden[part]).float()
-                found.append(logits.gather(-1, wanted[part, None]).squeeze(-1) - logits.logsumexp(-1))
+            for states, ids in zip(hidden.split(_PIECE), wanted.split(_PIECE), strict=True):
+                logits = self._logits(states).float()
+                found.append(logits.gather(-1, ids[:, None]).squeeze(-1) - logits.logsumexp(-1))
         return torch.cat(found)
 
     def _logits(self, hidden: Any) -> Any:
-        """Have the model go on from what its layers gave: scales and caps of logits are the model's own."""
+        """Return the model's logits after hidden states; scales and caps of logits are the model's."""
         layers, answer = self._model.base_model, self._answer(last_hidden_state=hidden[None])
         before = vars(layers).get("forward")
 
@@ -110,7 +108,7 @@ class Witness:
 
 
 class _Response(NamedTuple):
-    """A sequence by its ids, where its response begins, and the ids of that."""
+    """A sequence by its ids, where its response begins, and the ids of the response."""
 
     key: bytes
     begin: int
@@ -125,7 +123,7 @@ def _responses(view: View) -> Iterator[_Response]:
 
 
 def _sequences(ids: Any, named: dict[str, Any]) -> Iterator[tuple[int, Any]]:
-    """Yield (row, places) of each sequence in a pass: what is no padding, or of a packed row what begins anew."""
+    """Yield (row, places) of each sequence in a pass: without padding, or each sequence of a packed row."""
     mask, positions = named.get("attention_mask"), named.get("position_ids")
     if mask is None and positions is not None and len(ids) == 1:
         starts = [*(positions[0] == 0).nonzero().flatten().tolist(), ids.shape[1]]

@@ -1,13 +1,11 @@
-"""A trainer's loss held against its closed form, at the cost of one sequence and not of the batch.
+"""Compares a trainer's loss with its closed form, at the cost of one sequence and not of the batch.
 
-The loss that is compared is the one that is trained with. Its log-probabilities come from the trainer's own pass
-(``forward_capture.py``), so what is left to show is that this pass was of the sequences as they are: padding not seen,
-positions right, no neighbour in a packed row. That is asked of the shortest sequence, which has the most padding: it is
-computed alone. Where dropout or bfloat16 makes it differ, loss and closed form are both computed again without dropout,
-every sequence alone. Labels may be masked and the loss be of the prompts all the same, as in TRL's ``ORPOTrainer``.
+The log-probabilities come from the trainer's own pass (``forward_capture.py``). That this pass read each sequence as it
+is (no padding seen, positions right, no neighbour in a packed row) is checked on the shortest sequence, which has the
+most padding: it is computed alone. If dropout or bfloat16 makes it differ, loss and closed form are both computed again
+without dropout, every sequence alone. Masked labels do not prove the loss: TRL's ``ORPOTrainer`` trains on prompts too.
 
-The losses in closed form, from log-probabilities of responses alone; in float64 and without TRL.
-
+The losses in closed form, from log-probabilities of responses, in float64 and without TRL.
 With c and r the summed log-probabilities of the chosen and the rejected response, c0 and r0 those of the reference,
 |c| and |r| their lengths in tokens, and s the logistic function:
 
@@ -31,6 +29,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from training.jobs.finetuning.forward_capture import NotGiven, Witness
 from training.jobs.finetuning.loss_masks import View, mismatched, views
+from training.jobs.finetuning.training_texts import Sides
 from training.rules.finetuning.losses import (
     Response,
     dpo_loss,
@@ -44,11 +43,11 @@ from training.rules.finetuning.losses import (
 
 T = TypeVar("T")
 Score = Callable[[View], list[Response]]
-"""Gives the responses of sequences, in their order."""
+"""Returns the responses of sequences, in their order."""
 
 
 class NotAsGranted(Exception):
-    """The trainer was built with settings other than the granted ones, or computes something else."""
+    """The trainer has other settings than the granted ones, or computes something else."""
 
 
 class Compared(NamedTuple):
@@ -64,18 +63,13 @@ class Compared(NamedTuple):
 def compare(
     trainer: Any, witness: Witness, inputs: dict[str, Any], name: str, scale: float, *, beginning: bool
 ) -> Compared:
-    """Compare the loss of a batch that a witness has listened to.
+    """Compare the loss of a batch with the granted loss, from the passes that a witness captured.
 
-    Args:
-        trainer: whose loss it is.
-        witness: what the model was given and gave for it.
-        inputs: the batch.
-        name: of the granted loss.
-        scale: what makes the loss that the witness heard the mean over this batch.
-        beginning: whether the weights are still those that training begins from, so that the model is the reference.
+    ``scale`` makes the captured loss the mean over this batch; ``beginning``: the weights are still those that training
+    begins from, so that the model is the reference.
 
     Raises:
-        NotAsGranted: it is another loss, over other tokens, or of a pass that a sequence alone does not agree with.
+        NotAsGranted: it is another loss, over other tokens, or of a pass that differs from a sequence alone.
     """
     most = most_difference(trainer.settings()["precision"])
     try:
@@ -93,9 +87,9 @@ def compare(
 
 
 def share(ours: float, theirs: float) -> float:
-    """Return a difference of log-probabilities as a share of ours, or in nats where that is below 1.
+    """Return a difference of log-probabilities as a share of ours, or in nats if that is below 1.
 
-    Infinite if one of them is no number, which the largest of several would hide.
+    Infinite if one is not a number, which ``max`` would hide.
     """
     difference = abs(ours - theirs) / max(1.0, abs(ours))
     return difference if math.isfinite(difference) else math.inf
@@ -137,9 +131,8 @@ def _without_dropout(trainer: Any, compute: Callable[[], T]) -> T:
 
 def _shortest(inputs: dict[str, Any]) -> View:
     """Return the shortest sequence of a batch, of several the last: in a packed row it has the others before it."""
-    found = [(int(view.real[place].sum()), view, place) for view in views(inputs) for place in range(len(view.ids))]
-    _, view, place = min(reversed(found), key=lambda one: one[0])
-    return View(*(part[place : place + 1] for part in view))
+    found = [View(*(part[n : n + 1] for part in view)) for view in views(inputs) for n in range(len(view.ids))]
+    return min(reversed(found), key=lambda one: int(one.real.sum()))
 
 
 def _references(name: str, inputs: dict[str, Any], witness: Witness) -> Iterator[tuple[float, float]]:
@@ -156,13 +149,9 @@ def _references(name: str, inputs: dict[str, Any], witness: Witness) -> Iterator
 
 
 def loss_of(trainer: Any, loss: str, inputs: dict[str, Any], score: Score) -> float:
-    """Compute the loss of one batch over response tokens only.
+    """Return the loss of one batch (``sft`` or a preference loss) over response tokens only.
 
-    Args:
-        trainer: for what its loss is made of.
-        loss: ``sft`` or the name of a preference loss.
-        inputs: the batch as the trainer gets it.
-        score: where log-probabilities come from.
+    The trainer gives the constants of the loss, ``score`` the log-probabilities.
     """
     found = [score(view) for view in views(inputs)]
     if loss == "sft":
@@ -184,13 +173,66 @@ def loss_of(trainer: Any, loss: str, inputs: dict[str, Any], score: Score) -> fl
 
 
 def alone(model: Any, view: View) -> list[Response]:
-    """Compute sequences one at a time in a forward pass of their own, with no padding, mask or neighbour."""
-    from training.jobs.finetuning.pair_scores import sums
+    """Compute each sequence in its own forward pass, without padding, mask or neighbour."""
+    rows = [(ids[real], int(carried[real].argmax())) for ids, real, carried in zip(*view, strict=True)]
+    return [Response(*sums(model, [(ids.tolist(), begin)])[0]) for ids, begin in rows]
 
-    found: list[Response] = []
-    for place in range(len(view.ids)):
-        real = view.real[place]
-        ids, carried = view.ids[place][real], view.carried[place][real]
-        total, tokens = sums(model, [([int(id) for id in ids], int(carried.argmax()))])[0]
-        found.append(Response(total, tokens))
-    return found
+
+_PIECE = 256
+"""Positions whose log-probabilities are computed at a time."""
+
+
+class Scored(NamedTuple):
+    """Log-probabilities of both responses (sums over their tokens, in nats), and their tokens."""
+
+    chosen: float
+    rejected: float
+    chosen_tokens: int
+    rejected_tokens: int
+
+
+def score(model: Any, tokenizer: Any, pairs: list[Sides], *, batch_size: int, max_length: int) -> list[Scored]:
+    """Return the scores of each pair, in the order given; the model stays in its mode.
+
+    A response begins where the encodings of prompt and whole text part, as in training; both together are
+    cut at ``max_length`` tokens.
+    """
+    import torch
+
+    sides = [pair.encoded(tokenizer) for pair in pairs]
+    encoded = [(whole[:max_length], min(one.begins())) for one in sides for whole in one.wholes]
+    order = sorted(range(len(encoded)), key=lambda place: len(encoded[place][0]))
+    found: dict[int, tuple[float, int]] = {}
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        for begin in range(0, len(order), batch_size):
+            places = order[begin : begin + batch_size]
+            for place, value in zip(places, sums(model, [encoded[place] for place in places]), strict=True):
+                found[place] = value
+    model.train(was_training)
+    return [
+        Scored(found[2 * n][0], found[2 * n + 1][0], found[2 * n][1], found[2 * n + 1][1]) for n in range(len(pairs))
+    ]
+
+
+def sums(model: Any, batch: list[tuple[list[int], int]]) -> list[tuple[float, int]]:
+    """Return (log-probability, tokens) of the ids from a place on, for each (ids, place) of one batch."""
+    import torch
+
+    device = next(model.parameters()).device
+    longest = max(len(ids) for ids, _ in batch)
+    ids = torch.tensor([one + [0] * (longest - len(one)) for one, _ in batch], device=device)
+    mask = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one, _ in batch], device=device)
+    logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+    # In pieces: float32 copies of all logits would be the largest tensor of the whole run.
+    pieces: list[Any] = []
+    for begin in range(0, longest - 1, _PIECE):
+        part = logits[:, begin : min(begin + _PIECE, longest - 1)].float()
+        next_ids = ids[:, begin + 1 : begin + 1 + part.shape[1], None]
+        pieces.append(part.gather(-1, next_ids).squeeze(-1) - part.logsumexp(-1))
+    picked = torch.cat(pieces, dim=1)
+    return [
+        (float(picked[row, begin - 1 : len(one) - 1].double().sum()), len(one) - begin)
+        for row, (one, begin) in enumerate(batch)
+    ]

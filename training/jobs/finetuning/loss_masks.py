@@ -1,7 +1,7 @@
-"""Which tokens carry loss, proved on the batches that were trained on and not on the settings that should see to it.
+"""Proves which tokens carry loss, on the batches that were trained on instead of on the settings.
 
-The expected prompts are encoded here, apart from the trainer. A sequence of a batch is right if what stands before
-its first token with loss is one of them, whole, and every token after that carries loss.
+The expected prompts are encoded here, without the trainer. A sequence is right if the tokens before its first token
+with loss are one of these prompts, whole, and every token after that carries loss.
 """
 
 from __future__ import annotations
@@ -13,21 +13,18 @@ from training.jobs.finetuning.training_texts import Sides
 
 
 def mismatched(inputs: dict[str, Any]) -> View:
-    """Return the sequences of other prompts and responses that a batch of KTO has for its drift."""
+    """Return the sequences of mismatched prompts and responses that a batch of KTO has for its drift."""
     names = ("KL_input_ids", "KL_attention_mask", "KL_completion_mask")
-    ids, real, carried = (inputs[name].cpu().numpy() for name in names)
+    ids, real, carried = (_array(inputs[name]) for name in names)
     return View(ids, real == 1, carried == 1)
 
 
-SAMPLE = 3
-
+SAMPLE, _SAMPLE_TOKENS = 3, 512
 SHOWN = 5
-
-_SAMPLE_TOKENS = 512
 
 
 class View(NamedTuple):
-    """Sequences of a batch: token ids, which of them are no padding, which carry loss (arrays of one shape)."""
+    """Sequences of a batch: token ids, which of them are not padding, which carry loss (arrays of one shape)."""
 
     ids: Any
     real: Any
@@ -58,16 +55,15 @@ def expected(tokenizer: Any, examples: Iterable[Sides]) -> Prompts:
     known: set[bytes] = set()
     merged = 0
     for one in examples:
-        prompt = one.prompt_ids(tokenizer)
-        shared = [_common(prompt, one.whole_ids(tokenizer, response)) for response in one.responses]
-        merged += min(shared) < len(prompt)
+        encoded = one.encoded(tokenizer)
+        merged += min(encoded.begins()) < len(encoded.prompt)
         # TRL cuts a pair where the first of its two responses parts from the prompt.
-        known |= {key(prompt[:length]) for length in shared}
+        known |= {key(encoded.prompt[:length]) for length in encoded.begins()}
     return Prompts(frozenset(known), merged)
 
 
 class MaskProof:
-    """Looks at every batch before it is trained on."""
+    """Checks every batch before it is trained on."""
 
     def __init__(self, prompts: Prompts) -> None:
         self.prompts = prompts
@@ -80,7 +76,7 @@ class MaskProof:
         """Check one batch and count what it holds.
 
         Raises:
-            Unmasked: a sequence is not masked as it must be; what was found stays in :meth:`facts`.
+            Unmasked: a sequence is masked wrongly; :meth:`facts` keeps what was found.
         """
         rows = carried = masked = 0
         for view in views(inputs):
@@ -111,7 +107,7 @@ class MaskProof:
         return count
 
     def facts(self) -> dict[str, Any]:
-        """Return what the manifest says of the masks."""
+        """Return the facts of the masks for the manifest."""
         return {
             "rows": self.rows,
             "prompts": len(self.prompts.known),
@@ -124,17 +120,15 @@ class MaskProof:
 
 def views(inputs: dict[str, Any]) -> Iterator[View]:
     """Yield the sequences of a batch that carry loss, as each of TRL's trainers lays them out."""
-    if "chosen_labels" in inputs:
+    found = {name: _array(inputs[name]) for name in inputs if name.endswith(("ids", "mask", "labels"))}
+    if "chosen_labels" in found:
         for side in ("chosen", "rejected"):
-            labels = _array(inputs[f"{side}_labels"])
-            yield View(
-                _array(inputs[f"{side}_input_ids"]), _array(inputs[f"{side}_attention_mask"]) == 1, labels != -100
-            )
-    elif "completion_mask" in inputs:
-        real = _array(inputs["attention_mask"]) == 1
-        yield View(_array(inputs["input_ids"]), real, (_array(inputs["completion_mask"]) == 1) & real)
-    elif "attention_mask" in inputs:
-        yield View(_array(inputs["input_ids"]), _array(inputs["attention_mask"]) == 1, _array(inputs["labels"]) != -100)
+            ids, mask, labels = (found[f"{side}_{name}"] for name in ("input_ids", "attention_mask", "labels"))
+            yield View(ids, mask == 1, labels != -100)
+    elif "attention_mask" in found:
+        real = found["attention_mask"] == 1
+        carried = (found["completion_mask"] == 1) & real if "completion_mask" in found else found["labels"] != -100
+        yield View(found["input_ids"], real, carried)
     else:
         yield from _packed(inputs)
 
@@ -151,14 +145,8 @@ def _array(tensor: Any) -> Any:
     return tensor.cpu().numpy()
 
 
-def _common(first: list[int], second: list[int]) -> int:
-    return next(
-        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
-    )
-
-
 def key(ids: Any) -> bytes:
-    """Return ids as something that can be looked up."""
+    """Return ids as a hashable key."""
     import numpy
 
     return numpy.asarray(ids, dtype=numpy.int64).tobytes()

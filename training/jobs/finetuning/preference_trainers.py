@@ -10,53 +10,31 @@ import os
 from typing import Any
 
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
-from training.jobs.finetuning import trainer_args
+from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.loss_masks import MaskProof
 from training.jobs.finetuning.trained_model import Prepared
-from training.jobs.finetuning.trainer_hooks import callbacks, watched
 from training.jobs.finetuning.training_texts import Sides
 from training.jobs.job import Job
 from training.rules.seeded_order import file_order
 
 
-def build(job: Job, prepared: Prepared, pairs: list[Sides], parameters: DpoParameters, proof: MaskProof) -> Any:
-    """Return the watched trainer of the granted loss; for losses with a reference its log-probabilities are computed.
-
-    Args:
-        job: whose folder and grant it is.
-        prepared: the model that is trained; as it is now it is also the reference.
-        pairs: the pairs to train on.
-        parameters: the granted ones.
-        proof: looks at every batch.
-    """
-    from datasets import Dataset
-
-    trainer_args.quiet()
+def build(job: Job[DpoParameters], prepared: Prepared, pairs: list[Sides], proof: MaskProof) -> Any:
+    """Return the watched trainer of the granted loss; if it has a reference, its log-probabilities are computed."""
+    parameters = job.parameters
     rows = _rows(pairs, parameters, prepared.tokenizer)
     steps = trainer_args.steps_of(len(rows), parameters)
-    shared = trainer_args.arguments(job, parameters, parameters.learning_rate, steps, prepared.device)
-    shared |= {
+    shared = trainer_args.arguments(job, parameters, steps, prepared.device) | {
         "max_length": parameters.max_length,
         "beta": parameters.beta,
         # True would turn the dropout of adapters off as well.
         "disable_dropout": not parameters.lora_dropout,
     }
     trainer, config = _classes(parameters, shared)
-    watchers = callbacks(job, job.order.parameters)
-    built = watched(trainer, proof, modules=parameters.target_modules, loss=_loss, more=_loss_settings)(
-        model=prepared.model,
-        args=config,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=prepared.tokenizer,
-        peft_config=prepared.adapter,
-        callbacks=watchers,
-    )
-    trainer_args.attach(watchers, built)
-    return built
+    return trainer_hooks.build(trainer, config, job, prepared, rows, proof, loss=_loss, more=_loss_settings)
 
 
 def _classes(parameters: DpoParameters, shared: dict[str, Any]) -> tuple[type[Any], Any]:
-    # Said in docs/explanation/pipeline-training.md; not in the log of every job.
+    # docs/explanation/pipeline-training.md says so; not the log of every job.
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     if parameters.loss in ("dpo", "ipo"):
         from trl.trainer.dpo_config import DPOConfig
@@ -104,16 +82,13 @@ def _response_orpo() -> type[Any]:
 
 def _rows(pairs: list[Sides], parameters: DpoParameters, tokenizer: Any) -> list[dict[str, Any]]:
     if parameters.loss == "kto":
+        singles = [(pairs[place], side) for place, side in single_order(len(pairs), parameters.seed)]
         return [
-            {
-                "prompt": pairs[place].prompt(),
-                "completion": pairs[place].response(pairs[place].responses[side]),
-                "label": side == 0,
-            }
-            for place, side in single_order(len(pairs), parameters.seed)
+            {"prompt": one.prompt(), "completion": one.response(one.responses[side]), "label": side == 0}
+            for one, side in singles
         ]
     if parameters.loss in REFERENCE_FREE:
-        # These two trainers add an end token to whatever a chat template has closed already.
+        # These two trainers add an end token even where a chat template has closed the text.
         texts = [
             (one.prompt_text(tokenizer), *(one.response_text(tokenizer, text) for text in one.responses))
             for one in pairs
@@ -126,17 +101,17 @@ def _rows(pairs: list[Sides], parameters: DpoParameters, tokenizer: Any) -> list
 
 
 def single_order(pairs: int, seed: int) -> list[tuple[int, int]]:
-    """Return (pair, side) in the order in which KTO sees them; side 0 is the chosen one.
+    """Return (pair, side) in the order in which KTO reads them; side 0 is the chosen one.
 
-    KTO takes its batches in the order of the data and compares each response with its neighbours, so the two of a pair
-    are drawn apart.
+    KTO takes batches in the order of the data and compares each response with its neighbours, so the two of a pair are
+    separated.
     """
     single = [(place, side) for place in range(pairs) for side in (0, 1)]
     return sorted(single, key=lambda one: file_order(f"{one[0]}/{one[1]}", seed))
 
 
 def _loss_settings(trainer: Any) -> dict[str, Any]:
-    """Return what the loss is made of, from the trainer that computes it."""
+    """Return the constants of the loss, from the trainer that computes it."""
     return {"loss": _loss(trainer), "beta": trainer.beta, "simpo_gamma": getattr(trainer, "simpo_gamma", None)}
 
 
@@ -150,6 +125,4 @@ def _loss(trainer: Any) -> str:
         return trainer.loss_type
     if name == "ORPOTrainer":
         return "orpo"
-    return (
-        trainer.loss_type if not trainer.cpo_alpha else f"{trainer.loss_type} + {trainer.cpo_alpha:g} times CPO's own"
-    )
+    return trainer.loss_type + (f" + {trainer.cpo_alpha:g} times CPO's own" if trainer.cpo_alpha else "")

@@ -1,30 +1,28 @@
-"""Supervised fine-tuning with TRL, loss on the completion only, every optimizer step written down."""
+"""Supervised fine-tuning with TRL: loss on the completion only, a row per optimizer step."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from specs.stages.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.finetuning.rows import TrainingRow
-from training.engines.checkpoint import device_of
-from training.engines.logit_tolerance import most_difference
-from training.jobs.finetuning import trainer_args
+from training.engines.checkpoint import device_of, most_difference
+from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.adapter_merge import save_trained
 from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.trained_model import Prepared, prepare
-from training.jobs.finetuning.trainer_hooks import callbacks, watched
 from training.jobs.finetuning.training_texts import Sides, style_of
-from training.jobs.job import Done, Job, refuse, run_stage
+from training.jobs.job import Done, Job, refuse
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import clear, train
 from training.rules.seeded_order import file_order
 
 
-def sft(job: Job) -> Done:
+def sft(job: Job[SftParameters]) -> Done:
     """Write ``rows`` (one per step) and ``checkpoint``."""
     parameters = job.parameters
-    assert isinstance(parameters, SftParameters)
     accepted = read_rows(job.inputs["examples"], Example)
     examples = balance(accepted, parameters.max_examples_per_kind, parameters.seed)
     if not examples:
@@ -34,12 +32,10 @@ def sft(job: Job) -> Done:
     style = style_of(prepared.tokenizer, parameters, job.order.declared())
     sides = [Sides(style, example.prompt, (example.completion,)) for example in examples]
     proof = MaskProof(expected(prepared.tokenizer, sides))
-    trainer = _trainer(job, prepared, sides, parameters, proof)
+    trainer = _trainer(job, prepared, sides, proof)
     train(trainer, job.folder / "trainer")
-    rows = [
-        TrainingRow(**{name: entry[name] for name in TrainingRow.model_fields})
-        for entry in trainer_args.logged(trainer)
-    ]
+    lines = trainer_args.logged(trainer)
+    rows = [TrainingRow(**{name: entry[name] for name in TrainingRow.model_fields}) for entry in lines]
     job.write_rows("rows", rows)
     effective = trainer.settings() | style.settings()
     facts |= trainer_args.seen_facts(trainer, proof) | _facts(examples, sides, prepared.tokenizer, parameters)
@@ -50,10 +46,10 @@ def sft(job: Job) -> Done:
 
 
 def require_packing(model: Any, device: str) -> float:
-    """Return by how much logits of packed examples differ from those alone; leave with exit code 4 if they mix.
+    """Return by how much logits of packed examples differ from those alone; exit with code 4 if they mix.
 
-    Two short sequences are laid out as TRL lays out a packed batch: end to end, positions begun again, no mask. A model
-    that ignores the positions lets the second see the first, and its logits change.
+    Two short sequences are laid out like TRL's packed batches: end to end, positions restarted, no mask. If a model
+    ignores the positions, the second sequence reads the first, and its logits change.
     """
     import torch
 
@@ -83,64 +79,45 @@ def balance(examples: list[Example], per_kind: int | None, seed: int) -> list[Ex
     shuffled = sorted(examples, key=lambda one: file_order(f"{one.item}/{one.sample}", seed))
     if per_kind is None:
         return shuffled
-    # First of all topics the first example, then the second: a topic with many must not crowd out others.
-    seen: dict[tuple[str, str], int] = {}
+    # First the first example of every topic, then the second: a topic with many must not crowd out others.
+    seen = Counter[tuple[str, str]]()
     ranked: list[tuple[int, Example]] = []
     for one in shuffled:
-        place = seen.get((one.kind, one.group), 0)
-        seen[one.kind, one.group] = place + 1
-        ranked.append((place, one))
-    taken: dict[str, int] = {}
+        ranked.append((seen[one.kind, one.group], one))
+        seen[one.kind, one.group] += 1
+    taken = Counter[str]()
     kept: list[Example] = []
     for _, one in sorted(ranked, key=lambda pair: pair[0]):
-        taken[one.kind] = taken.get(one.kind, 0) + 1
+        taken[one.kind] += 1
         if taken[one.kind] <= per_kind:
             kept.append(one)
     return sorted(kept, key=lambda one: file_order(f"{one.item}/{one.sample}", seed))
 
 
-def _trainer(job: Job, prepared: Prepared, sides: list[Sides], parameters: SftParameters, proof: MaskProof) -> Any:
-    from datasets import Dataset
+def _trainer(job: Job[SftParameters], prepared: Prepared, sides: list[Sides], proof: MaskProof) -> Any:
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
-    trainer_args.quiet()
-    steps = trainer_args.steps_of(len(sides), parameters)
+    parameters = job.parameters
     config = SFTConfig(
-        **trainer_args.arguments(job, parameters, parameters.learning_rate, steps, prepared.device),
+        **trainer_args.arguments(job, parameters, trainer_args.steps_of(len(sides), parameters), prepared.device),
         max_length=parameters.max_length,
         completion_only_loss=True,
         packing=parameters.packing,
     )
-    watchers = callbacks(job, job.order.parameters)
-    trainer = watched(SFTTrainer, proof, modules=parameters.target_modules)(
-        model=prepared.model,
-        args=config,
-        train_dataset=Dataset.from_list(
-            [{"prompt": one.prompt(), "completion": one.response(one.responses[0])} for one in sides]
-        ),
-        processing_class=prepared.tokenizer,
-        peft_config=prepared.adapter,
-        callbacks=watchers,
-    )
+    rows = [{"prompt": one.prompt(), "completion": one.response(one.responses[0])} for one in sides]
+    trainer = trainer_hooks.build(SFTTrainer, config, job, prepared, rows, proof)
     if parameters.packing:
-        trainer_args.count_packed(trainer, parameters)
-    trainer_args.attach(watchers, trainer)
+        # Only now it is known how many rows the packing makes, and with them the steps of the warm-up.
+        steps = trainer_args.steps_of(len(trainer.train_dataset), parameters)
+        trainer.args.warmup_steps = trainer_args.warmup_of(steps, parameters)
     return trainer
 
 
 def _facts(examples: list[Example], sides: list[Sides], tokenizer: Any, parameters: SftParameters) -> dict[str, Any]:
-    by_kind: dict[str, int] = {}
-    for example in examples:
-        by_kind[example.kind] = by_kind.get(example.kind, 0) + 1
-    lengths = trainer_args.lengths(sides, tokenizer, parameters.max_length)
     return {
         "examples": len(examples),
-        "examples_by_kind": by_kind,
+        "examples_by_kind": dict(Counter(example.kind for example in examples)),
         "groups": len({example.group for example in examples}),
-        **lengths,
+        **trainer_args.lengths(sides, tokenizer, parameters.max_length),
     }
-
-
-if __name__ == "__main__":
-    run_stage("sft", sft)

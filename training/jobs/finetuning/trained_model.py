@@ -1,9 +1,6 @@
-"""The model that is trained: where it runs, in which precision, with which adapters.
+"""The model to train: where it runs, in which precision, with which adapters.
 
-What is kept: ``adapter_merge.py``.
-
-Nothing is left to a library's own choice: a GPU that is asked for and not there is refused, and so is a module name
-that no layer has.
+No library chooses: a granted GPU that is missing is refused, and so is a module name that no layer has.
 """
 
 from __future__ import annotations
@@ -15,48 +12,36 @@ from typing import Any
 
 from specs.stages.finetuning.parameters import TrainingParameters
 from training.engines import checkpoint
-from training.jobs.finetuning.import_stubs import leave_out_scipy
-from training.jobs.job import refuse
+from training.jobs.job import place, refuse
 
 
 @dataclass
 class Prepared:
-    """A loaded model with its tokenizer, and the adapters it is still to be given (None for full training)."""
+    """A loaded model with its tokenizer, and the adapters to give it (None for full training)."""
 
     model: Any
-    """None once what was trained is saved: nothing may hold it while a second one is loaded."""
+    """None once it is saved: nothing may refer to it while a second one is loaded."""
     tokenizer: Any
     device: str
     adapter: Any | None
 
 
 def prepare(folder: Path, parameters: TrainingParameters) -> Prepared:
-    """Load a checkpoint as the parameters say; leave with exit code 4 where this machine cannot do it."""
-    leave_out_scipy()
+    """Load a checkpoint as the parameters say; exit with code 4 if this machine cannot."""
+    checkpoint.leave_out_scipy()
     import torch
 
-    device = _device(parameters.device, gpu=torch.cuda.is_available())
-    if parameters.method == "qlora" or parameters.optimizer_kind != "adamw":
-        _require_bitsandbytes(parameters)
+    place(parameters.device)
+    device = "cuda:0" if torch.cuda.is_available() and parameters.device != "cpu" else "cpu"
+    needs = parameters.method == "qlora" or parameters.optimizer_kind != "adamw"
+    if needs and find_spec("bitsandbytes") is None:
+        what = "method: qlora" if parameters.method == "qlora" else f"optimizer_kind: {parameters.optimizer_kind}"
+        refuse(f"{what} needs the package bitsandbytes, which is not installed: pip install 'peergate[qlora]'")
     if parameters.precision == "auto" and parameters.method != "qlora" and parameters.device == "auto":
         model, tokenizer = checkpoint.load(folder)
     else:
         model, tokenizer = _load(folder, parameters, device)
     return Prepared(model.train(), tokenizer, device, adapter(model, parameters))
-
-
-def _device(wanted: str, *, gpu: bool) -> str:
-    if wanted == "cuda" and not gpu:
-        refuse(
-            "device: cuda was granted, and torch finds no NVIDIA GPU on this machine; nothing runs on the CPU instead"
-        )
-    return "cuda:0" if gpu and wanted != "cpu" else "cpu"
-
-
-def _require_bitsandbytes(parameters: TrainingParameters) -> None:
-    if find_spec("bitsandbytes") is None:
-        what = "method: qlora" if parameters.method == "qlora" else f"optimizer_kind: {parameters.optimizer_kind}"
-        refuse(f"{what} needs the package bitsandbytes, which is not installed: pip install 'peergate[qlora]'")
 
 
 def _load(folder: Path, parameters: TrainingParameters, device: str) -> tuple[Any, Any]:
@@ -82,11 +67,10 @@ def _load(folder: Path, parameters: TrainingParameters, device: str) -> tuple[An
 
 
 def _keep_constants(model: Any) -> None:
-    """Have the layers of 4 bits stay as they were loaded.
+    """Keep the layers of 4 bits as they were loaded.
 
-    With AVX512 bitsandbytes (0.50.2) lays weights out anew whenever a layer is asked in evaluation mode. On the way
-    back the constants of the blocks are rounded again, so that frozen weights change, and while they are laid out so
-    the layers pass no gradient on.
+    With AVX512 bitsandbytes (0.50.2) rearranges the weights of a layer in evaluation mode. On the way back it rounds
+    the constants of the blocks again, so that frozen weights change, and rearranged layers pass no gradient on.
     """
     for layer in model.modules():
         if hasattr(layer, "support_avx512bf16_for_cpu"):
@@ -116,7 +100,7 @@ def adapter(model: Any, parameters: TrainingParameters) -> Any | None:
     wanted = list(parameters.target_modules or ())
     linear = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     ends = {name.rsplit(".", 1)[-1] for name in linear}
-    unknown = sorted(one for one in wanted if not any(_is(name, one) for name in linear))
+    unknown = sorted(one for one in wanted if not any(f".{name}".endswith(f".{one}") for name in linear))
     if unknown:
         refuse(f"target_modules names {', '.join(unknown)}, the linear layers here are {', '.join(sorted(ends))}")
     return LoraConfig(
@@ -127,7 +111,3 @@ def adapter(model: Any, parameters: TrainingParameters) -> Any | None:
         bias="none",
         task_type="CAUSAL_LM",
     )
-
-
-def _is(layer: str, module: str) -> bool:
-    return layer == module or layer.endswith(f".{module}")

@@ -1,18 +1,22 @@
-"""What every trainer is told, and what is left of its run: arguments, steps, facts."""
+"""The arguments that all trainers share, the settings read back from model, optimizer and schedule, and the facts.
+
+Arguments prove nothing: a scheduler ignores a warm-up, a trainer turns dropout off, a module name matches nothing. Each
+setting that is read back comes from the object that does the work.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from specs.stages.finetuning.parameters import TrainingParameters
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters, TrainingParameters
 from training.jobs.finetuning.loss_masks import MaskProof
 from training.jobs.finetuning.training_texts import Sides
 from training.jobs.job import Job
 
 
 def steps_of(examples: int, parameters: TrainingParameters) -> int:
-    """Return the optimizer steps that so many examples take: batches of an epoch, grouped, times the epochs."""
+    """Return the optimizer steps that so many examples take in all epochs."""
     batches = math.ceil(examples / parameters.batch_size)
     return math.ceil(batches / parameters.gradient_accumulation) * parameters.epochs
 
@@ -22,23 +26,16 @@ def warmup_of(steps: int, parameters: TrainingParameters) -> int:
     return math.ceil(steps * parameters.warmup_ratio) if parameters.warmup_steps is None else parameters.warmup_steps
 
 
-def arguments(
-    job: Job, parameters: TrainingParameters, learning_rate: float, steps: int, device: str
-) -> dict[str, Any]:
-    """Return the training arguments that all of TRL's trainers share; none of them is left to a default that hides.
+def arguments(job: Job, parameters: SftParameters | DpoParameters, steps: int, device: str) -> dict[str, Any]:
+    """Return the training arguments that all of TRL's trainers share, without hidden defaults.
 
-    Args:
-        job: where the trainer may write.
-        parameters: the granted ones.
-        learning_rate: the peak.
-        steps: optimizer steps in all, for the warm-up.
-        device: what was chosen, ``cpu`` or ``cuda:0``.
+    ``steps`` are all optimizer steps, for the warm-up.
     """
     optimizer = {"adamw": "adamw_torch_fused", "paged_adamw_8bit": "paged_adamw_8bit"}[parameters.optimizer_kind]
     return {
         "output_dir": str(job.folder / "trainer"),
         "optim": optimizer,
-        "learning_rate": learning_rate,
+        "learning_rate": parameters.learning_rate,
         "num_train_epochs": parameters.epochs,
         "per_device_train_batch_size": parameters.batch_size,
         "gradient_accumulation_steps": parameters.gradient_accumulation,
@@ -54,7 +51,7 @@ def arguments(
         "use_cpu": device == "cpu",
         "logging_steps": 1,
         "logging_first_step": True,
-        # The default replaces a loss that is not a number by the mean of the others and goes on.
+        # The default replaces a loss that is not a number by the mean of the others and continues.
         "logging_nan_inf_filter": False,
         "save_strategy": "no" if parameters.checkpoint_steps is None else "steps",
         "save_steps": parameters.checkpoint_steps or 500,
@@ -65,12 +62,12 @@ def arguments(
 
 
 def logged(trainer: Any) -> list[dict[str, Any]]:
-    """Return the log lines of optimizer steps, those before a resume included."""
+    """Return the log lines of optimizer steps, including those before a resume."""
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
 def seen_facts(trainer: Any, proof: MaskProof) -> dict[str, Any]:
-    """Return what the manifest says of batches and masks."""
+    """Return the facts of batches and masks for the manifest."""
     lines = logged(trainer)
     batches = [digest for line in lines for digest in line["batches"]]
     return {
@@ -88,32 +85,128 @@ def seen_facts(trainer: Any, proof: MaskProof) -> dict[str, Any]:
 
 
 def lengths(sides: list[Sides], tokenizer: Any, most: int) -> dict[str, int]:
-    """Count sequences that are cut at ``most`` tokens, and those of which then nothing is left to learn from."""
+    """Count sequences that are cut at ``most`` tokens, and those without a response token after that."""
     cut = dropped = 0
     for one in sides:
-        prompt = len(one.prompt_ids(tokenizer))
-        for response in one.responses:
-            cut += len(one.whole_ids(tokenizer, response)) > most
-            dropped += prompt >= most
+        encoded = one.encoded(tokenizer)
+        cut += sum(len(whole) > most for whole in encoded.wholes)
+        dropped += len(encoded.wholes) * (len(encoded.prompt) >= most)
     return {"cut": cut, "dropped": dropped}
 
 
-def count_packed(trainer: Any, parameters: TrainingParameters) -> None:
-    """Warm up by the steps that the packed rows take; how many there are is known only now."""
-    trainer.args.warmup_steps = warmup_of(steps_of(len(trainer.train_dataset), parameters), parameters)
+_SCHEDULES = {
+    "_get_linear_schedule_with_warmup_lr_lambda": "linear",
+    "_get_cosine_schedule_with_warmup_lr_lambda": "cosine",
+    "_get_constant_schedule_with_warmup_lr_lambda": "constant",
+    "_get_constant_lambda": "constant",
+}
+_OPTIMIZERS = {"AdamW": "adamw", "AdamW8bit": "paged_adamw_8bit", "PagedAdamW8bit": "paged_adamw_8bit"}
 
 
-def attach(watchers: list[Any], trainer: Any) -> None:
-    """Give the callbacks that look at the trainer the trainer they look at."""
-    for one in watchers:
-        if hasattr(one, "trainer"):
-            one.trainer = trainer
+def read_back(trainer: Any, wanted_modules: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """Return the settings that the trainer has built, once optimizer and schedule are there."""
+    args, optimizer = trainer.args, getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    group = optimizer.param_groups[0]
+    parameters = list(trainer.model.parameters())
+    trained = sum(_size(one) for one in parameters if one.requires_grad)
+    found = {
+        "learning_rate": group.get("initial_lr", group["lr"]),
+        "epochs": int(args.num_train_epochs) if args.max_steps <= 0 else trainer.state.num_train_epochs,
+        "batch_size": trainer._train_batch_size,
+        "gradient_accumulation": args.gradient_accumulation_steps,
+        "max_length": args.max_length,
+        "weight_decay": max(one["weight_decay"] for one in optimizer.param_groups),
+        "max_grad_norm": args.max_grad_norm,
+        "seed": args.seed,
+        "optimizer": type(optimizer).__name__,
+        "optimizer_kind": _optimizer(optimizer),
+        "checkpoint_steps": int(args.save_steps) if args.save_strategy == "steps" else None,
+        "gradient_checkpointing": bool(getattr(trainer.model, "is_activation_checkpointing", False)),
+        "precision": _precision(trainer),
+        "device": next(iter(parameters)).device.type,
+        "steps": trainer.state.global_step,
+        "planned_steps": trainer.state.max_steps,
+        "trained_parameters": trained,
+        "trained_share": trained / sum(_size(one) for one in parameters),
+    }
+    if hasattr(args, "packing"):
+        found["packing"] = bool(args.packing)
+    return found | _schedule(trainer) | _adapters(trainer.model, wanted_modules)
 
 
-def quiet() -> None:
-    """Keep progress bars and advice of the libraries out of the job's log."""
-    from datasets import disable_progress_bars
-    from transformers.utils import logging
+def differing(granted: dict[str, Any], effective: dict[str, Any]) -> list[str]:
+    """Return in words which settings that can be read back differ from the granted ones."""
+    return [
+        f"{name} is {effective[name]}, granted was {value}"
+        for name, value in sorted(granted.items())
+        if name in effective and not _same(value, effective[name])
+    ]
 
-    disable_progress_bars()
-    logging.set_verbosity_error()
+
+def _same(granted: Any, effective: Any) -> bool:
+    numbers = isinstance(granted, int | float) and isinstance(effective, int | float)
+    if numbers and not isinstance(granted, bool):
+        return math.isclose(granted, effective, rel_tol=1e-9, abs_tol=0.0)
+    return granted == effective
+
+
+def _size(parameter: Any) -> int:
+    """Return the weights of a parameter; bitsandbytes packs two of 4 bits into a byte."""
+    state = getattr(parameter, "quant_state", None)
+    return int(math.prod(state.shape)) if state is not None else parameter.numel()
+
+
+def _optimizer(optimizer: Any) -> str:
+    kind = _OPTIMIZERS.get(type(optimizer).__name__, type(optimizer).__name__)
+    if type(optimizer).__module__.startswith("bitsandbytes"):
+        # transformers makes it as AdamW with 8 bits of state, paged.
+        bits, paged = getattr(optimizer.args, "optim_bits", None), getattr(optimizer, "is_paged", False)
+        return "paged_adamw_8bit" if (bits, paged) == (8, True) else f"{kind} of {bits} bits"
+    return kind
+
+
+def _schedule(trainer: Any) -> dict[str, Any]:
+    scheduler = getattr(trainer.lr_scheduler, "scheduler", trainer.lr_scheduler)
+    rule = scheduler.lr_lambdas[0]
+    function = getattr(rule, "func", rule)
+    name = getattr(function, "__name__", str(function))
+    keywords = getattr(rule, "keywords", {})
+    return {"scheduler": _SCHEDULES.get(name, name), "warmup_steps": keywords.get("num_warmup_steps", 0)}
+
+
+def _precision(trainer: Any) -> str:
+    weights = {str(one.dtype).removeprefix("torch.") for one in trainer.model.parameters() if not one.requires_grad}
+    # Adapters are in float32 over weights of bfloat16; the base says what is computed in.
+    every = weights or {str(one.dtype).removeprefix("torch.") for one in trainer.model.parameters()}
+    if trainer.accelerator.mixed_precision == "bf16":
+        return "mixed" if every == {"float32"} else "bfloat16"
+    # What is packed into bytes is computed in the precision of the layers beside it.
+    return "+".join(sorted(every - {"uint8"}))
+
+
+def _adapters(model: Any, wanted: tuple[str, ...] | None) -> dict[str, Any]:
+    config = getattr(model, "peft_config", {}).get("default")
+    if config is None:
+        return {"method": "full"}
+    from peft.tuners.lora import LoraLayer
+
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+    ends = {name.rsplit(".", 1)[-1] for name in layers}
+    ordered = [name for name in wanted or () if any(one == name or one.endswith(f".{name}") for one in layers)]
+    extra = sorted(one for one in ends if not any(name.rsplit(".", 1)[-1] == one for name in ordered))
+    dropouts = {float(getattr(layer.lora_dropout["default"], "p", 0.0)) for layer in layers.values()}
+    ranks = {layer.r["default"] for layer in layers.values()}
+    four = any(getattr(one, "quant_state", None) is not None for one in model.parameters())
+    return {
+        "method": "qlora" if four else "lora",
+        "lora_rank": _only(ranks),
+        "lora_alpha": _only({round(one.scaling["default"] * one.r["default"], 6) for one in layers.values()}),
+        "lora_dropout": _only(dropouts),
+        "target_modules": [*ordered, *extra],
+        "adapted_layers": len(layers),
+    }
+
+
+def _only(values: set[Any]) -> Any:
+    """Return the value that all layers share, or all values as text if they differ."""
+    return next(iter(values)) if len(values) == 1 else str(sorted(values))

@@ -1,8 +1,8 @@
-"""A trainer that is watched: every batch's masks, every loss and gradient, and its settings before the first step.
+"""A watched trainer: every batch's masks, every loss and gradient, and its settings before the first step.
 
-What the library does without it: a loss that is not a number is logged as the average of the others and training goes
-on to the end (``logging_nan_inf_filter``), a gradient that is not finite is multiplied into all weights, and steps
-beyond the data begin it again.
+Without it, the library logs a loss that is not a number as the average of the others and trains to the end
+(``logging_nan_inf_filter``), applies a gradient that is not finite to all weights, and repeats the data when steps
+exceed them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from training.jobs.finetuning.forward_capture import Witness
 from training.jobs.finetuning.loss_comparison import Compared, NotAsGranted, compare
 from training.jobs.finetuning.loss_masks import Counted, MaskProof
-from training.jobs.finetuning.trainer_settings import differing, read_back
+from training.jobs.finetuning.trained_model import Prepared
+from training.jobs.finetuning.trainer_args import differing, read_back
 from training.jobs.job import Job
 from training.jobs.saved_steps import mark
 
@@ -25,27 +26,50 @@ class Diverged(Exception):
     """A loss or gradient is not finite. Nothing was saved."""
 
 
-def watched(
+def build(
     trainer: type[Any],
+    config: Any,
+    job: Job[Any],
+    prepared: Prepared,
+    rows: list[dict[str, Any]],
     proof: MaskProof,
     *,
-    modules: tuple[str, ...] | None = None,
     loss: Callable[[Any], str] = lambda _: "sft",
-    more: Callable[[Any], dict[str, Any]] | None = None,
-) -> type[Any]:
-    """Return a subclass of one of TRL's trainers that stops where the library would go on.
+    more: Callable[[Any], dict[str, Any]] = lambda _: {},
+) -> Any:
+    """Return a trainer of a watched subclass of one of TRL's classes.
 
-    Args:
-        trainer: TRL's class.
-        proof: looks at the masks of every batch.
-        modules: the granted modules of adapters, for their order.
-        loss: names the loss of the built trainer.
-        more: reads back what only this trainer has.
+    ``loss`` names the loss of the built trainer; ``more`` reads back the settings that only this trainer has.
     """
+    from datasets import Dataset, disable_progress_bars
+    from transformers.utils import logging
+
+    disable_progress_bars()
+    logging.set_verbosity_error()
+    reports = _reports(job)
+    built = _watched(trainer, proof, job.parameters.target_modules, loss, more)(
+        model=prepared.model,
+        args=config,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=prepared.tokenizer,
+        peft_config=prepared.adapter,
+        callbacks=[reports],
+    )
+    reports.trainer = built
+    return built
+
+
+def _watched(
+    trainer: type[Any],
+    proof: MaskProof,
+    modules: tuple[str, ...] | None,
+    loss: Callable[[Any], str],
+    more: Callable[[Any], dict[str, Any]],
+) -> type[Any]:
     seen = _Seen()
 
     class Watched(trainer):
-        """Counts what the steps saw, and stops at the first that cannot be right."""
+        """Counts what the steps read, and stops at the first that cannot be right."""
 
         compared: dict[int, Compared]
         witness: Witness | None
@@ -61,7 +85,7 @@ def watched(
             if not math.isfinite(value):
                 raise Diverged(f"the loss of step {step} is {value}; stopped before the weights were changed by it")
             if self.witness is not None:
-                # Only now, when the memory of the backward pass is free; the weights are still those of the loss.
+                # After the backward pass, whose memory is free now; the weights are still those of the loss.
                 witness, self.witness = self.witness, None
                 beginning = step == 1 and not self.resumed_from
                 self.compared[step] = compare(self, witness, inputs, loss(self), seen.scale(), beginning=beginning)
@@ -85,22 +109,22 @@ def watched(
 
         def log(self, logs: dict[str, Any], *rest: Any, **named: Any) -> None:
             if "loss" in logs:
-                # In the log, which the trainer's checkpoints hold: a run that is resumed keeps what was counted.
+                # In the log, which the trainer's checkpoints hold: a resumed run keeps the counts.
                 logs |= seen.take(self.state.global_step)
             super().log(logs, *rest, **named)
 
         def create_model_card(self, *_: Any, **__: Any) -> None:
-            """Write none: it would say nothing that the manifest does not."""
+            """Write no model card: the manifest says more."""
 
         def settings(self) -> dict[str, Any]:
-            return read_back(self, modules) | (more(self) if more is not None else {})
+            return read_back(self, modules) | more(self)
 
     Watched.compared, Watched.witness, Watched.resumed_from = {}, None, 0
     return Watched
 
 
 class _Seen:
-    """What the batches of the running optimizer step held."""
+    """Counts of the batches of the running optimizer step."""
 
     def __init__(self) -> None:
         self.rows, self.carried, self.masked = 0, 0, 0
@@ -108,7 +132,7 @@ class _Seen:
         self._newest, self._divisor = 0, None
 
     def add(self, counted: Counted, digest: str, divisor: Any) -> None:
-        """Count a batch; ``divisor`` is what the sum of its losses is divided by, None where that is its own mean."""
+        """Count a batch; ``divisor`` divides the sum of its losses, None if its own mean is taken."""
         self.rows += counted.rows
         self.carried += counted.carried
         self.masked += counted.masked
@@ -116,11 +140,11 @@ class _Seen:
         self._newest, self._divisor = counted.carried, None if divisor is None else float(divisor)
 
     def scale(self) -> float:
-        """Return what makes the loss of the newest batch, which was divided by the tokens of its step, its own mean."""
+        """Return the factor that makes the loss of the newest batch, divided by the tokens of its step, its mean."""
         return 1.0 if self._divisor is None else self._divisor / self._newest
 
     def take(self, step: int) -> dict[str, Any]:
-        """Return what the step held, and begin the next.
+        """Return the counts of the step, and begin the next.
 
         Raises:
             NotAsGranted: its loss was not the mean over its response tokens.
@@ -135,38 +159,30 @@ class _Seen:
         return found
 
 
-def callbacks(job: Job, granted: dict[str, Any]) -> list[Any]:
-    """Return what reports progress, and what compares the settings before the first step is made.
+def _reports(job: Job[Any]) -> Any:
+    """Return a callback that reports progress, and compares the settings before the first step.
 
     Raises:
         NotAsGranted: from within training, when a setting differs.
     """
     from transformers import TrainerCallback
 
-    class Report(TrainerCallback):
-        """Turns the trainer's log lines into progress."""
+    class Reports(TrainerCallback):
+        trainer: Any = None
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs:
                 job.progress(state.global_step, state.max_steps, "steps", loss=float(logs["loss"]))
 
-    class Compare(TrainerCallback):
-        """Holds the built trainer against the grant."""
-
-        trainer: Any = None
-
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            wrong = differing(granted, self.trainer.settings())
+            wrong = differing(job.order.parameters, self.trainer.settings())
             if wrong:
                 raise NotAsGranted("; ".join(wrong))
-
-    class Mark(TrainerCallback):
-        """Says of a checkpoint that it is whole."""
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             mark(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
-    return [Report(), Compare(), Mark()]
+    return Reports()
 
 
 def _digest(inputs: dict[str, Any]) -> str:

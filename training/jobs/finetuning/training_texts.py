@@ -1,13 +1,14 @@
 """How a prompt and its responses become text: chat turns of the tokenizer, or completion mode in a given format.
 
-TRL encodes what :meth:`Sides.prompt` and :meth:`Sides.response` return; ``prompt_ids`` and ``whole_ids`` encode the
-same again without TRL, for the proof of the masks and for scoring.
+TRL encodes what :meth:`Sides.prompt` and :meth:`Sides.response` return; :meth:`Sides.encoded` encodes it without TRL,
+to prove the masks and to score.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from os.path import commonprefix
+from typing import Any, Literal, NamedTuple
 
 from specs.stages.finetuning.parameters import TrainingParameters
 from training.rules.prompt_encoding import form_of, require_template
@@ -18,7 +19,7 @@ PLAIN_FORMAT = "{prompt}\n\n"
 
 @dataclass(frozen=True)
 class Style:
-    """``chat``, or a format in which ``{prompt}`` stands for the prompt, and what ends and begins a response in it."""
+    """``chat``, or a format with ``{prompt}`` in it, and what ends and begins a response."""
 
     mode: Literal["chat", "completion"]
     format: str = PLAIN_FORMAT
@@ -29,11 +30,7 @@ class Style:
         """Return the style by the names of its parameters."""
         if self.mode == "chat":
             return {"prompt_format": None, "response_end": None, "response_start": None}
-        return {
-            "prompt_format": self.format,
-            "response_end": self.end or None,
-            "response_start": self.start or None,
-        }
+        return {"prompt_format": self.format, "response_end": self.end or None, "response_start": self.start or None}
 
 
 @dataclass(frozen=True)
@@ -70,23 +67,32 @@ class Sides:
         head, end, _ = whole.removeprefix(self.prompt_text(tokenizer)).rpartition(tokenizer.eos_token)
         return head + end
 
-    def prompt_ids(self, tokenizer: Any) -> list[int]:
-        """Return the ids a model is given before it answers."""
+    def encoded(self, tokenizer: Any) -> Encoded:
+        """Return the ids that a model reads before it answers, and those with each response and its end token."""
         if self.style.mode == "chat":
-            return _ids(tokenizer.apply_chat_template(self.prompt(), add_generation_prompt=True, tokenize=True))
-        return _ids(tokenizer(self.prompt()))
+            prompt = tokenizer.apply_chat_template(self.prompt(), add_generation_prompt=True, tokenize=True)
+            turns = [self.prompt() + self.response(text) for text in self.responses]
+            wholes = [tokenizer.apply_chat_template(some, tokenize=True) for some in turns]
+        else:
+            prompt, eos = tokenizer(self.prompt()), tokenizer.eos_token
+            texts = [self.response(text) for text in self.responses]
+            wholes = [tokenizer(self.prompt() + text + ("" if text.endswith(eos) else eos)) for text in texts]
+        return Encoded(_ids(prompt), [_ids(whole) for whole in wholes])
 
-    def whole_ids(self, tokenizer: Any, response: str) -> list[int]:
-        """Return the ids of prompt and response, with the token that ends it."""
-        if self.style.mode == "chat":
-            return _ids(tokenizer.apply_chat_template(self.prompt() + self.response(response), tokenize=True))
-        text = self.response(response)
-        end = "" if text.endswith(tokenizer.eos_token) else tokenizer.eos_token
-        return _ids(tokenizer(self.prompt() + text + end))
+
+class Encoded(NamedTuple):
+    """Token ids of a prompt, and of the prompt with each response and the token that ends it."""
+
+    prompt: list[int]
+    wholes: list[list[int]]
+
+    def begins(self) -> list[int]:
+        """Return for each response where it parts from the prompt."""
+        return [len(commonprefix([self.prompt, whole])) for whole in self.wholes]
 
 
 def style_of(tokenizer: Any, parameters: TrainingParameters, model_kind: str | None) -> Style:
-    """Return the granted format, or what follows from the declared kind of the model.
+    """Return the granted format, or the one that follows from the declared kind of the model.
 
     Raises:
         ValueError: the order does not say what kind of model it is.

@@ -1,7 +1,7 @@
-"""Ask the model, and a control, what tells a base model from an instruct model. Judging is not this stage's business.
+"""Give the model and a control the prompts that tell a base model from an instruct model. Nothing is judged here.
 
-The prompts are encoded by the function that every later stage uses, and what the tokenizer made of them is written
-down beside the answers. The models are loaded one after the other.
+Prompts are encoded by the function that every later stage uses, and rows hold what the tokenizer made of them. The
+models are loaded one after the other.
 """
 
 from __future__ import annotations
@@ -13,48 +13,42 @@ from specs.stages.answer_end import Form
 from specs.stages.generation.parameters import BaseModelCheckParameters
 from specs.stages.generation.rows import BaseModelCheckRow
 from training.engines.checkpoint import free
-from training.engines.engine import Engine, make_engine, stated
+from training.engines.engine import Engine
+from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job, run_stage
+from training.jobs.job import Done, Job
 from training.rules.generation.sentinels import SENTINELS
 from training.rules.prompt_encoding import encode_bare, encode_chat
 
-FORMS: tuple[Form, ...] = ("completion", "chat")
+Which = Literal["declared", "control"]
 
 
-def check_base_model(job: Job) -> Done:
-    """Write ``rows``: every sentinel, as bare text and with the template where there is one, for both models."""
-    parameters = job.parameters
-    assert isinstance(parameters, BaseModelCheckParameters)
-    declared, engine = rows_of(job.inputs["model"], "declared", parameters, job.folder)
+def check_base_model(job: Job[BaseModelCheckParameters]) -> Done:
+    """Write ``rows``: every sentinel, as bare text and with the chat template if there is one, for both models."""
+    declared, engine = rows_of(job.inputs["model"], "declared", job.parameters, job.folder)
     job.progress(1, 2, "models")
     free()
-    control, _ = rows_of(job.inputs["control"], "control", parameters, job.folder)
+    control, _ = rows_of(job.inputs["control"], "control", job.parameters, job.folder)
     job.progress(2, 2, "models")
     rows = [*declared, *control]
     job.write_rows("rows", rows)
     read_back = {"engine": engine.name, "decoding": "greedy", "model_kind": job.order.model_kind}
-    effective = parameters.model_dump(mode="json") | read_back
-    tokens = sum(row.output_tokens for row in rows)
-    return Done(engine.device, engine.dtype, tokens, effective, stated(engine))
+    effective = job.parameters.model_dump(mode="json") | read_back
+    return Done(engine.device, engine.dtype, sum(row.output_tokens for row in rows), effective, engine.stated())
 
 
 def rows_of(
-    folder: Path, which: Literal["declared", "control"], parameters: BaseModelCheckParameters, scratch: Path
+    folder: Path, which: Which, parameters: BaseModelCheckParameters, scratch: Path
 ) -> tuple[list[BaseModelCheckRow], Engine]:
-    """Return what one model answers, and the engine that it ran in, which is closed."""
+    """Return what one model answers, and its engine, closed."""
     engine = make_engine(parameters.engine, folder, parameters.batch_size, scratch=scratch)
-    rows: list[BaseModelCheckRow] = []
-    for form in FORMS:
-        if form == "completion" or engine.tokenizer.chat_template is not None:
-            rows += answer(engine, which, form, parameters)
+    forms: tuple[Form, ...] = ("completion",) if engine.tokenizer.chat_template is None else ("completion", "chat")
+    rows = [row for form in forms for row in answer(engine, which, form, parameters)]
     engine.close()
     return rows, engine
 
 
-def answer(
-    engine: Engine, which: Literal["declared", "control"], form: Form, parameters: BaseModelCheckParameters
-) -> list[BaseModelCheckRow]:
+def answer(engine: Engine, which: Which, form: Form, parameters: BaseModelCheckParameters) -> list[BaseModelCheckRow]:
     """Give every sentinel to a model in one form, greedily."""
     encode = encode_bare if form == "completion" else encode_chat
     encoded = [encode(engine.tokenizer, sentinel.prompt) for sentinel in SENTINELS]
@@ -70,14 +64,7 @@ def answer(
             decoded=one.decoded,
             template_ids=one.template_ids,
             has_chat_template=engine.tokenizer.chat_template is not None,
-            output=output.text,
-            output_tokens=len(output.ids),
-            finish=output.finish,
-            stop=output.stop,
+            **output.as_row(),
         )
         for sentinel, one, (output,) in zip(SENTINELS, encoded, outputs, strict=True)
     ]
-
-
-if __name__ == "__main__":
-    run_stage("base_model_check", check_base_model)

@@ -1,12 +1,12 @@
 """Sample completions from the model itself and keep what the verifier accepts.
 
-While sampling, one worked example stands before the prompt. The kept examples carry the bare prompt, so training
-on them moves the form from the context into the weights. Samples are kept batch by batch: a stage that was ended goes
-on after the last whole batch and gives the same rows.
+A worked example may precede the prompt while sampling. Kept examples carry the bare prompt, so that training on them
+moves the form from the context into the weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,14 +14,14 @@ from specs.stages.artifacts import Example, Item
 from specs.stages.generation.parameters import GenerateParameters
 from specs.stages.generation.rows import GenerationRow
 from training.engines.batched import Output
-from training.engines.engine import Batched, Engine, make_engine, stated
+from training.engines.engine import Batched, Engine
+from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job, run_stage
-from training.jobs.row_files import GroupedRows, write_durably
-from training.rules.item_prompts import sample_ids
-from training.rules.prompt_encoding import form_of
+from training.jobs.job import Done, Job, batches_of
+from training.jobs.row_files import write_durably
+from training.rules.prompt_encoding import form_of, sample_ids
 from training.rules.prompt_text import seed_of
-from training.rules.sampling_quality import Tally, group_size, of_samples
+from training.rules.sampling_quality import Tally, example_of, group_size, of_samples
 from training.rules.tasks import choose, load_items, verifier, worked_example
 
 if TYPE_CHECKING:
@@ -29,19 +29,14 @@ if TYPE_CHECKING:
 
 
 class Draws:
-    """The generator of a stage's sampling: a stage that was ended continues the stream after its last whole group.
+    """The generator of a stage's sampling; an interrupted stage continues the stream after its last whole group.
 
-    The state after each group is on the disk before the group is, so that every group has one.
-
-    Args:
-        folder: where the states are kept.
-        seed: of the stream.
-        device: the generator's; the stream of a GPU is another than that of a CPU.
-        groups: how many groups are there already.
+    The state after each group is on the disk before the group is, so that every group has one. The stream depends on
+    the kind of device.
 
     Raises:
-        OSError: the state after the last of them cannot be read.
-        RuntimeError: it belongs to another kind of device.
+        OSError: the state after the last whole group cannot be read.
+        RuntimeError: the state belongs to another kind of device.
     """
 
     def __init__(self, folder: Path, seed: int, device: str, groups: int) -> None:
@@ -54,7 +49,7 @@ class Draws:
             self.generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
 
     def keep(self, groups: int) -> None:
-        """Keep the state after so many groups, durably; the one before it is still needed, earlier ones are not."""
+        """Write the state after so many groups durably; the state before it is still needed, earlier ones are not."""
         self._folder.mkdir(parents=True, exist_ok=True)
         write_durably(self._of(groups), self.generator.get_state().numpy().tobytes())
         self._of(groups - 2).unlink(missing_ok=True)
@@ -63,92 +58,68 @@ class Draws:
         return self._folder / f"after-{groups}"
 
 
-def generate(job: Job) -> Done:
+def generate(job: Job[GenerateParameters]) -> Done:
     """Write ``rows`` (every sample) and ``accepted`` (verified, without repeats).
 
     Raises:
-        EncodingFault: a prompt is not encoded as the text it is, or a model declared instruct has no chat template.
+        EncodingFault: the ids of a prompt do not stand for its text, or an instruct model has no chat template.
     """
-    parameters = job.parameters
-    assert isinstance(parameters, GenerateParameters)
+    parameters, task = job.parameters, job.order.task
     form = form_of(job.order.declared())
     items = choose(load_items(job.inputs["prompts"]), parameters.max_prompts)
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
+    worked = [worked_example(task, item) if parameters.worked_example else None for item in items]
     prompts = [
-        sample_ids(
-            engine.tokenizer,
-            item.prompt,
-            worked_example(job.order.task, item) if parameters.worked_example else None,
-            parameters,
-            form,
-        )
-        for item in items
+        sample_ids(engine.tokenizer, item.prompt, shown, parameters, form)
+        for item, shown in zip(items, worked, strict=True)
     ]
-    rows, why = _sampled(job, parameters, engine, items, prompts)
+    rows, why = _sampled(job, engine, items, prompts)
     job.write_rows("rows", rows)
-    job.write_rows("accepted", accept(job.order.task, items, rows))
+    job.write_rows("accepted", accept(task, items, rows))
     effective = parameters.model_dump(mode="json") | {"engine": engine.name, "prompts": len(items), "form": form}
     tokens = sum(row.completion_tokens for row in rows)
-    facts = stated(engine) | ({"broken_off": why} if why else {})
-    return Done(engine.device, engine.dtype, tokens, effective, facts)
+    return Done(engine.device, engine.dtype, tokens, effective, engine.stated(why))
 
 
 def _sampled(
-    job: Job,
-    parameters: GenerateParameters,
-    engine: Engine,
-    items: list[Item],
-    prompts: list[list[int]],
+    job: Job[GenerateParameters], engine: Engine, items: list[Item], prompts: list[list[int]]
 ) -> tuple[list[GenerationRow], str]:
-    """Return every sample of every item, in their order, and why it was broken off, if it was."""
-    sampling = Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops)
-    kept = GroupedRows(job.folder / "shards" / "samples.jsonl", GenerationRow)
+    """Return every sample of every item, in their order, and why sampling stopped early, or nothing."""
+    given, each = job.parameters, job.parameters.samples_per_prompt
+    sampling = Sampling(given.max_new_tokens, given.temperature, given.top_p, stops=given.stops)
+    shard = job.shard("samples", GenerationRow)
+    # The batched engine takes one stream of random numbers through all batches.
     draws = None
     if isinstance(engine, Batched):
-        draws = Draws(job.folder / "shards" / "draws", parameters.seed, engine.device, len(kept.groups))
+        draws = Draws(job.folder / "shards" / "draws", given.seed, engine.device, len(shard.groups))
+        engine.generator = draws.generator
+
+    def sampled(number: int, batch: Sequence[int]) -> list[GenerationRow]:
+        seed = seed_of(given.seed, "generate", number)
+        outputs = engine.complete([prompts[index] for index in batch], sampling, samples=each, seed=seed)
+        if draws is not None:
+            draws.keep(number + 1)
+        return [
+            _row(items[index], sample, output)
+            for index, samples in zip(batch, outputs, strict=True)
+            for sample, output in enumerate(samples)
+        ]
+
     # Sorted by length, as decoding would sort them: prompts of one batch are padded little.
     order = sorted(range(len(items)), key=lambda index: (len(prompts[index]), index))
-    size = max(1, parameters.batch_size // parameters.samples_per_prompt) * engine.at_once
-    size = group_size(parameters.quality, size, parameters.samples_per_prompt)
-    batches = [order[at : at + size] for at in range(0, len(order), size)]
-    tally = Tally(parameters.quality)
-    tally.add(of_samples(kept.rows(), parameters.stops))
-    for batch in batches[len(kept.groups) :]:
-        if tally.why():
-            break
-        outputs = _outputs(engine, [prompts[index] for index in batch], sampling, parameters, draws, len(kept.groups))
-        kept.add(
-            [
-                _row(items[index], sample, output)
-                for index, samples in zip(batch, outputs, strict=True)
-                for sample, output in enumerate(samples)
-            ]
-        )
-        tally.add(of_samples(kept.groups[-1], parameters.stops))
-        job.progress(min(len(items), len(kept.groups) * size), len(items), "prompts")
-    each = parameters.samples_per_prompt
-    rows = kept.rows()
+    size = group_size(given.quality, max(1, given.batch_size // each) * engine.at_once, each)
+    tally = Tally(given.quality)
+    why = job.fill(
+        shard,
+        batches_of(order, size),
+        sampled,
+        "prompts",
+        lambda rows: tally.look(of_samples(rows, given.stops)),
+    )
+    rows = shard.rows()
     by_place = {index: rows[each * at : each * (at + 1)] for at, index in enumerate(order)}
-    return [row for index in range(len(items)) for row in by_place[index]], tally.why()
-
-
-def _outputs(
-    engine: Engine,
-    prompts: list[list[int]],
-    sampling: Sampling,
-    parameters: GenerateParameters,
-    draws: Draws | None,
-    number: int,
-) -> list[list[Output]]:
-    """Return the samples of a batch."""
-    samples = parameters.samples_per_prompt
-    if draws is None or not isinstance(engine, Batched):
-        return engine.complete(prompts, sampling, samples=samples, seed=seed_of(parameters.seed, "generate", number))
-    # One stream of random numbers goes through all batches, as it did before there were other engines.
-    outputs = engine.complete(prompts, sampling, samples=samples, generator=draws.generator)
-    draws.keep(number + 1)
-    return outputs
+    return [row for index in range(len(items)) for row in by_place[index]], why
 
 
 def _row(item: Item, sample: int, output: Output) -> GenerationRow:
@@ -158,31 +129,18 @@ def _row(item: Item, sample: int, output: Output) -> GenerationRow:
         kind=item.kind,
         sample=sample,
         prompt=item.prompt,
-        completion=output.text,
-        completion_tokens=len(output.ids),
         truncated=output.truncated,
-        finish=output.finish,
-        stop=output.stop,
+        **output.as_row("completion", "completion_tokens"),
     )
 
 
 def accept(task: str, items: list[Item], rows: list[GenerationRow]) -> list[Example]:
-    """Return what may be trained on: verified, whole, each (prompt, completion) once."""
+    """Return what may be trained on: verified and whole, each (prompt, completion) once."""
     by_id = {item.id: item for item in items}
     judge = verifier(task)
     kept: dict[tuple[str, str], Example] = {}
     for row in rows:
-        if row.truncated or not judge(by_id[row.item], row.completion).passed:
-            continue
-        text = row.completion.strip()
-        kept.setdefault(
-            (row.prompt, text),
-            Example(
-                item=row.item, group=row.group, kind=row.kind, sample=row.sample, prompt=row.prompt, completion=text
-            ),
-        )
+        if not row.truncated and judge(by_id[row.item], row.completion).passed:
+            example = example_of(row, row.prompt, row.completion.strip())
+            kept.setdefault((example.prompt, example.completion), example)
     return list(kept.values())
-
-
-if __name__ == "__main__":
-    run_stage("generate", generate)

@@ -1,12 +1,11 @@
 """Have the model answer instructions; each row holds the answer before and after cleaning.
 
-A shard of instructions is answered with a seed of its own and written down as a whole; a stage that was ended goes on
-after the last whole shard.
+Each shard of instructions has its own seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from specs.stages.answer_end import Form
@@ -14,47 +13,40 @@ from specs.stages.artifacts import Item
 from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.generation.rows import SampleResponsesRow
 from training.engines.batched import Output
-from training.engines.engine import Engine, make_engine, stated
+from training.engines.engine import Engine
+from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job, run_stage
-from training.jobs.row_files import GroupedRows
+from training.jobs.job import Done, Job, batches_of
 from training.rules.cleaning import clean, marks_of
-from training.rules.generation.response_filter import kept_of, why_broken_off
 from training.rules.prompt_encoding import Encoded, form_of, prompt_ids
 from training.rules.prompt_text import answer_prompt, seed_of
-from training.rules.sampling_quality import group_size
+from training.rules.sampling_quality import group_size, kept_of, why_broken_off
 from training.rules.tasks import load_items
 
 
-def respond(job: Job) -> Done:
+def respond(job: Job[SampleResponsesParameters]) -> Done:
     """Write ``rows`` (every answer) and ``examples`` (what is whole, clean and in scope, each once)."""
     parameters = job.parameters
-    assert isinstance(parameters, SampleResponsesParameters)
-    form = form_of(job.order.model_kind)
     items = load_items(job.inputs["instructions"])[: parameters.max_instructions]
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
-    answerer = Answerer(engine, parameters, form)
-    kept = GroupedRows(job.folder / "shards" / "answers.jsonl", SampleResponsesRow)
-
-    def told(done: int) -> None:
-        job.progress(done, len(items), "instructions")
-
+    answerer = Answerer(engine, parameters, form_of(job.order.model_kind))
+    shard = job.shard("answers", SampleResponsesRow)
     size = group_size(parameters.quality, parameters.shard_size, parameters.samples_per_instruction)
-    shards = [items[at : at + size] for at in range(0, len(items), size)]
-    why = why_broken_off(kept.rows(), parameters)
-    for number, some in enumerate(shards):
-        if number >= len(kept.groups):
-            if why:
-                break
-            before = number * size
-            kept.add(answerer.shard(number, some, lambda done, before=before: told(before + done)))
-            why = why_broken_off(kept.rows(), parameters)
-        told(min(len(items), (number + 1) * size))
-    rows = kept.rows()
+
+    def answered(number: int, some: Sequence[Item]) -> list[SampleResponsesRow]:
+        def told(done: int) -> None:
+            job.progress(number * size + done, len(items), "instructions")
+
+        return answerer.shard(number, some, told)
+
+    def low(_: Sequence[SampleResponsesRow]) -> str:
+        return why_broken_off(shard.rows(), parameters)
+
+    why = job.fill(shard, batches_of(items, size), answered, "instructions", low)
+    rows = shard.rows()
     job.write_rows("rows", rows)
     job.write_rows("examples", kept_of(rows))
-    facts = stated(engine) | {"model_kind": job.order.model_kind, "instructions": len(items)}
-    facts |= {"broken_off": why} if why else {}
+    facts = engine.stated(why) | {"model_kind": job.order.model_kind, "instructions": len(items)}
     effective = parameters.model_dump(mode="json") | answerer.read_back() | {"engine": engine.name}
     return Done(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
 
@@ -74,8 +66,8 @@ class Answerer:
             keep_special=True,
         )
 
-    def shard(self, number: int, items: list[Item], on_batch: Callable[[int], None]) -> list[SampleResponsesRow]:
-        """Return the rows of a shard: every sample of every instruction; tell how many instructions are done."""
+    def shard(self, number: int, items: Sequence[Item], on_batch: Callable[[int], None]) -> list[SampleResponsesRow]:
+        """Return the rows of a shard: every sample of every instruction; report how many instructions are done."""
         given = self._parameters
         # The name of the random stream, not of the kind: another one would draw other answers.
         seed = seed_of(given.seed, "respond", number)
@@ -112,10 +104,7 @@ class Answerer:
             instruction=item.prompt,
             prompt=prompt.text,
             prompt_tokens=len(prompt.ids),
-            raw=output.text,
-            tokens=len(output.ids),
-            finish=output.finish,
-            stop=output.stop,
+            **output.as_row("raw", "tokens"),
             completion=cleaned.text,
             completion_tokens=len(self._tokenizer(cleaned.text, add_special_tokens=False)["input_ids"]),
             cleaned_by=cleaned.by,
@@ -124,9 +113,4 @@ class Answerer:
 
     def read_back(self) -> dict[str, Any]:
         """Return the settings of the decoding, by the name of the granted parameter."""
-        used = self._sampling._asdict() | {"stops": list(self._sampling.stops)}
-        return {name: value for name, value in used.items() if name in SampleResponsesParameters.model_fields}
-
-
-if __name__ == "__main__":
-    run_stage("sample_responses", respond)
+        return self._sampling.read_back(self._parameters)

@@ -1,8 +1,7 @@
 """Have the model write new instructions: completion mode for base models, the chat template for instruct models.
 
-Shards run one after the other, each a row of rounds; what a round found is shown from the next one on. Everything
-that decides what is kept (``training/rules/generation/instruction_harvest.py``) is computed from the rows, here and
-again by the measurer.
+Shards run one after the other, each a series of rounds; what a round found is shown in later rounds. What is kept is
+computed from the rows, here and by the measurer (``training/rules/generation/instruction_harvest.py``).
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from typing import Any
 from specs.stages.answer_end import Form
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
-from training.engines.batched import Output
-from training.engines.engine import Engine, make_engine, stated
+from training.engines.engine import Engine
+from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job, run_stage
-from training.jobs.row_files import GroupedRows
+from training.jobs.job import Done, Job
 from training.rules.generation.instruction_harvest import Shard, harvest, shown_of, wanted
 from training.rules.prompt_encoding import form_of, prompt_ids
-from training.rules.prompt_text import Call, Shown, calls_of_round, seed_of, stops_of_round
+from training.rules.prompt_text import Shown, calls_of_round, seed_of, stops_of_round
 from training.rules.sampling_quality import Tally, of_calls
 from training.rules.tasks import load_items
 
@@ -27,10 +25,9 @@ PROBED = 3
 """Calls that are made three times: twice with one seed, once with another."""
 
 
-def instruct(job: Job) -> Done:
+def instruct(job: Job[SelfInstructParameters]) -> Done:
     """Write ``rows`` (every call) and ``instructions`` (items: parsed, new, each once over all shards)."""
     parameters = job.parameters
-    assert isinstance(parameters, SelfInstructParameters)
     form = form_of(job.order.model_kind)
     seeds = shown_of(load_items(job.inputs["seeds"]))
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
@@ -46,14 +43,14 @@ def instruct(job: Job) -> Done:
     items = harvest(rows, seeds, parameters).items
     job.write_rows("rows", [*rows, *probes])
     job.write_rows("instructions", list(items))
-    facts = stated(engine) | {"model_kind": job.order.model_kind} | ({"broken_off": why} if why else {})
+    facts = engine.stated(why) | {"model_kind": job.order.model_kind}
     tokens = sum(row.tokens for row in (*rows, *probes))
     effective = parameters.model_dump(mode="json") | writer.read_back() | {"engine": engine.name}
     return Done(engine.device, engine.dtype, tokens, effective, facts)
 
 
 class Writer:
-    """Makes the calls of a round and writes down what came back."""
+    """Makes the calls of a round and returns rows of what came back."""
 
     def __init__(self, engine: Engine, parameters: SelfInstructParameters, form: Form) -> None:
         self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
@@ -71,8 +68,21 @@ class Writer:
         self._used = self._sampling(calls[0].first)
         outputs = self._engine.complete([one.ids for one in encoded], self._used, seed=seed)
         return [
-            self._row(call, number, shard, round, probe, seed, one.text, len(one.ids), output)
-            for number, (call, one, (output,)) in enumerate(zip(calls, encoded, outputs, strict=True))
+            SelfInstructRow(
+                shard=shard,
+                round=round,
+                call=number,
+                probe=probe,
+                seed=seed,
+                form=self._form,
+                topic=call.topic,
+                shown=tuple(one.id for one in call.shown),
+                first=call.first,
+                prompt=prompt.text,
+                prompt_tokens=len(prompt.ids),
+                **output.as_row("raw", "tokens"),
+            )
+            for number, (call, prompt, (output,)) in enumerate(zip(calls, encoded, outputs, strict=True))
         ]
 
     def _sampling(self, first: int) -> Sampling:
@@ -86,73 +96,35 @@ class Writer:
             keep_special=True,
         )
 
-    def _row(
-        self,
-        call: Call,
-        number: int,
-        shard: int,
-        round: int,
-        probe: int,
-        seed: int,
-        prompt: str,
-        prompt_tokens: int,
-        output: Output,
-    ) -> SelfInstructRow:
-        return SelfInstructRow(
-            shard=shard,
-            round=round,
-            call=number,
-            probe=probe,
-            seed=seed,
-            form=self._form,
-            topic=call.topic,
-            shown=tuple(one.id for one in call.shown),
-            first=call.first,
-            prompt=prompt,
-            prompt_tokens=prompt_tokens,
-            raw=output.text,
-            tokens=len(output.ids),
-            finish=output.finish,
-            stop=output.stop,
-        )
-
     def probe(self, seeds: list[Shown]) -> list[SelfInstructRow]:
-        """Make the first calls three times over: the same seed has to repeat itself, another one has to differ."""
+        """Make the first calls three times: the same seed must repeat itself, another seed must differ."""
         parts = ((1, "probe"), (2, "probe"), (3, "other"))
         return [row for probe, part in parts for row in self.round(0, 0, seeds, [], probe, part)]
 
     def read_back(self) -> dict[str, Any]:
         """Return the settings of the last decoding, by the name of the granted parameter."""
-        if self._used is None:
-            return {}
-        return {
-            name: value for name, value in self._used._asdict().items() if name in SelfInstructParameters.model_fields
-        }
+        return {} if self._used is None else self._used.read_back(self._parameters)
 
 
 def _shard(
-    job: Job, writer: Writer, number: int, seeds: list[Shown], tally: Tally
+    job: Job[SelfInstructParameters], writer: Writer, number: int, seeds: list[Shown], tally: Tally
 ) -> tuple[list[SelfInstructRow], str]:
-    """Run a shard to its end, from where it was left; return its rows and why it was broken off."""
+    """Run or resume a shard to its end; return its rows and why it stopped early, or nothing."""
     parameters = job.parameters
-    assert isinstance(parameters, SelfInstructParameters)
-    kept = GroupedRows(job.folder / "shards" / f"{number:04}.jsonl", SelfInstructRow)
+    kept = job.shard(f"{number:04}", SelfInstructRow)
     shard = Shard(seeds, parameters.similarity)
-    for group in kept.groups:
-        shard.take(group)
-        tally.add(of_calls(group))
-    why = shard.why_broken_off(parameters) or tally.why()
+
+    def take(rows: list[SelfInstructRow]) -> str:
+        shard.take(rows)
+        low = tally.look(of_calls(rows))
+        return shard.why_broken_off(parameters) or low
+
+    why = take(kept.rows())
     while not why and not shard.has_enough(parameters) and len(kept.groups) < parameters.max_rounds:
         rows = writer.round(number, len(kept.groups), seeds, shard.grown)
         kept.add(rows)
-        shard.take(rows)
-        tally.add(of_calls(rows))
-        why = shard.why_broken_off(parameters) or tally.why()
+        why = take(rows)
         target = wanted(parameters) // parameters.shards
         note = {"shard": number, "repeats": shard.candidates - len(shard.grown)}
         job.progress(min(len(shard.grown), target), target, "instructions", **note)
     return kept.rows(), why
-
-
-if __name__ == "__main__":
-    run_stage("self_instruct", instruct)

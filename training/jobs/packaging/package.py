@@ -1,55 +1,60 @@
-"""Save the model for use, reload it in a fresh process and compare greedy answers, token for token."""
+"""Save the model for use, load it again in a fresh process and compare greedy answers, token for token.
+
+The fresh process is ``python -P -m training.jobs.packaging.package PACKAGE QUESTIONS ANSWERS``: QUESTIONS is
+``{"prompts": [...], "form": "completion" or "chat", "max_new_tokens": n}``; ANSWERS gets the token ids per prompt.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
+from specs.stages.answer_end import Form
 from specs.stages.packaging.parameters import PackageParameters
 from specs.stages.packaging.rows import PackageRow
 from training.engines.batched import decode
 from training.engines.checkpoint import device_of, free, load, save
-from training.jobs.job import Done, Job, run_stage
+from training.jobs.job import Done, Job
 from training.rules.prompt_encoding import dialogue_ids, form_of
 from training.rules.tasks import load_items
 
 
-def package(job: Job) -> Done:
+def package(job: Job[PackageParameters]) -> Done:
     """Write ``package`` and ``rows``: per probe the ids before and after.
 
     Raises:
-        EncodingFault: a probe is not encoded as the text it is, or a model declared instruct has no chat template.
+        EncodingFault: the ids of a probe do not stand for its text, or an instruct model has no chat template.
     """
     parameters = job.parameters
-    assert isinstance(parameters, PackageParameters)
     form = form_of(job.order.declared())
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
     model, tokenizer = load(job.inputs["model"])
     target = job.out / "package"
     save(model, tokenizer, target)
     job.progress(1, 3, "steps")
-    prompts = [dialogue_ids(tokenizer, [{"role": "user", "content": item.prompt}], form).ids for item in probes]
-    outputs = decode(model, tokenizer, prompts, max_new_tokens=parameters.max_new_tokens, batch_size=len(probes))
+    prompts = [item.prompt for item in probes]
+    expected = _greedy(model, tokenizer, prompts, form, parameters.max_new_tokens)
     job.progress(2, 3, "steps")
     questions, answers = job.folder / "questions.json", job.folder / "answers.json"
-    asked = {"prompts": [item.prompt for item in probes], "form": form, "max_new_tokens": parameters.max_new_tokens}
+    asked = {"prompts": prompts, "form": form, "max_new_tokens": parameters.max_new_tokens}
     questions.write_text(json.dumps(asked), encoding="utf-8")
     device, dtype = device_of(model)
     # The fresh process loads the package beside this one: two of 32 billion parameters do not fit on a GPU of 80 GB.
     del model
     free()
     fresh = subprocess.run(
-        [sys.executable, "-P", "-m", "training.jobs.packaging.reload", str(target), str(questions), str(answers)],
+        [sys.executable, "-P", "-m", __name__, str(target), str(questions), str(answers)],
         stdin=subprocess.DEVNULL,
         check=False,
     )
     if fresh.returncode != 0:
         raise SystemExit(f"the package could not be used in a fresh process (exit code {fresh.returncode})")
-    reloaded = json.loads(answers.read_bytes())
     rows = [
-        PackageRow(item=item.id, expected=output.ids, reloaded=tuple(ids))
-        for item, (output,), ids in zip(probes, outputs, reloaded, strict=True)
+        PackageRow(item=item.id, expected=tuple(before), reloaded=tuple(after))
+        for item, before, after in zip(probes, expected, json.loads(answers.read_bytes()), strict=True)
     ]
     job.write_rows("rows", rows)
     job.progress(3, 3, "steps")
@@ -57,5 +62,27 @@ def package(job: Job) -> Done:
     return Done(device, dtype, sum(len(row.expected) for row in rows), effective)
 
 
+def _greedy(model: Any, tokenizer: Any, prompts: list[str], form: Form, max_new_tokens: int) -> list[list[int]]:
+    encoded = [dialogue_ids(tokenizer, [{"role": "user", "content": prompt}], form).ids for prompt in prompts]
+    outputs = decode(model, tokenizer, encoded, max_new_tokens=max_new_tokens, batch_size=len(prompts))
+    return [list(output.ids) for (output,) in outputs]
+
+
+def answer(folder: Path, prompts: list[str], form: Form, max_new_tokens: int) -> list[list[int]]:
+    """Return the greedy answers of a checkpoint, as token ids.
+
+    Raises:
+        EncodingFault: the saved tokenizer does not encode a prompt as its text.
+    """
+    return _greedy(*load(folder), prompts, form, max_new_tokens)
+
+
+def main(arguments: list[str]) -> None:
+    """Read the questions, write the answers."""
+    folder, questions, answers = map(Path, arguments)
+    found = answer(folder, **json.loads(questions.read_bytes()))
+    answers.write_text(json.dumps(found), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    run_stage("package", package)
+    main(sys.argv[1:])

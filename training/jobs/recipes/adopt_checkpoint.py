@@ -1,10 +1,8 @@
-"""A checkpoint that a builder's script left, taken over file by file. Nothing in it is believed.
+"""Adopts a checkpoint that a builder's script left, file by file, without trusting it.
 
 Only the numbers of its tensors are kept: they are written again into one weight file, and everything that describes
-them (configuration, tokenizer, chat template) is copied from the checkpoint it was trained from. Whatever else lies
-there has to be what the base or the libraries themselves would have written, else somebody meant something by it.
-
-What this does not show is how the numbers came about.
+them (configuration, tokenizer, chat template) is copied from the base checkpoint. Every other file must be what the
+base or the libraries would have written. This does not show how the numbers were made.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -55,15 +52,13 @@ class NotTaken(Exception):
 
 
 def take_checkpoint(left: Path, base: Path, target: Path) -> Change:
-    """Take a checkpoint over and say what differs from the one it was trained from.
+    """Adopt a checkpoint; return what differs from the base it was trained from.
 
-    Args:
-        left: the folder as it came out of the sandbox: regular files under checked names.
-        base: the checkpoint the script was given.
-        target: a folder that is not there yet; it is left behind whole, or not at all.
+    ``left`` came out of the sandbox (regular files under checked names); ``target`` must not exist, and is written
+    whole or not at all.
 
     Raises:
-        NotTaken: with the first thing that is wrong.
+        NotTaken: with the first fault.
         OSError: the disk is full, or a file cannot be read.
     """
     if not left.is_dir():
@@ -108,7 +103,7 @@ def _require_small(path: Path) -> None:
 
 
 def _require_own(files: list[Path], base: Path) -> None:
-    """Refuse a describing file that is neither the base's nor what the libraries write when they save the base."""
+    """Refuse a describing file that neither the base has nor the libraries write when they save the base."""
     for path in files:
         if path.name.endswith("config.json"):
             data = _configuration(path)
@@ -141,7 +136,7 @@ def _differences(path: Path, other: Path) -> list[str]:
 
 
 def _differing(path: Path, other: Path) -> str:
-    """Return what to say of how a file differs."""
+    """Return in words how a file differs."""
     if not path.name.endswith("config.json"):
         return "; leave it out, the base's is kept"
     names = _differences(path, other) if other.is_file() else []
@@ -161,32 +156,26 @@ def _configuration(path: Path) -> dict[str, Any]:
 
 
 def _holds(data: Any, name: str) -> bool:
-    """Say whether an entry of this name stands anywhere in a configuration, however deep."""
+    """Say whether a configuration has an entry of this name, at any depth."""
     waiting: list[Any] = [data]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, dict):
-            if name in one:
-                return True
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
+        if isinstance(one, dict) and name in one:
+            return True
+        waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
     return False
 
 
 def _save_again(base: Path, folder: Path) -> None:
-    """Write what the libraries write when they save the base; what they cannot read of it is left out."""
+    """Write what the libraries write when they save the base, except what they cannot read."""
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     with suppress(OSError, ValueError, KeyError):
         config: Any = AutoConfig.from_pretrained(base, local_files_only=True)
         config.save_pretrained(folder)
-        has = (base / "generation_config.json").is_file()
-        generation: Any = (
-            GenerationConfig.from_pretrained(base, local_files_only=True)
-            if has
-            else GenerationConfig.from_model_config(config)
-        )
+        generation: Any = GenerationConfig.from_model_config(config)
+        if (base / "generation_config.json").is_file():
+            generation = GenerationConfig.from_pretrained(base, local_files_only=True)
         generation.save_pretrained(folder)
     with suppress(OSError, ValueError, KeyError):
         tokenizer: Any = AutoTokenizer.from_pretrained(base, local_files_only=True)
@@ -194,7 +183,7 @@ def _save_again(base: Path, folder: Path) -> None:
 
 
 def _require_headers(left: Path, base: Path) -> None:
-    """Have the format's own library read each header, after its length was compared with those of the base."""
+    """Compare the length of each header with the base's, then have the format's library read it."""
     from safetensors import SafetensorError, safe_open
 
     most = 2 * sum(_header_bytes(path) for path in base.glob("*.safetensors")) + _HEADER_ROOM
@@ -215,7 +204,7 @@ def _header_bytes(path: Path) -> int:
 
 
 def _write(left: Path, base: Path, folder: Path) -> None:
-    """Write the weights as the libraries do, in one file; copy everything else from the base."""
+    """Write the weights like the libraries do, in one file; copy everything else from the base."""
     for name, path in describing(base).items():
         shutil.copyfile(path, folder / name)
     from safetensors import TensorSpec, serialize_file
@@ -231,10 +220,7 @@ def _write(left: Path, base: Path, folder: Path) -> None:
     serialize_file(specs, str(folder / WEIGHTS), {"format": "pt"})
 
 
-def _dtypes() -> Iterator[tuple[str, str]]:
-    yield from (("F64", "float64"), ("F32", "float32"), ("F16", "float16"), ("BF16", "bfloat16"))
-    yield from ((f"I{bits}", f"int{bits}") for bits in (8, 16, 32, 64))
-    yield from (("U8", "uint8"), ("BOOL", "bool"))
-
-
-_DTYPES = dict(_dtypes())
+_DTYPES = {
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "U8": "uint8", "BOOL": "bool"},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+}

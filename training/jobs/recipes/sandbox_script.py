@@ -1,8 +1,8 @@
-"""What stands beside a recipe in its sandbox: sets the limits, runs the script, then sends what it left in ``OUT``.
+"""Runs beside a recipe in its sandbox: sets the limits, runs the script, then sends what it left in ``OUT``.
 
-Run as a script, with nothing but the standard library: Peergate itself is not mounted. It trusts the recipe as little
-as the other side trusts what it sends. The other side is ``sessions/jobs/sandbox/recipe_job.py``, which reads a stream
-of ``{"path": ..., "size": ...}`` lines, each followed by so many bytes, and a last line ``{"left_out": ...}``.
+A script of the standard library only, because Peergate is not mounted. Neither side trusts the recipe. The other side,
+``sessions/jobs/sandbox/recipe_job.py``, reads a stream of ``{"path": ..., "size": ...}`` lines, each followed by so
+many bytes, and a last line ``{"left_out": ...}``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NICENESS = 10
 
 
 class TooDeep(Exception):
-    """What was left cannot be sent."""
+    """The files cannot be sent."""
 
 
 def main() -> int:
@@ -59,10 +59,10 @@ def set_limits(limits: dict[str, int]) -> None:
 
 
 def send(out: str, stream: BinaryIO) -> None:
-    """Write every regular file below a folder to the stream; links, pipes and devices are counted and left out.
+    """Write every regular file below a folder to the stream; count and leave out links, pipes and devices.
 
     Raises:
-        TooDeep: folders lie in one another deeper than the other side takes.
+        TooDeep: folders are nested deeper than the other side accepts.
     """
     left_out = 0
     waiting = [(out, 0)]
@@ -85,7 +85,7 @@ def send(out: str, stream: BinaryIO) -> None:
 
 
 def send_file(path: str, name: str, stream: BinaryIO) -> bool:
-    """Write a file to the stream under a name; return False if it is no regular file or cannot be read."""
+    """Write a file to the stream under a name; return False if it is not a regular file or cannot be read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -100,11 +100,7 @@ def send_file(path: str, name: str, stream: BinaryIO) -> bool:
 
 
 def copy(source: BinaryIO, stream: BinaryIO, size: int) -> None:
-    """Copy exactly so many bytes.
-
-    Raises:
-        EOFError: the file has become shorter meanwhile.
-    """
+    """Copy exactly ``size`` bytes; raises EOFError if the file became shorter."""
     while size > 0:
         piece = source.read(min(size, 1 << 20))
         if not piece:

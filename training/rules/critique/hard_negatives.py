@@ -1,6 +1,6 @@
-"""Responses that are wrong in a known way, made by rule from a chosen response. Free of torch, and the same every time.
+"""Responses that are wrong in a known way, made by rule from a chosen response: the same every time.
 
-A rule that finds nothing to spoil makes nothing: a negative that is not what its type says would teach the opposite.
+A rule that finds nothing to spoil makes nothing: a negative that differs from its type would teach the opposite.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from specs.stages.artifacts import NegativeType, Preference
-from training.rules.refusals import refuses
+from training.rules.cleaning import refuses
 from training.rules.seeded_order import file_order
 
 LEAST_CHARACTERS = 3
@@ -43,19 +43,14 @@ class Best(NamedTuple):
 
 
 def words(text: str) -> int:
-    """Return the length of a text in words, which white space divides."""
+    """Return the number of words, which white space divides."""
     return len(text.split())
 
 
 def negatives(best: Sequence[Best], types: Sequence[NegativeType], seed: int) -> list[Preference]:
     """Return one negative for each chosen response, the types in turn; splits are not set yet.
 
-    Where the type whose turn it is can spoil nothing, the next one is tried.
-
-    Args:
-        best: one for each instruction.
-        types: in the order in which they take turns.
-        seed: of the choice among phrases.
+    If a type can spoil nothing, the next one is tried. The seed decides the choice among phrases.
     """
     found: list[Preference] = []
     for place, one in enumerate(best):
@@ -81,7 +76,7 @@ def negatives(best: Sequence[Best], types: Sequence[NegativeType], seed: int) ->
 
 
 def _spoiled(type: NegativeType, place: int, best: Sequence[Best], seed: int) -> str:
-    """Return the chosen response at a place, spoiled in one way; nothing where the rule does not apply."""
+    """Return the chosen response at a place, spoiled in one way; nothing if the rule does not apply."""
     item, group, _, chosen = best[place]
     if type == "off_topic":
         # The answer to something else. Neighbours are often alike, so that it is looked for from half way on.
@@ -99,7 +94,7 @@ def _refusal(chosen: str, draw: int) -> str:
 
 
 def _wrong_fact(chosen: str, draw: int) -> str:
-    """Change a number; without one, deny the first thing that is said."""
+    """Change a number; without one, deny the first statement."""
     if number := _NUMBER.search(chosen):
         other = int(number[0]) + 1 + draw % 8
         return f"{chosen[: number.start()]}{other}{chosen[number.end() :]}"
@@ -107,7 +102,7 @@ def _wrong_fact(chosen: str, draw: int) -> str:
 
 
 def _other_form(chosen: str, _: int) -> str:
-    """Run a list together; put a preamble before anything else."""
+    """Join the lines of a list; put a preamble before anything else."""
     lines = [line for line in chosen.splitlines() if line.strip()]
     if len(lines) > 1:
         return " ".join(_MARKER.sub("", line).strip() for line in lines)
@@ -115,7 +110,7 @@ def _other_form(chosen: str, _: int) -> str:
 
 
 def _verbose(chosen: str, draw: int) -> str:
-    """Add phrases that say nothing until it is twice as long."""
+    """Add empty phrases until the text is twice as long."""
     text, step = chosen, 0
     while words(text) < 2 * words(chosen) or step < 2:
         text = f"{text} {_FILLER[(draw + step) % len(_FILLER)]}"
@@ -124,7 +119,7 @@ def _verbose(chosen: str, draw: int) -> str:
 
 
 def _cut_short(chosen: str, _: int) -> str:
-    """Leave the first third of the words."""
+    """Return the first third of the words."""
     parts = chosen.split()
     return " ".join(parts[: max(1, len(parts) // 3)]) if len(parts) >= 6 else ""
 

@@ -1,6 +1,6 @@
-"""From pairs that were made to those that are kept, one way for all stages that make pairs; and why others are not.
+"""Selects the pairs to keep, in one way for all stages that make pairs, and says why others are dropped.
 
-Free of torch and pure: the job calls these functions, and the measurer calls them again.
+Pure: the job calls these functions, and the measurer calls them again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,17 @@ _MILLION = 1_000_000
 
 
 class Sifted(NamedTuple):
-    """Pairs that are kept so far, and those that are not, each with the first reason against it."""
+    """Pairs that are kept so far, and those that are dropped, each with the first reason against it."""
 
     kept: list[Preference]
     dropped: list[DroppedPair]
+
+    def put(self, pair: Preference, reason: DropReason | None) -> None:
+        """Keep a pair, or drop it for a reason."""
+        if reason is None:
+            self.kept.append(pair)
+        else:
+            self.dropped.append(DroppedPair(reason=reason, pair=pair))
 
     def reasons(self) -> dict[str, int]:
         """Return how many pairs were dropped for each reason, by name."""
@@ -35,28 +42,23 @@ class Sifted(NamedTuple):
 
 
 def sifted(offered: Iterable[Preference], most_ratio: float | None) -> Sifted:
-    """Divide pairs into whole ones of like length and others.
+    """Keep whole pairs of like length; splits are not set yet.
 
-    Args:
-        offered: as they were made; splits are not set yet.
-        most_ratio: times the words of the shorter response that the longer one may have; negatives made by rule are
-            not asked for it. None: whatever there is.
+    ``most_ratio`` limits the words of the longer response, as a multiple of the shorter one's; None, and negatives made
+    by rule: no limit.
     """
     found = Sifted([], [])
     for pair in offered:
         lengths = sorted((words(pair.chosen), words(pair.rejected)))
         apart = most_ratio is not None and pair.source != "hard_negative" and lengths[1] > most_ratio * lengths[0]
-        reason: DropReason | None = "fault" if fault_in(pair) else "length_ratio" if apart else None
-        _put(found, pair, reason)
+        found.put(pair, "fault" if fault_in(pair) else "length_ratio" if apart else None)
     return found
 
 
 def judged(some: Sifted, comparisons: Sequence[ComparisonRow]) -> Sifted:
-    """Keep the pairs whose chosen response, which stood first, a judge prefers; the smaller margin is theirs.
+    """Keep the pairs whose chosen response, which came first, a judge prefers; their margin is the smaller one.
 
-    Args:
-        some: pairs, each compared.
-        comparisons: one for each pair that is kept so far, in their order.
+    ``comparisons`` holds one for each pair that is kept so far, in their order.
 
     Raises:
         ValueError: there are more or fewer comparisons.
@@ -67,21 +69,21 @@ def judged(some: Sifted, comparisons: Sequence[ComparisonRow]) -> Sifted:
         if row.preferred != "first":
             reason = "original_preferred" if row.preferred == "second" else "no_preference"
         margin = None if reason else min(row.plain.margin, row.swapped.margin)
-        _put(found, pair.model_copy(update={"margin": margin}), reason)
+        found.put(pair.model_copy(update={"margin": margin}), reason)
     return found
 
 
 def at_most(some: Sifted, of_item: int) -> Sifted:
-    """Keep the first pairs of each item."""
+    """Keep the first ``of_item`` pairs of each item."""
     found, seen = Sifted([], list(some.dropped)), Counter[str | None]()
     for pair in some.kept:
         seen[pair.item] += 1
-        _put(found, pair, "surplus" if seen[pair.item] > of_item else None)
+        found.put(pair, "surplus" if seen[pair.item] > of_item else None)
     return found
 
 
 def settled(some: Sifted, given: Pairing) -> Sifted:
-    """Balance the lengths of what is kept, where that is asked for, and divide it by group."""
+    """Balance the lengths of the kept pairs if the stage asks for it, and divide them by group."""
     found = some if given.length_balance is None else balanced(some, given.length_balance)
     return Sifted(divided(found.kept, given.validation_share, given.seed), found.dropped)
 
@@ -89,9 +91,9 @@ def settled(some: Sifted, given: Pairing) -> Sifted:
 def balanced(some: Sifted, most: float) -> Sifted:
     """Drop pairs until chosen and rejected responses are of like length on average.
 
-    While the mean of ln(words of chosen / words of rejected) is above ``most``, the pair with the largest ratio goes;
-    while it is below ``-most``, the one with the smallest; of equal ones the later goes first. Negatives that are wrong
-    by their length on purpose are neither counted nor dropped.
+    While the mean of ln(words of chosen / words of rejected) is above ``most``, the pair with the largest ratio is
+    dropped; while it is below ``-most``, the one with the smallest; of equal ones the later first. Negatives that are
+    wrong by their length on purpose are neither counted nor dropped.
     """
     ratios = {place: _millionths(pair) for place, pair in enumerate(some.kept) if _counts(pair)}
     rising = sorted(ratios, key=lambda place: (ratios[place], place))
@@ -106,18 +108,18 @@ def balanced(some: Sifted, most: float) -> Sifted:
         total -= ratios[ends.pop()]
     found = Sifted([], list(some.dropped))
     for place, pair in enumerate(some.kept):
-        _put(found, pair, "length_balance" if place in out else None)
+        found.put(pair, "length_balance" if place in out else None)
     return found
 
 
 def log_length_ratio(pairs: Sequence[Preference]) -> float:
-    """Return the mean of ln(words of chosen / words of rejected), but for pairs wrong by length; 0 without pairs."""
+    """Return the mean of ln(words of chosen / words of rejected), without pairs wrong by length; 0 without pairs."""
     counted = [_millionths(pair) for pair in pairs if _counts(pair)]
     return sum(counted) / (len(counted) * _MILLION) if counted else 0.0
 
 
 def length_bias(pairs: Sequence[Preference]) -> tuple[Fraction, Fraction]:
-    """Return the mean of words chosen - rejected, and that to the mean words of both, but for types wrong by length."""
+    """Return the mean of words chosen - rejected, and its ratio to the mean words of both; no types wrong by length."""
     counted = [(words(one.chosen), words(one.rejected)) for one in pairs if _counts(one)]
     if not counted:
         return Fraction(0), Fraction(0)
@@ -143,12 +145,9 @@ def fault_in(pair: Preference) -> str | None:
 
 
 def divided(pairs: Sequence[Preference], share: float, seed: int) -> list[Preference]:
-    """Return the pairs, each marked for training or validation; a group and a prompt stand on one side only.
+    """Return the pairs, each marked for training or validation; groups and prompts are on one side only.
 
-    Args:
-        pairs: of all sources.
-        share: of the groups, rounded; with a share above 0 and two groups or more there is at least one.
-        seed: of the choice.
+    ``share`` of the groups, rounded, is for validation: at least one if the share is above 0 and there are two groups.
     """
     clusters = _clusters(pairs)
     names = sorted(set(clusters.values()), key=lambda name: file_order(name, seed))
@@ -160,24 +159,17 @@ def divided(pairs: Sequence[Preference], share: float, seed: int) -> list[Prefer
     ]
 
 
-def _put(found: Sifted, pair: Preference, reason: DropReason | None) -> None:
-    if reason is None:
-        found.kept.append(pair)
-    else:
-        found.dropped.append(DroppedPair(reason=reason, pair=pair))
-
-
 def _counts(pair: Preference) -> bool:
     return pair.negative_type not in WRONG_BY_LENGTH
 
 
 def _millionths(pair: Preference) -> int:
-    """Return ln(words of chosen / words of rejected) in millionths; both hold a word, or they were no pair."""
+    """Return ln(words of chosen / words of rejected) in millionths; both hold a word, or the pair was dropped."""
     return round(_MILLION * math.log(words(pair.chosen) / words(pair.rejected)))
 
 
 def _clusters(pairs: Sequence[Preference]) -> dict[str, str]:
-    """Return a name for each group; groups that share a prompt have the same, so that no prompt is divided either."""
+    """Return a name for each group; groups that share a prompt have the same name."""
     name = {pair.group: pair.group for pair in pairs}
 
     def top(group: str) -> str:

@@ -1,6 +1,6 @@
-"""Preferences from comparisons and revisions: which pairs follow from them, and which of those a stage keeps.
+"""The pairs that follow from comparisons and revisions, and those of them that a stage keeps.
 
-Free of torch and pure: the job makes the pairs with these functions, and the measurer makes them again.
+Pure: the job makes the pairs with these functions, and the measurer makes them again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from specs.stages.critique.rows import CandidateRow, ComparisonRow, RevisionRow
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS, Best, negatives
 from training.rules.critique.pair_selection import Sifted, judged, settled, sifted
 from training.rules.critique.subjects import Pair
+from training.rules.sampling_quality import example_of
 
 
 def eligible(row: CandidateRow) -> bool:
-    """Say whether a sampled response may stand in a pair: it ended by itself and says something."""
+    """Say whether a sampled response may be in a pair: it ended before the limit and has enough characters."""
     return row.finish != "length" and len(row.response.strip()) >= LEAST_CHARACTERS
 
 
@@ -35,10 +36,9 @@ def pairs_to_compare(rows: Iterable[CandidateRow]) -> list[Pair]:
 
 
 def best_of(comparisons: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, bool]]:
-    """Return the comparisons that the best response of each instruction won, and whether it stood first in them.
+    """Return the comparisons that the best response of each instruction won, and whether it came first in them.
 
-    The best is the one with the most wins, and it lost none; where no response is such, or two are, there is no best:
-    an abstention is better than a guess.
+    The best has the most wins and no loss; if no response has, or two have, there is no best.
     """
     by_item: dict[str, list[ComparisonRow]] = {}
     for row in comparisons:
@@ -83,7 +83,7 @@ def best_pairs(comparisons: Sequence[ComparisonRow]) -> list[Preference]:
 
 
 def all_pairs(comparisons: Sequence[ComparisonRow], given: BestOfNParameters) -> Sifted:
-    """Return what a ``best_of_n`` stage keeps: the judge's pairs, and one negative a prompt."""
+    """Return what a ``best_of_n`` stage keeps: the judge's pairs, and one negative per prompt."""
     best: dict[str, Best] = {}
     for row, first in best_of(comparisons):
         chosen = row.first if first else row.second
@@ -111,7 +111,7 @@ def revision_pairs(rows: Iterable[RevisionRow]) -> list[Preference]:
 
 
 def revisions_to_compare(rows: Iterable[RevisionRow], given: ReviseParameters) -> list[Pair]:
-    """Return what a judge is asked of revisions: each whole pair of like length, the revision first."""
+    """Return the pairs for a judge of revisions: each whole pair of like length, the revision first."""
     samples = {(row.item, row.final.strip(), row.original.strip()): row.sample for row in rows}
     return [
         Pair(str(one.item), one.group, one.prompt, one.chosen, one.rejected, sample, sample)
@@ -123,15 +123,10 @@ def revisions_to_compare(rows: Iterable[RevisionRow], given: ReviseParameters) -
 def all_revisions(
     rows: Iterable[RevisionRow], given: ReviseParameters, comparisons: Sequence[ComparisonRow] | None = None
 ) -> Sifted:
-    """Return what a ``revise`` stage keeps of its pairs.
-
-    Args:
-        rows: the chains.
-        given: as granted.
-        comparisons: what the judge says of :func:`revisions_to_compare`. None: there is no judge.
+    """Return what a ``revise`` stage keeps of its pairs; ``comparisons`` is None without a judge.
 
     Raises:
-        ValueError: the judge was asked of more or fewer pairs.
+        ValueError: the judge compared more or fewer pairs than :func:`revisions_to_compare` returns.
     """
     whole = sifted(revision_pairs(rows), given.max_length_ratio)
     return settled(whole if comparisons is None else judged(whole, comparisons), given)
@@ -139,15 +134,4 @@ def all_revisions(
 
 def revised(rows: Sequence[RevisionRow]) -> list[Example]:
     """Return the final revisions of the chains that can be used, as examples."""
-    return [
-        Example(
-            item=row.item,
-            group=row.group,
-            kind=row.kind,
-            sample=row.sample,
-            prompt=row.instruction,
-            completion=row.final.strip(),
-        )
-        for row in rows
-        if row.usable
-    ]
+    return [example_of(row, row.instruction, row.final.strip()) for row in rows if row.usable]

@@ -1,6 +1,6 @@
-"""Chains of critique and revision: which principle comes when, what the model is asked, what is wrong with an answer.
+"""Chains of critique and revision: the order of principles, the prompts, and the faults of a revision.
 
-Free of torch: the measurer computes the plan and the faults again.
+The measurer computes plan and faults again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from specs.session.constitution import Constitution, Principle
 from specs.stages.answer_end import Finish, Form
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionFault, RevisionRow
-from training.rules.refusals import refuses
+from training.rules.cleaning import refuses
 from training.rules.rubric_prompts import PROMPTS
 from training.rules.seeded_order import file_order
 
@@ -29,7 +29,7 @@ _PLACE = re.compile(r"\{([a-z]+)\}")
 
 
 class ChainPrompts(Contract):
-    """The words with which a model is asked; they lie in ``training/rules/prompts/revision.yaml``."""
+    """The texts of ``training/rules/prompts/revision.yaml``."""
 
     worked: str
     """Finished chains that stand before the question to a base model."""
@@ -44,7 +44,7 @@ def chain_prompts() -> ChainPrompts:
     """Return the prompts that Peergate ships.
 
     Raises:
-        OSError: their file is not there.
+        OSError: their file cannot be read.
         ValueError: it does not hold them.
     """
     from ruamel.yaml import YAML
@@ -60,19 +60,13 @@ class Rounds(NamedTuple):
 
 
 def plan(constitution: Constitution, chains: Sequence[str], rounds: int, seed: int) -> list[Rounds]:
-    """Return which principles each chain goes through, in the order of ``chains``.
+    """Return the principles of each chain, in the order of ``chains``.
 
     Categories take turns over all rounds of all chains, so that their counts differ by at most one; so do the
-    principles of a category. The seed decides in which order chains, categories and principles come.
-
-    Args:
-        constitution: as it was registered.
-        chains: names of the chains, no two alike.
-        rounds: of each chain.
-        seed: of the order.
+    principles of a category. The seed decides the order of chains, categories and principles.
 
     Raises:
-        ValueError: two chains have one name.
+        ValueError: two chains have the same name.
     """
     if len(set(chains)) != len(chains):
         raise ValueError("two chains have the same name")
@@ -119,8 +113,8 @@ def faults_of(
 ) -> tuple[RevisionFault, ...]:
     """Return what is wrong with a revision.
 
-    A refusal is a fault only where neither the text before nor the instruction holds such words: an unsafe instruction
-    is answered well by a refusal, which a revision may keep.
+    A refusal is a fault only if neither the text before nor the instruction holds such words: a refusal of an unsafe
+    instruction is a good answer, which a revision may keep.
     """
     words = revision.split()
     found: list[RevisionFault] = []
@@ -140,7 +134,7 @@ def faults_of(
 def outcome(original: str, revisions: Sequence[tuple[str, Sequence[RevisionFault]]]) -> tuple[str, bool]:
     """Return the final text of a chain, and whether it can be used.
 
-    A revision with a fault is not gone on with: the chain keeps the text before it.
+    A revision with a fault is discarded: the chain keeps the text before it.
     """
     final = original
     for text, faults in revisions:
@@ -150,7 +144,7 @@ def outcome(original: str, revisions: Sequence[tuple[str, Sequence[RevisionFault
 
 
 def contradiction_in(row: RevisionRow, given: ReviseParameters) -> str | None:
-    """Return how what a row states does not follow from its texts; None where it does."""
+    """Return how a statement of a row contradicts its texts; None if none does."""
     text = row.original
     for number, one in enumerate(row.rounds, 1):
         due = faults_of(one.revision, text, row.instruction, one.revision_finish, given.min_words)

@@ -1,10 +1,9 @@
-"""What critics judge: instructions, responses, pairs of responses, and the labelled sample. Free of torch."""
+"""What critics judge: instructions, responses, pairs of responses, and the labelled sample."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import zip_longest
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple
 
 from specs.stages.artifacts import Example, Item
 
@@ -33,7 +32,7 @@ class Pair(NamedTuple):
 
 
 class Unlabelled(ValueError):
-    """An item of the labelled sample lacks what it has to have; the message says which and what."""
+    """An item of the labelled sample lacks something; the message says which and what."""
 
 
 def of_items(items: Iterable[Item]) -> list[Subject]:
@@ -50,7 +49,7 @@ def labelled(items: Iterable[Item], *, responses: bool) -> list[tuple[Subject, L
     """Return the labelled sample of a critic: items whose constraint holds a person's ``label``, and a ``response``.
 
     Raises:
-        Unlabelled: an item has no such label, or a response where none is judged or none where one is.
+        Unlabelled: an item has no such label, lacks a response, or has one where instructions are judged.
     """
     found: list[tuple[Subject, Literal["good", "bad"]]] = []
     for one in items:
@@ -79,26 +78,3 @@ def labelled_pairs(items: Iterable[Item]) -> list[tuple[Pair, Literal["first", "
             raise Unlabelled(f"item '{one.id}' lacks its 'first' or 'second' response")
         found.append((Pair(one.id, one.group, one.prompt, first, second, 0, 1), label))
     return found
-
-
-class OfKind(Protocol):
-    """Something that belongs to a constraint kind."""
-
-    @property
-    def kind(self) -> str:
-        """Its name."""
-        ...
-
-
-One = TypeVar("One", bound=OfKind)
-
-
-def spread(some: Iterable[One], limit: int | None) -> list[One]:
-    """Return the first ``limit``, taking the constraint kinds in turn; without a limit all, as they come."""
-    if limit is None:
-        return list(some)
-    by_kind: dict[str, list[One]] = {}
-    for one in some:
-        by_kind.setdefault(one.kind, []).append(one)
-    turns = zip_longest(*by_kind.values())
-    return [one for turn in turns for one in turn if one is not None][:limit]

@@ -1,6 +1,6 @@
-"""Pairs without a critic: where a task has a verifier, that says which samples are right. Free of torch and pure.
+"""Pairs without a critic: the verifier of the task says which samples are right.
 
-The job makes the pairs with these functions, and the measurer makes them again.
+Pure: the job makes the pairs with these functions, and the measurer makes them again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class NotTheirs(ValueError):
 
 
 def verdicts(task: str, items: Iterable[Item], samples: Iterable[GenerationRow]) -> list[VerifiedRow]:
-    """Return what the task's verifier says of every sample, in their order.
+    """Return the verifier's verdict on every sample, in their order.
 
     Raises:
         KeyError: no such task.
-        NotTheirs: a sample is not one of these prompts.
+        NotTheirs: a sample is not of these prompts.
     """
     by_id = {item.id: item for item in items}
     judge = verifier(task)
@@ -43,7 +43,7 @@ def verdicts(task: str, items: Iterable[Item], samples: Iterable[GenerationRow])
 def verified_pairs(
     samples: Sequence[GenerationRow], said: Sequence[VerifiedRow], given: BestOfNVerifiedParameters
 ) -> Sifted:
-    """Return what is kept of pairs (accepted, refused) of one prompt's samples; a sample is in one pair at most."""
+    """Return the kept pairs (accepted, refused) of one prompt's samples; a sample is in one pair at most."""
     sides: dict[str, tuple[dict[str, GenerationRow], dict[str, GenerationRow]]] = {}
     for row, one in zip(samples, said, strict=True):
         if one.verdict != "truncated":
@@ -59,7 +59,7 @@ def verified_pairs(
 
 
 def mixed_prompts(said: Iterable[VerifiedRow]) -> int:
-    """Return how many prompts have a sample that was accepted and one that was refused."""
+    """Return how many prompts have both an accepted and a refused sample."""
     seen: dict[str, set[str]] = {}
     for row in said:
         seen.setdefault(row.item, set()).add(row.verdict)

@@ -1,4 +1,4 @@
-"""Pairs of answers that people have labelled, as items: what a judge is held against. Free of torch."""
+"""Pairs of answers that people labelled, as items, to measure a judge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def labelled_pairs(items: Iterable[Item]) -> tuple[LabelledPair, ...]:
     """Return the pairs of a data file: their constraint holds ``reference``, ``candidate`` and ``label``.
 
     Raises:
-        ValueError: there are none, or an item is no such pair.
+        ValueError: there are none, or an item is not such a pair.
     """
     found: list[LabelledPair] = []
     for item in items:

@@ -19,40 +19,30 @@ class Response(NamedTuple):
         return self.total / self.tokens
 
 
-def sft_loss(responses: Sequence[Response]) -> float:
+Responses = Sequence[Response]
+Floats = Sequence[float]
+
+
+def sft_loss(responses: Responses) -> float:
     """Return the mean negative log-probability of a token."""
     return -sum(one.total for one in responses) / sum(one.tokens for one in responses)
 
 
-def dpo_loss(
-    chosen: Sequence[Response],
-    rejected: Sequence[Response],
-    chosen_reference: Sequence[float],
-    rejected_reference: Sequence[float],
-    beta: float,
-) -> float:
-    """Return the mean loss of DPO."""
-    sides = zip(chosen, rejected, chosen_reference, rejected_reference, strict=True)
+def dpo_loss(chosen: Responses, rejected: Responses, chosen_ref: Floats, rejected_ref: Floats, beta: float) -> float:
+    """Return the mean loss of DPO; the log-probabilities of the reference come third and fourth."""
+    sides = zip(chosen, rejected, chosen_ref, rejected_ref, strict=True)
     return _mean([-_log_logistic(beta * ((c.total - c0) - (r.total - r0))) for c, r, c0, r0 in sides])
 
 
-def ipo_loss(
-    chosen: Sequence[Response],
-    rejected: Sequence[Response],
-    chosen_reference: Sequence[float],
-    rejected_reference: Sequence[float],
-    beta: float,
-) -> float:
-    """Return the mean loss of IPO, by length."""
-    sides = zip(chosen, rejected, chosen_reference, rejected_reference, strict=True)
+def ipo_loss(chosen: Responses, rejected: Responses, chosen_ref: Floats, rejected_ref: Floats, beta: float) -> float:
+    """Return the mean loss of IPO, by length; the log-probabilities of the reference come third and fourth."""
+    sides = zip(chosen, rejected, chosen_ref, rejected_ref, strict=True)
     return _mean(
         [((c.total - c0) / c.tokens - (r.total - r0) / r.tokens - 1 / (2 * beta)) ** 2 for c, r, c0, r0 in sides]
     )
 
 
-def kto_loss(
-    responses: Sequence[Response], reference: Sequence[float], good: Sequence[bool], drift: float, beta: float
-) -> float:
+def kto_loss(responses: Responses, reference: Floats, good: Sequence[bool], drift: float, beta: float) -> float:
     """Return the mean loss of KTO; ``drift`` is the mean difference of mismatched responses."""
     k = max(0.0, drift)
     losses: list[float] = []
@@ -62,7 +52,7 @@ def kto_loss(
     return _mean(losses)
 
 
-def orpo_loss(chosen: Sequence[Response], rejected: Sequence[Response], beta: float) -> float:
+def orpo_loss(chosen: Responses, rejected: Responses, beta: float) -> float:
     """Return the loss of ORPO: that of supervised training on the chosen responses, and the odds."""
     odds = [
         (c.mean - _log_one_minus_exp(c.mean)) - (r.mean - _log_one_minus_exp(r.mean))
@@ -71,7 +61,7 @@ def orpo_loss(chosen: Sequence[Response], rejected: Sequence[Response], beta: fl
     return sft_loss(chosen) - beta * _mean([_log_logistic(one) for one in odds])
 
 
-def simpo_loss(chosen: Sequence[Response], rejected: Sequence[Response], beta: float, gamma: float) -> float:
+def simpo_loss(chosen: Responses, rejected: Responses, beta: float, gamma: float) -> float:
     """Return the mean loss of SimPO."""
     margins = [beta * (c.mean - r.mean) - gamma for c, r in zip(chosen, rejected, strict=True)]
     return _mean([-_log_logistic(one) for one in margins])

@@ -1,8 +1,7 @@
-"""Which preference pairs are trained on, and which are kept to measure with."""
+"""The preference pairs to train on, and those to measure with."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from specs.stages.artifacts import Preference
@@ -16,18 +15,8 @@ class Split(NamedTuple):
     validation: tuple[int, ...]
 
 
-def read_preferences(path: Path) -> list[Preference]:
-    """Return the pairs in the order of the file.
-
-    Raises:
-        pydantic.ValidationError: a line is no pair.
-    """
-    with path.open("rb") as handle:
-        return [Preference.model_validate_json(line) for line in handle if line.strip()]
-
-
 def divide(pairs: list[Preference], share: float, seed: int) -> Split:
-    """Keep whole groups out of training: those the file marks, or else ``share`` of them, drawn by the seed.
+    """Keep whole groups out of training: those that the file marks, or else ``share`` of them, drawn by the seed.
 
     Raises:
         ValueError: only some lines are marked, or a group is marked on both sides.

@@ -1,7 +1,7 @@
-"""From raw answers to instructions: parse, drop what is none, drop repeats, merge shards. The measurer calls it too.
+"""From raw answers to instructions: parse them, drop repeats and other text, merge shards. The measurer calls it too.
 
-Within a shard an instruction is compared with the seeds and all that the shard kept; in the end all shards are
-compared with each other, so that a repeat across shards is kept once and reported.
+A shard compares an instruction with the seeds and with all that it kept; in the end all shards are compared with each
+other, so that a repeat across shards is kept once and reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Outcome = Literal["kept", "repeat", "near", "cross_shard", "surplus", "meta", "s
 
 
 class Fated(NamedTuple):
-    """One item of a list a model wrote, and what became of it."""
+    """One item of a list that a model wrote, and its outcome."""
 
     id: str
     topic: str
@@ -34,7 +34,7 @@ class Fated(NamedTuple):
 
 
 class Shard:
-    """What one shard has, round after round."""
+    """The instructions of one shard, round after round."""
 
     def __init__(self, seeds: Sequence[Shown], similarity: float) -> None:
         self._index = NearIndex(similarity)
@@ -76,7 +76,7 @@ class Shard:
         return sum(one.outcome in ("kept", "repeat", "near") for one in self.fated)
 
     def why_broken_off(self, parameters: SelfInstructParameters) -> str:
-        """Say why the shard has to be broken off; nothing where it may go on."""
+        """Say why the shard must stop early, or nothing."""
         repeats = self.candidates - len(self.grown)
         told = ""
         if self.candidates >= parameters.abort_after:
@@ -86,7 +86,7 @@ class Shard:
         return told
 
     def has_enough(self, parameters: SelfInstructParameters) -> bool:
-        """Say whether the shard has its part of what is wanted."""
+        """Say whether the shard has its part of the instructions."""
         return len(self.grown) >= math.ceil(wanted(parameters) / parameters.shards)
 
 
@@ -103,17 +103,17 @@ class Harvest(NamedTuple):
 
 
 def wanted(parameters: SelfInstructParameters) -> int:
-    """Return how many instructions are to be written: the target and what critics will refuse."""
+    """Return how many instructions to write: the target and what critics will refuse."""
     return math.ceil(parameters.target * parameters.over_generation)
 
 
 def shown_of(items: Iterable[Item]) -> list[Shown]:
-    """Return items as they stand in prompts."""
+    """Return items as prompts show them."""
     return [Shown(item.id, " ".join(item.prompt.split())) for item in items]
 
 
 def rounds_of(rows: Sequence[SelfInstructRow], shard: int) -> list[list[SelfInstructRow]]:
-    """Return the rows of a shard by round, in order; probes are no work."""
+    """Return the rows of a shard by round, in order, without probes."""
     by_round: dict[int, list[SelfInstructRow]] = {}
     for row in rows:
         if row.shard == shard and row.probe == 0:
@@ -122,7 +122,7 @@ def rounds_of(rows: Sequence[SelfInstructRow], shard: int) -> list[list[SelfInst
 
 
 def harvest(rows: Sequence[SelfInstructRow], seeds: Sequence[Shown], parameters: SelfInstructParameters) -> Harvest:
-    """Return what raw rows hold: the same for the job and for the measurer."""
+    """Return the instructions of raw rows, the same for the job and the measurer."""
     shards: list[Shard] = []
     broken_off = ""
     for number in range(parameters.shards):
@@ -144,7 +144,7 @@ def harvest(rows: Sequence[SelfInstructRow], seeds: Sequence[Shown], parameters:
 
 
 def _merged(shards: Sequence[Shard], seeds: Sequence[Shown], parameters: SelfInstructParameters) -> list[Fated]:
-    """Compare all shards with each other; instructions of all shards in turn, so that none comes first as a whole."""
+    """Compare all shards with each other, taking their instructions in turn, so that no shard has priority."""
     index = NearIndex(parameters.similarity)
     ids = [one.id for one in seeds]
     for one in seeds:

@@ -1,9 +1,8 @@
-"""Prompts that tell a base model from one that was trained to follow instructions, each judged by what it asks for.
+"""Prompts that tell a base model from one trained to follow instructions, each judged by what it asks for.
 
-Given as bare text, an instruction is followed by a model trained for that and gone on with by one that was not. A
-sentinel counts only where a control, known to follow instructions, trips it: one that nothing trips shows nothing.
-Not covered: a base model whose training text held many instructions trips sentinels too. The encoding of the prompt,
-which is judged beside this, tells whether a template did it.
+A model trained for instructions follows one given as bare text; a base model continues the text. A sentinel counts only
+if it trips a control that is known to follow instructions. Not covered: a base model whose training text held many
+instructions trips sentinels too; the encoding of the prompt, judged beside this, shows whether a template caused it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Literal, NamedTuple
 
 
 class Sentinel(NamedTuple):
-    """One prompt and what an output has to hold to count as an answer to it."""
+    """One prompt, and what counts as an answer to it."""
 
     id: str
     kind: Literal["command", "completion"]
@@ -34,7 +33,7 @@ def _names(least: int, *words: str) -> Callable[[str], bool]:
 
 
 def three_primes(output: str) -> bool:
-    """Say whether the first three numbers that are no list numbers are different primes."""
+    """Say whether the first three numbers, without list numbers, are different primes."""
     plain = re.sub(r"^\s*\d+[.)]\s", "", output, flags=re.MULTILINE)
     numbers = [int(one) for one in re.findall(r"\d{1,6}", plain)][:3]
     return len(set(numbers)) == 3 and all(n > 1 and all(n % d for d in range(2, int(n**0.5) + 1)) for n in numbers)

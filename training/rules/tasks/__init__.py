@@ -1,4 +1,4 @@
-"""Tasks by name: their verifier and worked example. Free of torch, so that the measurer can use them."""
+"""Tasks by name: their verifier, worked example and reference answer. The measurer uses them too."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import json
 from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from specs.stages.artifacts import Item
+from specs.stages.artifacts import Example, Item
 from training.rules.tasks import conversation, exact_answer, format_instructions, instruction_following
 from training.rules.tasks.form import Verifier, plugin_task
+from training.rules.tasks.format_instructions import KINDS, Constraint
 
 CONVERSATION = "conversation"
 """What ``multi_turn`` stages hold: no task to sample for, but with a verifier all the same."""
+
+One = TypeVar("One", Item, Example)
 
 _TASKS = {
     "format_instructions": format_instructions,
@@ -23,7 +26,7 @@ _TASKS = {
 
 
 def verifier(task: str) -> Verifier:
-    """Return the function that judges an output of a task; of ``conversation``, an answer to the second turn.
+    """Return the function that judges an output of a task; for ``conversation``, an answer to the second turn.
 
     Raises:
         KeyError: no such task.
@@ -31,14 +34,14 @@ def verifier(task: str) -> Verifier:
     return conversation.verify if task == CONVERSATION else _task(task).verify
 
 
-def strict_verifier(task: str) -> Verifier:
-    """Return the function that judges known answers: of a plug-in, one that lets every error through.
+def verifier_of_right(task: str) -> Verifier:
+    """Return the function that judges known right answers: for that of a plug-in, no exception means no.
 
     Raises:
         KeyError: no such task.
     """
     found = None if task in (CONVERSATION, *_TASKS) else plugin_task(task)
-    return verifier(task) if found is None else found.judged
+    return verifier(task) if found is None else found.verify_right
 
 
 def _task(name: str) -> Any:
@@ -54,7 +57,10 @@ def worked_example(task: str, item: Item) -> tuple[str, str]:
     Raises:
         KeyError: no such task, or it has no worked examples.
     """
-    return _task(task).worked_example(item)
+    found = getattr(_task(task), "worked_example", None)
+    if found is None:
+        raise KeyError(f"{task} has no worked example for '{item.id}'")
+    return found(item)
 
 
 def load_items(path: Path) -> list[Item]:
@@ -69,19 +75,48 @@ def load_items(path: Path) -> list[Item]:
 
 
 def write_items(path: Path, items: Iterable[Item]) -> None:
-    """Write a JSONL file of items, as :func:`load_items` reads it.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a JSONL file of items, as :func:`load_items` reads it; raises OSError if the file cannot be written."""
     text = "".join(f"{json.dumps(item.model_dump(mode='json'), ensure_ascii=False)}\n" for item in items)
     path.write_text(text, encoding="utf-8")
 
 
-def choose(items: Iterable[Item], limit: int | None) -> list[Item]:
-    """Return the first ``limit`` items, taking the constraint kinds in turn."""
-    by_kind: dict[str, list[Item]] = {}
-    for item in items:
-        by_kind.setdefault(item.kind, []).append(item)
+def choose(some: Iterable[One], limit: int | None) -> list[One]:
+    """Return the first ``limit``, taking the constraint kinds in turn."""
+    by_kind: dict[str, list[One]] = {}
+    for one in some:
+        by_kind.setdefault(one.kind, []).append(one)
     turns = zip_longest(*by_kind.values())
-    return [item for turn in turns for item in turn if item is not None][:limit]
+    return [one for turn in turns for one in turn if one is not None][:limit]
+
+
+def spread(some: Iterable[One], limit: int | None) -> list[One]:
+    """Return the first ``limit`` as :func:`choose` does; without a limit all, in their own order."""
+    return list(some) if limit is None else choose(some, limit)
+
+
+def reference(task: str, item: Item) -> str | None:
+    """Return an answer that the item's verifier must accept, made from its constraint; None if no rule can make one.
+
+    If the verifier refuses it, nobody can answer the item. Instructions of ``instruction_following`` are combined
+    freely, and no rule can follow several at once.
+
+    Raises:
+        KeyError: the item's kind is unknown to the task, or a value of its constraint is missing.
+        ValueError: a value does not suit its kind.
+    """
+    if task == "exact_answer":
+        return str(item.constraint["answer"])
+    if task == "format_instructions":
+        return _bullets(item.constraint) if item.kind == "bullets" else KINDS[item.kind].worked(item.constraint)
+    return None
+
+
+def stated_values(task: str, item: Item) -> tuple[str, ...]:
+    """Return the values that the item's text must state."""
+    if task != "format_instructions":
+        return ()
+    return tuple(str(value) for value in item.constraint.values())
+
+
+def _bullets(constraint: Constraint) -> str:
+    return "\n".join(f"- Fact number {place + 1} is about bread." for place in range(int(constraint["count"])))

@@ -1,6 +1,6 @@
 """Multiple choice: the constraint holds ``choice_1``, ``choice_2``, ... and ``answer``, the number of the right one.
 
-Items for a task of lm-eval's own hold the ``document`` that its templates read as well, as JSON.
+Items for a task of lm-eval also hold the ``document`` that its templates read, as JSON.
 """
 
 from __future__ import annotations

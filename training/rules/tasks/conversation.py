@@ -1,26 +1,27 @@
 """Conversations of several turns that code can judge: memory, preference, topic continuity, constraint update.
 
-The item's prompt is what the user says first; its constraint holds the later turns and what each answer has to show:
+The item's prompt is the user's first turn; its constraint holds the later turns and what each answer must show:
 
-- ``turn_2``, ``turn_3``, ...: what the user says;
-- ``require_3``: groups that the answer has to hold, separated by ``;``, each group any of several words separated by
+- ``turn_2``, ``turn_3``, ...: the user's turns;
+- ``require_3``: groups that the answer must hold, separated by ``;``, each group any of several words separated by
   ``|``: ``"blue; Lisbon|Lisboa"``;
-- ``forbid_3``: words of which the answer holds none, separated by ``|``;
+- ``forbid_3``: words that the answer must not hold, separated by ``|``;
 - ``most_words_3``: the largest number of words;
 - ``form_3``: a form of ``format_instructions`` without values: lowercase, uppercase, quoted or title.
 
-A turn without any of these passes when it says something. A conversation passes when every turn after the first does.
-Not covered: whether an answer makes sense; a word that is required can be there by luck, which the control without
-history shows (``history: none``).
+A turn without any of these passes if it is not empty. A conversation passes if every turn after the first does. Not
+covered: whether an answer makes sense; a required word can be there by luck, which the control without history shows
+(``history: none``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from specs.stages.artifacts import Item
+from training.rules.seeded_order import file_order
 from training.rules.tasks.format_instructions import KINDS as FORMS
 from training.rules.tasks.format_instructions import Judgement
 
@@ -30,7 +31,7 @@ _KEY = re.compile(r"(turn|require|forbid|most_words|form)_([2-9])")
 
 
 class Expected(NamedTuple):
-    """What the answer of one turn has to show."""
+    """What the answer of one turn must show."""
 
     required: tuple[tuple[str, ...], ...] = ()
     forbidden: tuple[str, ...] = ()
@@ -39,11 +40,11 @@ class Expected(NamedTuple):
 
 
 def turns_of(item: Item) -> tuple[str, ...]:
-    """Return what the user says, turn by turn.
+    """Return the user's turns.
 
     Raises:
         ValueError: a key is unknown, turns are not 2, 3, ... without a gap, an expectation has no turn, or no turn has
-            an expectation: then nothing could fail.
+            an expectation, so that nothing could fail.
     """
     unknown = [key for key in item.constraint if not _KEY.fullmatch(key)]
     if unknown:
@@ -58,10 +59,10 @@ def turns_of(item: Item) -> tuple[str, ...]:
 
 
 def expected_of(item: Item, turn: int) -> Expected:
-    """Return what the answer of a turn (counted from 1) has to show.
+    """Return what the answer of a turn (counted from 1) must show.
 
     Raises:
-        ValueError: the form is none of those without values, or the number of words is no number.
+        ValueError: the form is unknown or takes values, or the number of words is not a number.
     """
     given = item.constraint
     groups = tuple(_words(group, "|") for group in _words(str(given.get(f"require_{turn}", "")), ";"))
@@ -76,11 +77,7 @@ def expected_of(item: Item, turn: int) -> Expected:
 
 
 def judge_turn(item: Item, turn: int, output: str) -> Judgement:
-    """Judge one answer; the first turn only has to say something.
-
-    Raises:
-        ValueError: as :func:`expected_of`.
-    """
+    """Judge one answer; the first must only be non-empty; raises ValueError as :func:`expected_of`."""
     text = output.strip()
     if not text:
         return Judgement(False, "is empty")
@@ -113,7 +110,7 @@ def judge(item: Item, outputs: tuple[str, ...]) -> tuple[Judgement, ...]:
 
 
 def verify(item: Item, output: str) -> Judgement:
-    """Judge an answer to the second turn: what the known answers of this verifier are held against.
+    """Judge an answer to the second turn, like the known answers of this verifier.
 
     Raises:
         ValueError: as :func:`expected_of`.
@@ -122,13 +119,13 @@ def verify(item: Item, output: str) -> Judgement:
 
 
 def said_in(item: Item) -> tuple[str, ...]:
-    """Return all that an item's user says: its prompt and, of a conversation, the later turns."""
+    """Return all of the user's texts: the item's prompt and, of a conversation, the later turns."""
     later = sorted(key for key in item.constraint if _TURN.fullmatch(key))
     return (item.prompt, *(str(item.constraint[key]) for key in later))
 
 
 def answers_to(item: Item) -> tuple[str, ...]:
-    """Return an answer to each turn, made from what the item expects alone: its judge has to accept them all.
+    """Return an answer to each turn, made only from what the item expects; its judge must accept them all.
 
     Raises:
         ValueError: as :func:`turns_of` and :func:`expected_of`.
@@ -137,13 +134,13 @@ def answers_to(item: Item) -> tuple[str, ...]:
 
 
 def tells(item: Item, text: str) -> bool:
-    """Say whether a text holds a word that a later answer of the conversation has to hold."""
+    """Say whether a text holds a word that a later answer of the conversation must hold."""
     due = (expected_of(item, number) for number in range(2, len(turns_of(item)) + 1))
     return any(_holds(text, word) for one in due for group in one.required for word in group)
 
 
 def _answer(due: Expected) -> str:
-    """Return the required words, each group's first that is not forbidden, in the form that is asked for."""
+    """Return the required words, each group's first that is not forbidden, in the expected form."""
     banned = {word.casefold() for word in due.forbidden}
     chosen = [next((word for word in group if word.casefold() not in banned), group[0]) for group in due.required]
     text = " and ".join(chosen) or "Well"
@@ -164,3 +161,35 @@ def _words(text: str, mark: str) -> tuple[str, ...]:
 
 def _holds(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def donors(items: Sequence[Item], seed: int) -> list[tuple[int, ...]]:
+    """Return for each conversation, turn by turn but the last, the place of the one whose turn is shown instead.
+
+    A donor is another conversation of another kind with as many turns, is not yet a donor of this one, and its user
+    does not say in that turn what this conversation asks for. The seed decides where the search begins.
+
+    Raises:
+        ValueError: an item is not a conversation, or no other can replace one of its turns.
+    """
+    turns = [turns_of(item) for item in items]
+    order = sorted(range(len(items)), key=lambda place: file_order(items[place].id, seed))
+    found: list[tuple[int, ...]] = []
+    for place, item in enumerate(items):
+        chosen: list[int] = []
+        for number in range(len(turns[place]) - 1):
+            start = int(file_order(f"{item.id}/{number}", seed), 16) % len(order)
+            able = (
+                other
+                for other in (*order[start:], *order[:start])
+                if items[other].kind != item.kind
+                and number < len(turns[other])
+                and other not in chosen
+                and not tells(item, turns[other][number])
+            )
+            donor = next(able, None)
+            if donor is None:
+                raise ValueError(f"conversation '{item.id}': no other kind has a turn {number + 1} to show instead")
+            chosen.append(donor)
+        found.append(tuple(chosen))
+    return found

@@ -1,11 +1,11 @@
 """The task `exact_answer`: a short answer that is right or wrong, compared after the same reduction on both sides.
 
 The constraint names the right answer, ``{"answer": "Paris"}``, and perhaps others, ``"answer_2": "the city of Paris"``.
-Reduced are case, punctuation at words' ends, articles and white space (as for SQuAD: Rajpurkar et al. 2016,
+Case, punctuation at words' ends, articles and white space are ignored (as for SQuAD: Rajpurkar et al. 2016,
 arXiv:1606.05250, section 6.1). ``"find": "last_number"`` compares the last number of the answer instead, as values:
 "so it is 1,200." is 1200 (the usual reading of GSM8K answers; Cobbe et al. 2021, arXiv:2110.14168).
 
-Not covered: other right answers than the named ones, and right answers inside longer sentences.
+Not covered: right answers that are not named, and right answers inside longer sentences.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def reduced(text: str) -> str:
 
 
 def last_number(text: str) -> Decimal | None:
-    """Return the last number a text holds, thousands commas taken out; None when there is none."""
+    """Return the last number of a text, without thousands commas; None if there is none."""
     found = _NUMBER.findall(text)
     try:
         return Decimal(found[-1].replace(",", "")) if found else None
@@ -41,7 +41,7 @@ def verify(item: Item, output: str) -> Judgement:
     """Say whether an answer is one of the named ones.
 
     Raises:
-        ValueError: the item names no answer, or one that is no number where a number is asked for.
+        ValueError: the item names no answer, or names text where it needs a number.
     """
     answers = [str(value) for name, value in item.constraint.items() if re.fullmatch(r"answer(_\d+)?", name)]
     if not answers:
@@ -57,12 +57,3 @@ def verify(item: Item, output: str) -> Judgement:
     if reduced(output) in {reduced(answer) for answer in answers}:
         return Judgement(True)
     return Judgement(False, f"is not {answers[0]!r}")
-
-
-def worked_example(item: Item) -> tuple[str, str]:
-    """There is none: a worked answer would be another item.
-
-    Raises:
-        KeyError: always.
-    """
-    raise KeyError(f"exact_answer has no worked example for '{item.id}'")

@@ -1,13 +1,14 @@
-"""What a task is: ``verify(item, answer)``, and what else its module may have, each found by its name.
+"""What a task is: ``verify(item, answer)``, and optional functions of its module.
 
 ``worked_example(item) -> (prompt, answer)`` is shown while sampling; ``known_answers() -> [(item, answer, right)]``
-admit the verifier. ``verify`` returns True, False or a :class:`Judgement`; ValueError and TypeError mean no. Anything
-else that it raises, and anything at all that it raises on a known answer, is an error and closes the gate: a typo must
-not become a null result.
+admit the verifier. ``verify`` returns True, False or a :class:`Judgement`; ValueError and TypeError mean no. Any other
+exception, and any exception on a known right answer, is an error and closes the gate: a typo must not become a null
+result.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -28,74 +29,91 @@ class PluginTask:
     def __init__(self, module: Any, where: str) -> None:
         self._module = module
         self._where = where
-        if not callable(getattr(module, "verify", None)):
-            raise PluginFault("has no function verify(item, answer)", where=where)
+        for name, form in task_file.PARTS.items():
+            if (wrong := task_file.wrong_form(module, name, form)) and (name == "verify" or hasattr(module, name)):
+                raise PluginFault(wrong, where=where)
 
     def verify(self, item: Item, output: str) -> Judgement:
-        """Say whether an answer is right.
-
-        Raises:
-            PluginFault: the verifier breaks, or answers neither yes nor no.
-        """
+        """Say whether an answer is right; raises PluginFault if the verifier breaks, or answers neither yes nor no."""
         try:
-            return self.judged(item, output)
+            return self._judged(item, output)
         except (ValueError, TypeError) as error:
             return Judgement(False, plain(str(error), 200))
         except PluginFault:
             raise
         except Exception as error:
-            told = f"breaks on item '{item.id}': {type(error).__name__}: {plain(str(error), 200)}"
-            raise PluginFault(f"its verifier {told}", where=self._where) from error
+            raise self._broken(error, f"breaks on item '{item.id}'") from error
 
-    def judged(self, item: Item, output: str) -> Judgement:
-        """Say whether an answer is right, and let every error of the verifier through.
+    def verify_right(self, item: Item, output: str) -> Judgement:
+        """Judge a known right answer; raises PluginFault if the verifier raises anything at all."""
+        try:
+            return self._judged(item, output)
+        except PluginFault:
+            raise
+        except Exception as error:
+            raise self._broken(error, f"breaks on the known right answer '{plain(output, 60)}'") from error
 
-        Raises:
-            PluginFault: it answers neither yes nor no.
-            Exception: whatever the verifier raises.
-        """
+    def _broken(self, error: Exception, told: str) -> PluginFault:
+        told = f"its verifier {told}: {type(error).__name__}: {plain(str(error), 200)}"
+        return PluginFault(told, where=self._place("verify", error))
+
+    def _judged(self, item: Item, output: str) -> Judgement:
         said: Any = self._module.verify(item, output)
         if isinstance(said, Judgement):
             return said
         if not isinstance(said, bool):
-            raise PluginFault(f"its verifier returns a {type(said).__name__}, not True or False", where=self._where)
+            told = f"its verifier returns a {type(said).__name__}, not True or False"
+            raise PluginFault(told, where=self._place("verify"))
         return Judgement(said)
 
     def worked_example(self, item: Item) -> tuple[str, str]:
-        """Return (prompt, answer) to show before an item while sampling.
-
-        Raises:
-            KeyError: the task has none.
-        """
+        """Return (prompt, answer) to show before an item while sampling; raises KeyError if the task has none."""
         if not hasattr(self._module, "worked_example"):
             raise KeyError(f"the task has no worked example for '{item.id}'")
         prompt, answer = self._module.worked_example(item)
         return str(prompt), str(answer)
 
     def known_answers(self) -> Iterable[tuple[Item, str, bool]]:
-        """Return answers of which it is known whether they are right.
+        """Return answers with known labels.
 
         Raises:
             KeyError: the task has none.
-            PluginFault: what should give them breaks.
+            PluginFault: its function fails, or returns something else.
         """
         if not hasattr(self._module, "known_answers"):
             raise KeyError("the task has no known answers")
         try:
-            return list(self._module.known_answers())
+            found: list[Any] = list(self._module.known_answers())
         except LookupError as error:
             # Not a task without known answers, which a KeyError would say.
             told = f"its known_answers breaks: {type(error).__name__}: {plain(str(error), 200)}"
-            raise PluginFault(told, where=self._where) from error
+            raise PluginFault(told, where=self._place("known_answers", error)) from error
+        for one in found:
+            match one:
+                case (Item(), str(), bool()):
+                    pass
+                case _:
+                    told = f"its known_answers holds {plain(repr(one), 100)}, which is not (Item, text, True or False)"
+                    raise PluginFault(told, where=self._place("known_answers"))
+        return found
+
+    def _place(self, name: str, error: BaseException | None = None) -> str:
+        """Return who brings the task, with the line at which its code raised an error, or defines a function."""
+        code = getattr(inspect.unwrap(getattr(self._module, name)), "__code__", None)
+        if code is None:
+            return self._where
+        own = f"{code.co_filename}:{code.co_firstlineno}"
+        place = plugins.line_of(error, code.co_filename.__eq__) or own
+        return place if code.co_filename == self._where else f"{self._where}, {place}"
 
 
 @cache
 def plugin_task(name: str) -> PluginTask | None:
-    """Return the task of a file beside the spec, or of a name that another distribution brings; None where none does.
+    """Return the task of a file beside the spec, or of another distribution; None if there is none.
 
     Raises:
         KeyError: it is a file that no spec or order of this process named.
-        PluginFault: it cannot be loaded, or is no task.
+        PluginFault: it cannot be loaded, or is not a task.
     """
     if task_file.is_file(name):
         return PluginTask(task_file.module_of(name), task_file.path_of(name))

@@ -1,7 +1,7 @@
 """The task `format_instructions`: answer about a topic in a form that code can verify.
 
-Each constraint kind has a sentence of instruction, a worked example and a verifier. The verifier is the ground
-truth of the demo: it sees the item and the output and nothing else. It does not judge what the answer says.
+Each constraint kind has a sentence of instruction, a worked example and a verifier, which reads the item and the output
+only. It does not judge the content of the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Constraint = Mapping[str, str | int]
 
 
 class Judgement(NamedTuple):
-    """Whether an output has the form the item asks for, and if not, what is wrong."""
+    """Whether an output has the form that the item asks for, and if not, what is wrong."""
 
     passed: bool
     reason: str = ""
@@ -46,14 +46,8 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _lowercase(_: Constraint, text: str) -> str:
-    upper = [letter for letter in text if letter.isupper()]
-    return f"has the capital letter {upper[0]!r}" if upper else ""
-
-
-def _uppercase(_: Constraint, text: str) -> str:
-    lower = [letter for letter in text if letter.islower()]
-    return f"has the small letter {lower[0]!r}" if lower else ""
+def _without(what: str, test: Callable[[str], bool]) -> Callable[[Constraint, str], str]:
+    return lambda _, text: next((f"has the {what} {letter!r}" for letter in text if test(letter)), "")
 
 
 def _quoted(_: Constraint, text: str) -> str:
@@ -99,13 +93,13 @@ KINDS: dict[str, ConstraintKind] = {
             "lowercase",
             "Write one sentence about {topic}. Use only lowercase letters.",
             lambda _: _BREAD.lower(),
-            _lowercase,
+            _without("capital letter", str.isupper),
         ),
         ConstraintKind(
             "uppercase",
             "Write one sentence about {topic}. Use only capital letters.",
             lambda _: _BREAD.upper(),
-            _uppercase,
+            _without("small letter", str.islower),
         ),
         ConstraintKind(
             "quoted",
@@ -145,8 +139,8 @@ def prompt_of(kind: ConstraintKind, topic: str, constraint: Constraint) -> str:
 def worked_example(item: Item) -> tuple[str, str]:
     """Return (instruction, answer) of a worked example for the item's own constraint, on another topic.
 
-    It is shown while sampling only. Trained on its result without the example, the model has to carry the form
-    in its weights (context distillation: Askell et al. 2021, arXiv:2112.00861; Snell et al. 2022, arXiv:2209.15189).
+    It is shown while sampling only. Trained on the result without the example, the model must carry the form in its
+    weights (context distillation: Askell et al. 2021, arXiv:2112.00861; Snell et al. 2022, arXiv:2209.15189).
     """
     kind = KINDS[item.kind]
     return prompt_of(kind, "bread", item.constraint), kind.worked(item.constraint)

@@ -39,8 +39,8 @@ def words_of(text: str) -> list[str]:
 def sentences_of(text: str) -> list[str]:
     """Return the sentences of a text.
 
-    One ends at ``.``, ``!`` or ``?`` (several, and closing quotes, included) before white space, unless that is the
-    full stop of an abbreviation or initial, and at an empty line.
+    A sentence ends at ``.``, ``!`` or ``?`` (several, and closing quotes, included) before white space, unless it is
+    the full stop of an abbreviation or initial, and at an empty line.
     """
     found: list[str] = []
     for block in re.split(r"\n\s*\n", text):
@@ -92,19 +92,11 @@ def _language(given: Arguments, text: str) -> str:
     return "" if found == given["language"] else f"is in {found or 'no known language'} instead of {given['language']}"
 
 
-def _sentences(given: Arguments, text: str) -> str:
-    return _compared(len(sentences_of(text)), given["relation"], given["num_sentences"], "sentences")
-
-
 def _paragraphs(given: Arguments, text: str) -> str:
     parts = [part.strip() for part in text.split("***")]
     if any(not part for part in parts[1:-1]):
         return "has an empty paragraph between two ***"
     return _counted(sum(1 for part in parts if part), given["num_paragraphs"], "paragraphs")
-
-
-def _word_count(given: Arguments, text: str) -> str:
-    return _compared(len(words_of(text)), given["relation"], given["num_words"], "words")
 
 
 def _nth_paragraph(given: Arguments, text: str) -> str:
@@ -119,10 +111,6 @@ def _nth_paragraph(given: Arguments, text: str) -> str:
     return "" if begins == due else f"paragraph {number} begins with {begins!r} instead of {due!r}"
 
 
-def _placeholders(given: Arguments, text: str) -> str:
-    return _compared(len(re.findall(r"\[.*?\]", text)), "at least", given["num_placeholders"], "placeholders")
-
-
 def _postscript(given: Arguments, text: str) -> str:
     marker = str(given["postscript_marker"])
     letters = [letter for letter in marker if letter.isalpha()]
@@ -133,10 +121,6 @@ def _postscript(given: Arguments, text: str) -> str:
 
 def _bullets(given: Arguments, text: str) -> str:
     return _counted(len(re.findall(r"^\s*(?:\*(?!\*)|-)\s*\S.*$", text, re.MULTILINE)), given["num_bullets"], "bullets")
-
-
-def _constrained(_: Arguments, text: str) -> str:
-    return "" if any(answer in text for answer in _CONSTRAINED) else f"holds none of {', '.join(_CONSTRAINED)}"
 
 
 def _highlights(given: Arguments, text: str) -> str:
@@ -158,11 +142,6 @@ def _json(_: Arguments, text: str) -> str:
     except (ValueError, RecursionError):
         return "is not JSON"
     return ""
-
-
-def _title(_: Arguments, text: str) -> str:
-    titles = re.findall(r"<<([^\n<>]+)>>", text)
-    return "" if any(title.strip() for title in titles) else "has no title in << >>"
 
 
 def _two_responses(_: Arguments, text: str) -> str:
@@ -190,18 +169,6 @@ def _capital_words(given: Arguments, text: str) -> str:
     return _compared(found, given["capital_relation"], given["capital_frequency"], "words in capitals")
 
 
-def _all_capital(_: Arguments, text: str) -> str:
-    return "" if text.isupper() else "is not all in capital letters"
-
-
-def _all_small(_: Arguments, text: str) -> str:
-    return "" if text.islower() else "is not all in small letters"
-
-
-def _no_comma(_: Arguments, text: str) -> str:
-    return "has a comma" if "," in text else ""
-
-
 def _quoted(_: Arguments, text: str) -> str:
     whole = text.strip()
     inside = len(whole) > 2 and whole[0] == whole[-1] == '"'
@@ -214,25 +181,44 @@ VERIFIERS: dict[str, tuple[Verify, tuple[str, ...]]] = {
     "keywords:forbidden_words": (_forbidden, ("forbidden_words",)),
     "keywords:letter_frequency": (_letter_frequency, ("letter", "let_relation", "let_frequency")),
     "language:response_language": (_language, ("language",)),
-    "length_constraints:number_sentences": (_sentences, ("relation", "num_sentences")),
+    "length_constraints:number_sentences": (
+        lambda given, text: _compared(len(sentences_of(text)), given["relation"], given["num_sentences"], "sentences"),
+        ("relation", "num_sentences"),
+    ),
     "length_constraints:number_paragraphs": (_paragraphs, ("num_paragraphs",)),
-    "length_constraints:number_words": (_word_count, ("relation", "num_words")),
+    "length_constraints:number_words": (
+        lambda given, text: _compared(len(words_of(text)), given["relation"], given["num_words"], "words"),
+        ("relation", "num_words"),
+    ),
     "length_constraints:nth_paragraph_first_word": (_nth_paragraph, ("num_paragraphs", "nth_paragraph", "first_word")),
-    "detectable_content:number_placeholders": (_placeholders, ("num_placeholders",)),
+    "detectable_content:number_placeholders": (
+        lambda given, text: _compared(
+            len(re.findall(r"\[.*?\]", text)), "at least", given["num_placeholders"], "placeholders"
+        ),
+        ("num_placeholders",),
+    ),
     "detectable_content:postscript": (_postscript, ("postscript_marker",)),
     "detectable_format:number_bullet_lists": (_bullets, ("num_bullets",)),
-    "detectable_format:constrained_response": (_constrained, ()),
+    "detectable_format:constrained_response": (
+        lambda _, text: (
+            "" if any(answer in text for answer in _CONSTRAINED) else f"holds none of {', '.join(_CONSTRAINED)}"
+        ),
+        (),
+    ),
     "detectable_format:number_highlighted_sections": (_highlights, ("num_highlights",)),
     "detectable_format:multiple_sections": (_sections, ("section_spliter", "num_sections")),
     "detectable_format:json_format": (_json, ()),
-    "detectable_format:title": (_title, ()),
+    "detectable_format:title": (
+        lambda _, text: "" if re.search(r"<<[^\n<>]*[^\s<>][^\n<>]*>>", text) else "has no title in << >>",
+        (),
+    ),
     "combination:two_responses": (_two_responses, ()),
     "combination:repeat_prompt": (_repeats, ("prompt_to_repeat",)),
     "startend:end_checker": (_ends_with, ("end_phrase",)),
     "change_case:capital_word_frequency": (_capital_words, ("capital_relation", "capital_frequency")),
-    "change_case:english_capital": (_all_capital, ()),
-    "change_case:english_lowercase": (_all_small, ()),
-    "punctuation:no_comma": (_no_comma, ()),
+    "change_case:english_capital": (lambda _, text: "" if text.isupper() else "is not all in capital letters", ()),
+    "change_case:english_lowercase": (lambda _, text: "" if text.islower() else "is not all in small letters", ()),
+    "punctuation:no_comma": (lambda _, text: "has a comma" if "," in text else "", ()),
     "startend:quotation": (_quoted, ()),
 }
 """Type -> its verifier and the names of its arguments."""
@@ -257,7 +243,7 @@ def instructions_of(item: Item) -> list[tuple[str, dict[str, Any]]]:
     """Return the instructions of an item with their arguments.
 
     Raises:
-        ValueError: the constraint is not one of this task: an unknown type, a missing or an unknown argument.
+        ValueError: the constraint has an unknown type, or a missing or unknown argument.
     """
     types: dict[int, str] = {}
     given: dict[int, dict[str, Any]] = {}
@@ -298,15 +284,6 @@ def verify(item: Item, output: str) -> Judgement:
         if wrong:
             return Judgement(False, f"{type_}: {wrong}")
     return Judgement(True)
-
-
-def worked_example(item: Item) -> tuple[str, str]:
-    """There is none: a worked example of one instruction gives away nothing of another.
-
-    Raises:
-        KeyError: always.
-    """
-    raise KeyError(f"instruction_following has no worked example for '{item.id}'")
 
 
 def _list_of(value: str | int) -> Any:

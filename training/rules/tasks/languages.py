@@ -1,8 +1,7 @@
-"""Which of thirty languages a text is in: by its script, and where languages share one by letters and frequent words.
+"""Which of thirty languages a text is in: by its script, and if languages share it by letters and frequent words.
 
-Small and deterministic, made for answers of a sentence or more. Not covered: other languages, texts of a few words, and
-languages mixed in one text; there the answer may be wrong. No library that does this offline was both maintained and
-free of downloads.
+Small and deterministic, for answers of a sentence or more. Other languages, texts of a few words and mixed texts may
+get a wrong answer. No library that does this offline was both maintained and free of downloads.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _TELLING = {
 
 
 def language_of(text: str) -> str | None:
-    """Return the ISO 639-1 code of the language most words of a text belong to; None when nothing tells."""
+    """Return the ISO 639-1 code of the language of most words of a text; None if nothing tells."""
     scripts = Counter(script for letter in text if letter.isalpha() and (script := _script(letter)))
     if not scripts:
         return None

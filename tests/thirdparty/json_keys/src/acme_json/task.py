@@ -19,7 +19,7 @@ def worked_example(item: Any) -> tuple[str, str]:
 
 
 def known_answers() -> list[tuple[Any, str, bool]]:
-    """Return answers of which it is known whether they are right; ``verify`` may raise nothing on them."""
+    """Return answers of which it is known whether they are right; ``verify`` may raise nothing on right ones."""
     prompt = "Give JSON with the keys a and b."
     item = Item(id="known", group="known", kind="keys", prompt=prompt, constraint={"keys": "a b"})
     right = ['{"a": 1, "b": 2}', '{"b": [], "a": null}']

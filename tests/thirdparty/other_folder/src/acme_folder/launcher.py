@@ -36,7 +36,7 @@ class Processes:
         self._mine: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
-    def submit(self, key: str, argv: Sequence[str], env: dict[str, str], resources: Resources) -> str:
+    def submit(self, key: str, argv: Sequence[str], resources: Resources) -> str:
         """Start a command once for a key."""
         handle = self.find(key)
         if handle is not None:
@@ -49,7 +49,6 @@ class Processes:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
-                env=os.environ | env,
                 start_new_session=True,
             )
         pid = self._mine[handle].pid
@@ -66,18 +65,18 @@ class Processes:
         """Say how the command is."""
         if handle in self._mine:
             code = self._mine[handle].poll()
-            return EngineStatus("running") if code is None else EngineStatus("exited", code)
+            return EngineStatus("running") if code is None else EngineStatus("exited")
         return EngineStatus("running" if self._process(handle) else "lost")
 
-    def cancel(self, handle: str, reason: str) -> None:
+    def cancel(self, handle: str) -> None:
         """End the command."""
         if (process := self._process(handle)) is not None:
             os.killpg(process.pid, signal.SIGTERM)
 
-    def logs(self, handle: str, offset: int) -> bytes:
+    def logs(self, handle: str) -> bytes:
         """Return what the command printed."""
         with suppress(FileNotFoundError):
-            return (self._folder / f"{handle}.log").read_bytes()[offset:]
+            return (self._folder / f"{handle}.log").read_bytes()
         return b""
 
     def _process(self, handle: str) -> psutil.Process | None:

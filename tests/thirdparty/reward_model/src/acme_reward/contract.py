@@ -8,7 +8,7 @@ from pydantic import Field
 
 from specs.digests import Contract, Positive
 from specs.stages.kind import StageKind
-from specs.stages.row_metric import count, every, mean, metric, share, where
+from specs.stages.row_metric import Value, count, every, judged, mean, metric, share, where
 from specs.stages.stage import Placed
 
 
@@ -48,6 +48,19 @@ KIND = StageKind(
             unit="fraction",
             over=where("steps after the first", lambda row: row.step > 1),
             value=share("steps whose better answer has the larger reward", lambda row: row.margin > 0),
+            better="higher",
+        ),
+        metric(
+            "reward_least",
+            unit="nats",
+            over=every,
+            value=Value("the smallest margin of a step", lambda rows: min(row.margin for row in rows)),
+        ),
+        metric(
+            "reward_pairs",
+            unit="fraction",
+            over=every,
+            value=judged("pairs of the input that a step is of / pairs of the input"),
             better="higher",
         ),
     ),

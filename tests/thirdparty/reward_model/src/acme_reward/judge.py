@@ -1,16 +1,28 @@
-"""The judge of ``reward_model`` stages: two checks. Its metrics are declared over rows, so nothing is measured here."""
+"""The judge of ``reward_model`` stages: the metric that needs more than rows, and two checks."""
 
 from __future__ import annotations
 
 import math
 
 from acme_reward.contract import Step
-from reviews.checks.definition import Check, Found, need
+from reviews.checks.definition import Checks, Found, need
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.measured_value import Measured, share
 from reviews.evidence.row_reader import read_rows
+from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 
+CHECKS = Checks(("reward_model",))
 
+
+def measure(evidence: Evidence) -> dict[str, Measured]:
+    """Return the metrics that are declared as ``judged``, by their ids."""
+    pairs = read_rows(evidence.inputs.get("pairs"), Item, "pairs")
+    trained = {row.item for row in read_rows(evidence.outputs.get("rows"), Step, "steps")}
+    return {"reward_pairs": share(sum(one.id in trained for one in pairs), len(pairs))}
+
+
+@CHECKS.add("reward.steps", "Every pair was trained on, in order", source="steps left out of a log")
 def _steps(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the steps with those that follow from the granted parameters."""
     rows = read_rows(evidence.outputs.get("rows"), Step, "steps")
@@ -19,6 +31,7 @@ def _steps(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"{len(rows)} steps without a gap", float(len(rows)))
 
 
+@CHECKS.add("reward.loss", "The losses are those of the margins", source="a loss that was edited")
 def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Recompute each loss from its margin."""
     rows = read_rows(evidence.outputs.get("rows"), Step, "steps")
@@ -27,9 +40,3 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if wrong:
         return Found("FAIL", f"{len(wrong)} losses do not follow from their margins", float(len(wrong)), shown)
     return Found("PASS", f"every loss follows from its margin; their mean is {need(metrics, 'reward_loss'):.3f}", 0.0)
-
-
-CHECKS = (
-    Check("reward.steps", "Every pair was trained on, in order", ("reward_model",), _steps, "steps left out of a log"),
-    Check("reward.loss", "The losses are those of the margins", ("reward_model",), _loss, "a loss that was edited"),
-)

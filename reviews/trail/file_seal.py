@@ -1,0 +1,66 @@
+"""The seal of a trail file: its newest entry and the digest of its bytes, taken when it was closed.
+
+The tree covers entries only; the seal shows a changed byte in SQLite's own slack too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from reviews.trail.integrity import Walk
+from reviews.trail.store import write_durably
+from reviews.trail.tables.pointer import pointer_path
+from specs.digests import canonical_bytes, digest_file
+from specs.regular_files import read_regular
+from specs.trail.entry import Head
+
+
+def seal_path(trail: Path) -> Path:
+    """Return the path of a trail file's seal."""
+    return trail.with_suffix(".seal")
+
+
+def write_seal(trail: Path, head: Head, file: str | None) -> None:
+    """Record a head and the digest of the file, None for a trail in a database; raises OSError."""
+    write_durably(seal_path(trail), canonical_bytes({"size": head.size, "digest": head.digest, "file": file}))
+
+
+def seal_damage(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
+    """Compare a trail with its seal; what is no damage goes to ``notes``.
+
+    While a process has the trail open, newer entries are beside the file, which stays as it was sealed.
+    """
+    closed = any(one.entry.kind == "close" for one in walk.entries)
+    try:
+        written = read_regular(seal_path(path))
+        seal = json.loads(written)
+        size, digest, file = int(seal["size"]), str(seal["digest"]), seal["file"]
+        if canonical_bytes(seal) != written:
+            raise ValueError("not in canonical form")
+    except FileNotFoundError:
+        notes.append("the trail file has no seal: it was never closed cleanly")
+        if closed:
+            yield "seal: the session is closed but its seal is gone"
+        return
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        yield "seal: unreadable"
+        return
+    if size > walk.tree.size:
+        yield f"seal: was taken over {size} entries, the trail has {walk.tree.size}: entries were cut off"
+    elif size and walk.digests[size - 1] != digest:
+        yield f"seal: entry {size - 1} is not the one that was sealed"
+    elif size < walk.tree.size and closed:
+        yield (
+            f"seal: covers {size} of the {walk.tree.size} entries of a closed session; if its process was killed as it "
+            "closed, `peergate resume` seals it"
+        )
+    elif size < walk.tree.size:
+        notes.append(f"{walk.tree.size - size} entries are newer than the seal: the orchestrator runs, or was killed")
+    elif pointer_path(path).is_file():
+        return  # in a database there is no file around the entries
+    elif digest_file(path) != file:
+        yield "seal: bytes of the trail file were changed outside of its entries"
+    elif closed and (beside := path.with_name(path.name + "-wal")).exists() and beside.stat().st_size:
+        yield f"seal: {beside.name} holds what was written after the closed session was sealed"

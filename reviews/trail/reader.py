@@ -1,0 +1,128 @@
+"""Reads the entries of an open trail: decoded once, not verified."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reviews.trail import tree as merkle
+from reviews.trail.envelope import Recorded, recorded, seal
+from reviews.trail.tables.open_table import open_table
+from reviews.trail.tables.trail_file import Row
+from specs.digests import digest_bytes
+from specs.errors import AuditDamage
+from specs.trail.entry import GENESIS, EntryKind, Head
+from specs.trail.key_policy import Policy
+
+MOST_READ = 10_000
+"""Entries that are kept decoded: more than a session has, fewer than would fill the memory."""
+
+
+class TrailReader:
+    """The entries of one trail; every method raises AuditDamage when the table or an entry cannot be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._in_force: tuple[str, Policy] | None = None
+        self._read: dict[int, tuple[str, str, Recorded]] = {}
+        # One connection has one transaction, so threads take turns as processes do.
+        self._lock = threading.RLock()
+        self._table = open_table(path)
+
+    @contextmanager
+    def _reading(self) -> Generator[None]:
+        """Report a damaged trail as damage: a database may return anything.
+
+        A thread that only reads takes its turn too: inside another one's transaction it would see what may be rolled
+        back, and end with an error of its own when that connection is lost.
+        """
+        with self._lock:
+            try:
+                yield
+            except Exception as error:
+                told = self._table.told(error, writing=False)
+                if told is not None:
+                    raise told from error
+                if isinstance(error, (ValueError, TypeError, KeyError, AttributeError)):
+                    hint = "nothing can follow what cannot be read; `peergate audit verify` lists what is there"
+                    what = f"the trail file is damaged: {error}"
+                    raise AuditDamage(what, where=str(self.path), hint=hint) from error
+                raise
+
+    def _decoded(self, row: Row) -> Recorded:
+        """Decode a row, once for as long as its text stays the same: a gate reads the whole trail many times."""
+        seq, payload, signatures = row
+        before = self._read.get(seq)
+        if before is not None and before[:2] == (payload, signatures):
+            return before[2]
+        try:
+            found = recorded(payload.encode(), signatures.encode())
+        except (ValueError, AttributeError) as error:
+            raise AuditDamage(f"entry {seq} is not a trail entry any more: {error}", where=str(self.path)) from error
+        if len(self._read) < MOST_READ:
+            self._read[seq] = payload, signatures, found
+        return found
+
+    def find(self, key: str) -> Recorded | None:
+        """Return the entry with this key, if there is one."""
+        with self._reading():
+            row = self._table.with_key(key)
+        return self._decoded(row) if row else None
+
+    def envelope(self, key: str) -> tuple[str, str]:
+        """Return the signed text of the entry with this key, and the signatures as text.
+
+        Raises:
+            KeyError: there is no such entry.
+        """
+        with self._reading():
+            row = self._table.with_key(key)
+        if row is None:
+            raise KeyError(key)
+        return row[1], row[2]
+
+    def iterate(self, *kinds: EntryKind) -> Iterator[Recorded]:
+        """Yield the entries in order, all or those of some kinds."""
+        with self._reading():
+            rows = self._table.rows(*kinds)
+        for row in rows:
+            yield self._decoded(row)
+
+    def newest_of(self, kind: EntryKind) -> Recorded | None:
+        """Return the newest entry of a kind; without one, the first entry of the trail."""
+        with self._reading():
+            row = self._table.newest_of(kind) or self._table.numbered(0)
+        return self._decoded(row) if row else None
+
+    def policy(self) -> Policy | None:
+        """Return the policy in force: that of the first entry, or of the newest change; None before the first entry."""
+        with self._reading():
+            row = self._table.newest_of("keys") or self._table.numbered(0)
+        if row is None:
+            return None
+        if self._in_force is None or self._in_force[0] != row[1]:
+            try:
+                self._in_force = row[1], Policy.model_validate(json.loads(row[1])["predicate"].get("policy"))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise AuditDamage("the trail holds no policy of keys any more", where=str(self.path)) from error
+        return self._in_force[1]
+
+    def head(self) -> Head:
+        """Return the size, the digest of the last entry and the root of the tree."""
+        with self._reading():
+            head = self._table.head()
+            if head is None or not head[0]:
+                return Head(size=0, digest=GENESIS)
+            _, payload, signatures = self._table.newest() or (0, "", "")
+            root = merkle.Frontier.of_bytes(*head[:2]).root().hex()
+            digest = digest_bytes(seal(payload.encode(), signatures.encode()))
+            return Head(size=head[0], digest=digest, root=f"sha256:{root}")
+
+    def checkpoint(self) -> bytes:
+        """Return the signed note of the newest head; empty when there are no entries."""
+        with self._reading():
+            head = self._table.head()
+            return head[2].encode() if head else b""

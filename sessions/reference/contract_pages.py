@@ -1,0 +1,126 @@
+"""The pages of contracts: fields of a spec, stage kinds by family with their metrics, kinds of trail entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import BaseModel
+
+from sessions.reference.contract_fields import contract_table, docstring, nested_contracts, table
+from specs.session.session_spec import SessionSpec
+from specs.stages.artifacts import Item
+from specs.stages.kind import StageKind
+from specs.stages.metric import MetricDefinition
+from specs.stages.metric_catalog import METRICS
+from specs.stages.registry import built_in_kinds
+from specs.stages.stage import StageBase
+from specs.trail.bodies import FORMS
+from specs.trail.entry import Entry
+from specs.trail.key_policy import SIGNERS
+
+
+def spec_page() -> str:
+    """Return the page of the fields of a spec, without the parameters of its stages."""
+    left_out = {kind.parameters for kind in built_in_kinds()}
+
+    def is_shown(model: type[BaseModel]) -> bool:
+        return model not in left_out and not issubclass(model, StageBase)
+
+    found = nested_contracts((SessionSpec, StageBase), is_shown) | {"Stage": StageBase, "Item": Item}
+    parts = [
+        "# Fields of a spec",
+        docstring(SessionSpec),
+        "`parameters` of a stage are on the page of its [kind](stages/README.md). `profiles` is a mapping of names to "
+        "what each changes.",
+        contract_table(SessionSpec),
+    ]
+    for name, model in sorted(found.items()):
+        text = docstring(model) or ("One line of a data file." if model is Item else "")
+        parts += [f"## {'Every stage' if model is StageBase else name}", text, contract_table(model)]
+    return _joined(parts)
+
+
+def entry_page() -> str:
+    """Return the page of the kinds of trail entries: who signs them and what their bodies hold."""
+    parts = [
+        "# Kinds of trail entries",
+        "Each entry is a DSSE envelope around an in-toto statement ([the trail](../explanation/trail.md)). JSON "
+        "Schemas of the bodies are in `specs/schema/bodies/`.",
+        contract_table(Entry, "field of every entry"),
+    ]
+    for kind, form in FORMS.items():
+        signers = " or ".join(SIGNERS.get(kind, SIGNERS["*"]))
+        person = " (a person's own: human)" if f"{kind}:person" in SIGNERS else ""
+        signed = f"Version {form.version}. Signed by: {signers}{person}."
+        parts += [f"## {kind}", docstring(form.body), signed, contract_table(form.body)]
+    bodies = [form.body for form in FORMS.values()]
+    # Contracts of a spec have their own page.
+    nested = nested_contracts(bodies, lambda one: not one.__module__.startswith("specs.session"))
+    return _joined([*parts, *_sections(nested, "field")])
+
+
+def stage_pages() -> dict[str, str]:
+    """Return the page that lists all of Peergate's stage kinds, and a page for each family, by path."""
+    families: dict[str, list[StageKind]] = {}
+    for kind in built_in_kinds():
+        families.setdefault(_family(kind), []).append(kind)
+    pages = {f"stages/{family}.md": _family_page(family, members) for family, members in families.items()}
+    return {"stages/README.md": _index_page()} | pages
+
+
+def _index_page() -> str:
+    rows = [
+        (f"[`{kind.name}`]({_family(kind)}.md#{kind.name})", docstring(kind.parameters).split("\n\n")[0], *_ends(kind))
+        for kind in built_in_kinds()
+    ]
+    scopes = {one.scope for one in METRICS.values()} - {kind.name for kind in built_in_kinds()}
+    shown = "\n\n".join(f"### {scope}\n\n{_metrics(_metrics_of(scope))}" for scope in sorted(scopes))
+    return (
+        "# Stage kinds\n\n"
+        f"{table(('kind', 'what it does', 'reads', 'leaves'), rows)}\n\n"
+        "## Metrics of the comparison\n\n"
+        "Peergate measures them at the treatment stage, from the raw rows of both arms. `rule` holds what the rule on\n"
+        "kinds and the controls of `analysis` ask.\n\n"
+        f"{shown}\n"
+    )
+
+
+def _family_page(family: str, members: Iterable[StageKind]) -> str:
+    parts = [f"# {family.capitalize()}: parameters and metrics"]
+    for kind in members:
+        reads, leaves = _ends(kind)
+        found = _metrics_of(kind.name)
+        parts += [f"## {kind.name}", docstring(kind.parameters), f"Reads {reads}. Leaves {leaves}."]
+        parts.append(contract_table(kind.parameters, "parameter"))
+        parts.append(_metrics(found) if found else "No metric is measured of this kind.")
+    nested = nested_contracts([kind.parameters for kind in members], lambda _: True)
+    return _joined([*parts, *_sections(nested, "parameter")])
+
+
+def _family(kind: StageKind) -> str:
+    """Return the folder that declares the parameters of a kind."""
+    return kind.parameters.__module__.split(".")[2]
+
+
+def _metrics_of(scope: str) -> list[MetricDefinition]:
+    return [one for one in METRICS.values() if one.scope == scope]
+
+
+def _metrics(metrics: Iterable[MetricDefinition]) -> str:
+    rows = [(f"`{one.id}`", one.unit, one.definition, one.population, one.direction) for one in metrics]
+    return table(("metric", "unit", "definition", "population", "better"), rows)
+
+
+def _ends(kind: StageKind) -> tuple[str, str]:
+    ends = kind.inputs, kind.outputs
+    reads, leaves = (", ".join(f"`{role}` ({what})" for role, what in one.items()) for one in ends)
+    return reads or "what its stage names", leaves
+
+
+def _sections(models: dict[str, type[BaseModel]], head: str) -> Iterable[str]:
+    for name, model in sorted(models.items()):
+        yield from (f"## {name}", docstring(model), contract_table(model, head))
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"

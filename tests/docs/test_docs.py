@@ -1,0 +1,102 @@
+"""README and docs: every link and anchor leads somewhere, every command, page and source file that is named exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_layout import COMMANDS, PACKAGES
+
+HOME = Path(__file__).parents[2]
+MOST_WORDS = 25_000
+_FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+
+
+def pages(home: Path) -> list[Path]:
+    """Return all pages for people."""
+    return [*(home / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")), *(home / "docs").rglob("*.md")]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    """Yield the relative links of a page that lead nowhere: to no file, or to no heading of it."""
+    text = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", page.read_text(encoding="utf-8")))
+    for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", text):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            yield link
+
+
+def missing_files(page: Path, home: Path) -> list[str]:
+    """Return the files that a page names in code marks and that are not there."""
+    named = re.findall(rf"`((?:bench|docs|tests|{'|'.join(PACKAGES)})/[\w/.-]+\.\w+)", page.read_text(encoding="utf-8"))
+    return [name for name in named if not (home / name).exists()]
+
+
+@pytest.mark.parametrize("page", pages(HOME), ids=lambda page: page.relative_to(HOME).as_posix())
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    assert list(broken_links(page)) == []
+
+
+def test_every_file_a_page_names_exists() -> None:
+    """Decisions and the changelog name files as they were then."""
+    history = (HOME / "CHANGELOG.md", *(HOME / "docs" / "decisions").iterdir())
+    found = {str(page): missing_files(page, HOME) for page in pages(HOME) if page not in history}
+    assert {page: names for page, names in found.items() if names} == {}
+
+
+def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "page.md"
+    (tmp_path / "docs" / "other.md").write_text("# One `two`: three\n```\n# none\n```\n", encoding="utf-8")
+    page.write_text(
+        "# Here\n[a](other.md#one-two-three) [b](#here) [c](https://x/y) `[d](no.md)`\n"
+        "[e](gone.md) [f](other.md#none) [g](#there) `tests/gone.py` `docs/page.md`\n",
+        encoding="utf-8",
+    )
+    assert list(broken_links(page)) == ["gone.md", "other.md#none", "#there"]
+    assert missing_files(page, tmp_path) == ["tests/gone.py"]
+
+
+def test_every_page_that_the_code_names_exists() -> None:
+    paths = [path for package in (*PACKAGES, "tests", "bench") for path in (HOME / package).rglob("*.py")]
+    paths += [*(HOME / "sessions").rglob("*.j2"), HOME / "Makefile", HOME / "verify" / "README.md"]
+    made_up = {"docs/page.md", "docs/missing.md", "docs/gguf.md"}
+    named = {name for path in paths for name in re.findall(r"\bdocs/[\w/.-]+\.md\b", path.read_text(encoding="utf-8"))}
+    assert len(named) > 10 and sorted(name for name in named - made_up if not (HOME / name).exists()) == []
+
+
+def test_every_command_in_the_docs_exists() -> None:
+    known = {name.split()[0] for name in COMMANDS}
+    for path in pages(HOME):
+        text = path.read_text(encoding="utf-8")
+        named = set(re.findall(r"`(?:\.venv/bin/)?peergate ([a-z]+)", text))
+        named |= set(re.findall(r"^(?:\$ )?peergate ([a-z]+)", text, re.MULTILINE))
+        assert named <= known, f"{path.name}: {named - known}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    text = (HOME / "docs" / "README.md").read_text(encoding="utf-8")
+    named = {path.relative_to(HOME / "docs").as_posix() for path in (HOME / "docs").rglob("*.md")}
+    named = {name for name in named if not name.startswith(("decisions/", "reference/stages/"))}
+    assert {name for name in named - {"README.md", "reference/README.md"} if f"]({name})" not in text} == set()
+
+
+def words(page: Path) -> int:
+    """Return the words of a page: what holds a letter or a digit, so no bars of tables, and no blocks of code."""
+    return len(re.findall(r"[^\s|]*[^\W_][^\s|]*", _FENCE.sub("", page.read_text(encoding="utf-8"))))
+
+
+def test_what_is_written_by_hand_stays_short_enough_to_be_read() -> None:
+    by_hand = [HOME / "README.md", *(HOME / "docs").rglob("*.md")]
+    by_hand = [one for one in by_hand if not {"decisions", "reference"} & set(one.relative_to(HOME).parts)]
+    assert sum(map(words, by_hand)) <= MOST_WORDS

@@ -1,0 +1,377 @@
+"""Failures seen in autonomous projects, by number in docs/explanation/failures.md: each is planted and stopped."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.checks.claim_lookup import look_up
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.design_checks import design_checks
+from reviews.gate.gate_decision import settle
+from reviews.gate.measurer import measure
+from reviews.gate.packet import build_packet
+from reviews.gate.packet_derivation import derive_packet
+from reviews.gate.panel import Answer, merge
+from reviews.reviewers.checklist import Checklist
+from reviews.stages.evaluation.scorer_admission import DEFAULTS, admission, labelled_cases, verdicts_on
+from reviews.statistics.mcnemar import benjamini_hochberg, cohens_h, exact_mcnemar, wilson
+from reviews.trail.store import Store
+from specs.digests import digest_bytes
+from specs.errors import EvidenceMissing
+from specs.stages.artifacts import Item
+from specs.stages.metric_catalog import METRICS
+from specs.stages.stage import Criterion
+from specs.trail.grant_and_claim import Claim
+from specs.trail.verdict import Condition, ConditionResult, Finding, Packet, Span, Verdict
+from tests.factories.evidence_on_disk import (
+    TALES,
+    N,
+    answers,
+    evidence_of,
+    examples,
+    heldout_items,
+    prompt_items,
+    resolved_spec,
+    samples,
+    with_manifest,
+    write_rows,
+)
+from tests.factories.flaws import ALL, NONE, told, two_kinds, with_thresholds
+from tests.factories.flaws_evaluation import labelled_items
+from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
+from training.rules.tasks import worked_example
+from training.rules.tasks.format_instructions import Judgement
+
+DOCS = Path(__file__).parents[2] / "docs" / "explanation" / "failures.md"
+DIGEST = digest_bytes(b"checks")
+
+
+def outcome_of(evidence: Evidence, verdict: Verdict | None = None) -> str:
+    """Judge evidence as the gate does, with the embedded reviewer unless another verdict is given."""
+    try:
+        metrics = measure(evidence)
+    except EvidenceMissing:
+        metrics = None
+    packet = build_packet(evidence, metrics, run_checks(evidence, metrics), checks_digest=DIGEST, claims=())
+    return settle(evidence.resolved, packet, verdict or Checklist().review(packet, packet.content_digest()), 1).outcome
+
+
+def packet_of(evidence: Evidence) -> Packet:
+    metrics = measure(evidence)
+    return build_packet(evidence, metrics, run_checks(evidence, metrics), checks_digest=DIGEST, claims=())
+
+
+def status_of(evidence: Evidence, check: str) -> str:
+    try:
+        metrics = measure(evidence)
+    except EvidenceMissing:
+        metrics = None
+    return next(one.status for one in run_checks(evidence, metrics) if one.id == check)
+
+
+def design_status(folder: Path, check: str, *more: Item, heldout: tuple[Item, ...] | None = None) -> str:
+    data = {"prompts": (*prompt_items(), *more)}
+    results = design_checks(resolved_spec(folder), heldout or heldout_items(), data)
+    return next(one.status for one in results if one.id == check)
+
+
+def test_failure_01_target_already_present(tmp_path: Path) -> None:
+    assert outcome_of(evidence_of(tmp_path, "base", answers([True] * N))) == "reject"
+
+
+def test_failure_02_a_label_that_measures_length(tmp_path: Path) -> None:
+    """The scorer is refused, whatever its statistics; test_evaluation_checks.py has the gate."""
+    labelled = labelled_items(lambda text: len(text) <= 100)
+    ruler = admission(verdicts_on(labelled_cases(labelled), lambda _, output: Judgement(len(output) <= 100)))
+    # On labels that are themselves a matter of length a ruler agrees with everything, and is not admitted for it.
+    assert ruler.agreement.kappa == 1.0 and ruler.covered < DEFAULTS.scorer_sides
+    people = admission(
+        verdicts_on(labelled_cases(labelled_items(str.islower)), lambda _, output: Judgement(len(output) <= 100))
+    )
+    assert people.agreement.kappa < 0.1 and abs(people.length) > 0.5
+    assert status_of(evidence_of(tmp_path, "base"), "scorer.admitted") == "PASS"
+
+
+def test_failure_03_self_declared_gate(tmp_path: Path) -> None:
+    """A stated p-value opens nothing, and a clause that was not measured is not met."""
+    evidence = evidence_of(tmp_path, "base")
+    stated = look_up([Claim(stage="base", metric="mcnemar_p", value=1e-12)], {"base": measure(evidence)})
+    assert stated[0].status == "unsupported"
+    assert outcome_of(replace(evidence, outputs={})) == "escalate"
+
+
+def test_failure_04_format_confound(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "tuned")
+    assert outcome_of(with_manifest(evidence, facts={"chat_template": digest_bytes(b"")})) != "approve"
+    assert status_of(with_manifest(evidence, facts={"first_prompt_ids": [9]}), "parity.settings") == "FAIL"
+
+
+def test_failure_07_loss_on_the_prompt(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "train")
+    assert outcome_of(evidence) == "approve"
+    assert outcome_of(with_manifest(evidence, facts={"masked_tokens": 0})) == "escalate"
+
+
+@pytest.mark.parametrize(
+    "ran", [{"scheduler": "constant"}, {"batch_size": 2}, {"trained_share": 0.12}, {"max_length": 64}]
+)
+def test_failure_08_run_differs_from_approval(tmp_path: Path, ran: dict[str, Any]) -> None:
+    assert outcome_of(with_manifest(evidence_of(tmp_path, "train"), effective=ran)) == "escalate"
+
+
+def test_failure_09_requested_setting_without_effect(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "train")
+    assert evidence.manifest is not None
+    unread = {name: value for name, value in evidence.manifest.effective.items() if name != "weight_decay"}
+    blind = replace(evidence, manifest=evidence.manifest.model_copy(update={"effective": unread}))
+    assert status_of(blind, "jobs.effective") == "FAIL"
+
+
+def test_failure_10_correction_for_many_tests_without_the_step_up() -> None:
+    # Without the step-up the adjusted values would be the raw ones, or fall where the raw ones rise.
+    assert benjamini_hochberg([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.02, 0.04, 0.04, 0.02))
+
+
+def test_failure_10_a_kind_is_judged_by_its_adjusted_value(tmp_path: Path) -> None:
+    evidence = two_kinds(evidence_of(tmp_path, "tuned"), ALL + NONE, NONE + NONE)
+    assert exact_mcnemar(0, 6) < evidence.resolved.spec.analysis.alpha
+    assert status_of(evidence, "strata.kinds") == "PASS"
+
+
+def test_failure_11_wrong_wilson_interval() -> None:
+    assert wilson(3, 10) == pytest.approx((0.108, 0.603), abs=5e-4)
+
+
+def test_failure_12_effect_size_with_the_wrong_sign() -> None:
+    assert cohens_h(treatment=0.78, baseline=0.15) == pytest.approx(1.37, abs=0.005)
+
+
+def test_failure_13_asymptotic_test_on_few_pairs() -> None:
+    # The chi-square approximation without correction gives 0.025 for 5 of 5; the exact value is 2 / 32.
+    assert exact_mcnemar(5, 0) == pytest.approx(2 / 32)
+
+
+def test_failure_14_no_power_before_n(tmp_path: Path) -> None:
+    assert design_status(tmp_path, "design.power") == "FAIL"
+
+
+def test_failure_15_looks_that_are_not_counted(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "tuned", evaluations_of_heldout=4)
+    assert status_of(evidence, "registration.evaluations") == "WARN"
+    assert status_of(replace(evidence, attempts=({"attempt": 3},)), "registration.attempts") == "FAIL"
+
+
+def test_failure_16_answers_cut_at_a_colon(tmp_path: Path) -> None:
+    whole = [f"{tale} one more thing: good night." for tale in TALES]
+    assert outcome_of(evidence_of(tmp_path, "sample", told(*whole))) == "approve"
+    cut = [text.split(" good")[0] for text in whole]
+    assert outcome_of(evidence_of(tmp_path, "sample", told(*cut[:2], *whole[2:]))) == "escalate"
+
+
+@pytest.mark.parametrize("left", ["###", "\n###end", " ##", "<|im_", "\nuser: another one"])
+def test_failure_17_delimiters_in_the_data(tmp_path: Path, left: str) -> None:
+    """Of five completions two end in a piece of a delimiter; the whole of it stands nowhere."""
+    texts = [f"{tale}{left}" if place < 2 else tale for place, tale in enumerate(TALES)]
+    assert outcome_of(evidence_of(tmp_path, "sample", told(*texts))) == "escalate"
+
+
+def test_failure_17_residue_that_no_list_names(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "sample", told(*(f"{tale} @@" for tale in TALES)))
+    assert status_of(evidence, "residue.delimiters") == "PASS"
+    assert status_of(evidence, "residue.edges") == "WARN"
+
+
+def test_failure_20_a_metric_defined_three_ways() -> None:
+    assert all(one.unit and one.population and one.definition for one in METRICS.values())
+    assert METRICS["mean_output_tokens"].unit == METRICS["train_tokens"].unit == "model tokens"
+
+
+def test_failure_21_rates_over_filtered_rows(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "sample", [row for row in samples() if row["sample"] == 0])
+    assert measure(evidence).metrics["acceptance_rate"].value == 1.0
+    assert outcome_of(evidence) == "escalate"
+
+
+def test_failure_23_duplicates(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "train")
+    write_rows(evidence.inputs["examples"], examples()[:1] * 5)
+    assert status_of(evidence, "leakage.duplicates") == "WARN"
+
+
+def test_failure_23_one_completion_many_times(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "sample", told("the same answer to every prompt."))
+    assert outcome_of(evidence) == "escalate"
+    assert status_of(with_thresholds(evidence, copies=4), "variety.copies") == "FAIL"
+    near = told(*(f"once there was a very small house by the sea. {n}" for n in "abcde"))
+    assert status_of(evidence_of(tmp_path, "sample", near), "variety.near") == "FAIL"
+
+
+@pytest.mark.parametrize(("copies", "status"), [(10, "PASS"), (13, "FAIL")])
+def test_failure_23_what_was_left_held_one_thirteen_times(tmp_path: Path, copies: int, status: str) -> None:
+    prompts = tuple(
+        Item(id=f"q{n}", group=f"q{n}", kind="lowercase", prompt=f"Tell tale number {n}.", constraint={})
+        for n in range(40)
+    )
+    template = samples()[0]
+    rows = [
+        template
+        | {"item": item.id, "group": item.group, "prompt": item.prompt}
+        | {"completion": "the same old tale again." if n < copies else f"{TALES[n % 5][:-1]} and then {n * n * n}."}
+        for n, item in enumerate(prompts)
+    ]
+    evidence = replace(evidence_of(tmp_path, "sample", rows), data={"prompts": prompts})
+    assert status_of(evidence, "variety.copies") == status
+
+
+def test_failure_27_28_edited_data(tmp_path: Path) -> None:
+    """Records cannot be repaired in place: what was kept is compared with what the verifier accepts now."""
+    evidence = evidence_of(tmp_path, "sample")
+    write_rows(evidence.outputs["accepted"], [row | {"completion": "REPAIRED BY HAND."} for row in examples()])
+    assert outcome_of(evidence) == "escalate"
+
+
+def test_failure_30_a_test_set_that_repeats_itself(tmp_path: Path) -> None:
+    twice = tuple(one.model_copy(update={"id": f"{one.id}-again"}) for one in heldout_items())
+    assert design_status(tmp_path, "design.unique", heldout=(*heldout_items(), *twice)) == "FAIL"
+
+
+def test_failure_32_one_kind_carries_the_gain(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "tuned")
+    assert outcome_of(two_kinds(evidence, NONE + NONE, ALL + ALL)) == "approve"
+    assert outcome_of(two_kinds(evidence, NONE + NONE, ALL + NONE)) == "escalate"
+
+
+def test_failure_32_a_kind_with_a_handful_of_items(tmp_path: Path) -> None:
+    few = tuple(
+        item.model_copy(update={"kind": "uppercase"}) if place < 7 else item
+        for place, item in enumerate(heldout_items())
+    )
+    assert design_status(tmp_path, "design.strata", heldout=few) == "FAIL"
+
+
+@pytest.mark.parametrize("prompt", ["WRITE one line -- on elm!", "write one line on elm"])
+def test_failure_33_leakage_beyond_exact_matches(tmp_path: Path, prompt: str) -> None:
+    leaked = Item(id="x", group="x", kind="lowercase", prompt=prompt, constraint={})
+    assert design_status(tmp_path, "design.overlap", leaked) == "FAIL"
+
+
+def test_failure_33_the_worked_example_in_the_training_data(tmp_path: Path) -> None:
+    copied = told("bread is baked from flour, water and salt in a hot oven.")
+    assert status_of(evidence_of(tmp_path, "sample", copied), "residue.copies") == "FAIL"
+
+
+def test_failure_33_worked_examples_overlap_no_split() -> None:
+    for item in heldout_items():
+        question, _ = worked_example("format_instructions", item)
+        assert not any(topic in question for topic in (*TRAIN_TOPICS, *HELDOUT_TOPICS))
+
+
+def test_failure_34_cut_off_answers_in_the_training_data(tmp_path: Path) -> None:
+    cut = [row | {"truncated": True} for row in samples()]
+    assert measure(evidence_of(tmp_path, "sample", cut)).metrics["accepted"].value == 0
+
+
+def test_failure_38_pairs_split_across_groups(tmp_path: Path) -> None:
+    shared = Item(id="x", group="hg1", kind="lowercase", prompt="Something else entirely.", constraint={})
+    assert design_status(tmp_path, "design.groups", shared) == "FAIL"
+
+
+def test_failure_39_a_verdict_is_never_read_out_of_prose(tmp_path: Path) -> None:
+    words = {"recommendation": "**Approval**: Yes", "reasoning": "APPROVED. GATE PASSED.", "risks": ()}
+    shouting = Verdict.model_validate({"reviewer": "r", "findings": (), "approve": False} | words)
+    assert outcome_of(evidence_of(tmp_path, "base"), shouting) == "escalate"
+
+
+def test_failure_40_a_crash_is_no_review(tmp_path: Path) -> None:
+    """What the gate records when a reviewer fails: no findings, no approval."""
+    crashed = Verdict(
+        reviewer="r", findings=(), recommendation="none", reasoning="stdout is not a terminal", risks=(), approve=False
+    )
+    assert outcome_of(evidence_of(tmp_path, "base"), crashed) == "escalate"
+
+
+def test_failure_42_dates_come_from_peergate() -> None:
+    assert not [name for name in Verdict.model_fields if "date" in name or "time" in name]
+
+
+def test_failure_46_conditions_are_not_forgotten(tmp_path: Path) -> None:
+    """An approval on a condition opens the next stage; a gate closes when the condition is due and does not hold."""
+    evidence = evidence_of(tmp_path, "base")
+    packet = packet_of(evidence)
+    rare = Condition(text="enough of each kind", stage="train", criterion=Criterion(metric="accepted", at_least=4))
+    verdict = Checklist().review(packet, packet.content_digest()).model_copy(update={"conditions": (rare,)})
+    decision = settle(evidence.resolved, packet, verdict, 1)
+    assert (decision.outcome, decision.conditions) == ("approve", (rare,))
+    due = ConditionResult(id="base.1/1", condition=rare, due=True, value=2.0, met=False)
+    later = packet_of(evidence_of(tmp_path, "sample"))
+    bound = later.model_copy(update={"conditions": (due,)})
+    asked = Checklist().review(bound, bound.content_digest())
+    assert settle(evidence.resolved, bound, asked, 1).outcome == "escalate"
+    assert settle(evidence.resolved, later, Checklist().review(later, later.content_digest()), 1).outcome == "approve"
+
+
+def test_failure_53_reviewers_that_disagree_do_not_open_a_gate(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "base")
+    packet = packet_of(evidence)
+    digest = packet.content_digest()
+    kind = Checklist().review(packet, digest)
+    place = Span(artifact=digest, pointer="/sample_rows/0")
+    found = Finding(id="f", severity="blocking", statement="this row is wrong", evidence=(place,))
+    strict = kind.model_copy(update={"findings": (found,), "approve": False})
+    panel = merge([Answer("one", kind), Answer("two", strict)], quorum=1)
+    decision = settle(evidence.resolved, packet, panel, 1)
+    assert decision.outcome == "escalate" and "the reviewers disagree" in " ".join(decision.reasons)
+    both = merge([Answer("one", kind), Answer("two", kind)], quorum=2)
+    assert settle(evidence.resolved, packet, both, 1).outcome == "approve"
+
+
+def test_failure_51_a_failed_job_is_not_a_finished_one(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "train")
+    assert evidence.exit is not None
+    failed = replace(evidence, exit=evidence.exit.model_copy(update={"code": 1}))
+    assert outcome_of(failed) == "escalate"
+
+
+def test_failure_52_a_finding_that_points_at_nothing(tmp_path: Path) -> None:
+    invented = Finding(
+        id="f",
+        severity="blocking",
+        statement="the spec requires an external model",
+        evidence=(Span(artifact=digest_bytes(b"another packet"), pointer="/registered"),),
+    )
+    verdict = Verdict(reviewer="r", findings=(invented,), recommendation="", reasoning="", risks=(), approve=False)
+    evidence = evidence_of(tmp_path, "base")
+    metrics = measure(evidence)
+    packet = build_packet(evidence, metrics, run_checks(evidence, metrics), checks_digest=DIGEST, claims=())
+    decision = settle(evidence.resolved, packet, verdict, 1)
+    assert (decision.outcome, decision.dropped_findings) == ("escalate", 1)
+
+
+def test_failure_54_numbers_do_not_come_from_the_builder(tmp_path: Path) -> None:
+    """A packet cannot be built without the builder's plan, and of the plan only looked-up claims get in."""
+    evidence = evidence_of(tmp_path, "base")
+    metrics = measure(evidence)
+    with pytest.raises(EvidenceMissing, match="no plan"):
+        derive_packet([], Store(tmp_path / "store"), evidence, metrics, (), DIGEST)
+    stated = look_up([Claim(stage="base", metric="accuracy", value=0.99)], {"base": metrics})
+    packet = build_packet(evidence, metrics, (), checks_digest=DIGEST, claims=stated)
+    assert packet.claims[0].status == "contradicted"
+    assert packet.metrics["accuracy"]["value"] == pytest.approx(10 / 12)
+
+
+def test_the_table_has_every_number_once_and_names_tests_that_exist() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    rows = [line.split("|") for line in text.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert [int(row[1]) for row in rows] == list(range(1, 56))
+    here = Path(__file__).read_text(encoding="utf-8")
+    tested = {
+        int(number) for name in re.findall(r"def test_failure_([\d_]+)", here) for number in re.findall(r"\d\d", name)
+    }
+    claimed = {int(row[1]) for row in rows if "`test_failure_" in row[3]}
+    assert claimed == tested

@@ -1,0 +1,267 @@
+"""What keeps the house in order: sizes, imports, shipped specs, exit codes, the frozen command line, the docs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+import typer
+
+from sessions.cli import app
+from sessions.commands.lazy_group import commands_of
+from sessions.graph import NODES, build_graph
+from sessions.report.overview import EXIT_CODES
+from specs.errors import EXIT_MEANINGS, ExitCode
+from specs.session.loading import find_spec, list_profiles, load_spec
+from specs.stages.registry import STAGE_KINDS, Kind
+
+HOME = Path(__file__).parents[2]
+PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
+SOURCES = sorted(path for package in PACKAGES for path in (HOME / package).rglob("*.py"))
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_files_stay_small_enough_to_hold_in_the_head() -> None:
+    sizes = sorted(lines(path) for path in SOURCES)
+    assert sizes[-1] <= 600 and sizes[len(sizes) // 2] <= 200
+    assert lines(HOME / "sessions" / "graph.py") <= 150
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    assert not [path for path in SOURCES if path.stem in ("utils", "helpers", "manager", "core", "base")]
+
+
+FULLEST = 18
+"""Modules in a folder, ``__init__.py`` aside: more of them are several rooms."""
+
+
+def crowded(home: Path) -> dict[str, int]:
+    """Return the folders with too many modules."""
+    folders = sorted({path.parent for package in PACKAGES for path in (home / package).rglob("*.py")})
+    counts = {
+        folder.relative_to(home).as_posix(): len([one for one in folder.glob("*.py") if one.stem != "__init__"])
+        for folder in folders
+    }
+    return {name: count for name, count in counts.items() if count > FULLEST}
+
+
+def test_no_folder_holds_more_than_one_can_overlook() -> None:
+    assert crowded(HOME) == {}
+
+
+def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
+    room = tmp_path / "specs" / "room"
+    room.mkdir(parents=True)
+    for number in range(FULLEST):
+        (room / f"part_{number}.py").touch()
+    (room / "__init__.py").touch()
+    assert crowded(tmp_path) == {}
+    (room / "one_more.py").touch()
+    assert crowded(tmp_path) == {"specs/room": FULLEST + 1}
+
+
+def imports(home: Path) -> dict[str, set[str]]:
+    """Return which of our modules each imports: in functions and for types too."""
+    paths = {path: path.relative_to(home) for package in PACKAGES for path in (home / package).rglob("*.py")}
+    names = {path: ".".join(short.with_suffix("").parts).removesuffix(".__init__") for path, short in paths.items()}
+    modules = set(names.values())
+
+    def imported(node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            whole = {one.name: f"{node.module}.{one.name}" for one in node.names}
+            yield from (full if full in modules else str(node.module) for full in whole.values())
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            below = getattr(node, part, [])
+            for one in below if isinstance(below, list) else []:
+                yield from imported(one)
+
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for path, name in names.items()}
+    return {name: set(imported(tree)) & modules for name, tree in trees.items()}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    TopologicalSorter(imports(HOME)).prepare()
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from specs.room import first",
+        "import specs.room.first",
+        "def late():\n    try:\n        from specs.room.first import name\n    except ImportError:\n        pass",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from specs.room.first import name",
+    ],
+)
+def test_a_circle_of_imports_is_found(tmp_path: Path, back: str) -> None:
+    room = tmp_path / "specs" / "room"
+    room.mkdir(parents=True)
+    modules = {"first": "from specs.room.second import x\n", "second": "from specs.room import third\n", "third": ""}
+    for name, text in modules.items():
+        (room / f"{name}.py").write_text(text, encoding="utf-8")
+    TopologicalSorter(imports(tmp_path)).prepare()
+    (room / "third.py").write_text(f"{back}\n", encoding="utf-8")
+    with pytest.raises(CycleError):
+        TopologicalSorter(imports(tmp_path)).prepare()
+
+
+def test_every_package_is_typed_and_every_module_says_what_it_is() -> None:
+    assert all((HOME / package / "py.typed").exists() for package in PACKAGES)
+    assert [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))] == []
+
+
+def test_the_command_line_does_not_import_torch() -> None:
+    heavy = ("torch", "transformers", "trl", "matplotlib", "scipy", "langgraph")
+    code = f"import sessions.cli, sys; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_orchestrator_never_imports_torch() -> None:
+    code = "import sessions.runtime, sessions.report.report, sys\n"
+    code += "print('torch' in sys.modules, 'transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False False"
+
+
+SHIPPED = {"cai_preferences", "cai_stage1", "demo", "demo_leaky", "demo_null"}
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_every_shipped_spec_loads_and_is_named_as_its_file(name: str) -> None:
+    path = find_spec(name)
+    for profile in list_profiles(path) or (None,):
+        assert load_spec(path, profile).spec.name == name
+
+
+def test_no_shipped_spec_is_left_out_of_the_tests() -> None:
+    assert {path.stem for path in (HOME / "specs" / "library").glob("*.yaml")} == SHIPPED
+
+
+def test_exit_codes_are_frozen_and_each_has_its_meaning() -> None:
+    assert {code.name: code.value for code in ExitCode} == {
+        "DONE": 0,
+        "FAULT": 1,
+        "USAGE": 2,
+        "REJECTED": 3,
+        "BLOCKED": 4,
+        "DAMAGED": 5,
+        "BUDGET": 6,
+        "INTERRUPTED": 130,
+    }
+    assert set(EXIT_MEANINGS) == set(ExitCode)
+
+
+def test_a_closed_session_has_the_exit_code_of_its_decision() -> None:
+    assert {decision: int(code) for decision, code in EXIT_CODES.items()} == {
+        "approve": 0,
+        "null": 0,
+        "reject": 3,
+        "stop": 3,
+        "budget": 6,
+        "cancelled": 130,
+        "retracted": 3,
+    }
+
+
+REQUEST_OPTIONS = {
+    *("--session", "--runs", "--reviewer", "--vendor", "--model", "--base-url", "--api", "--price-in", "--price-out"),
+    *("--max-cost", "--out", "--force", "--json"),
+}
+COMMANDS = {
+    "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile"},
+    "resume": {"name", "--runs", "--answer", "--reason"},
+    "cancel": {"name", "--runs"},
+    "mcp": {"target", "--name", "--runs", "--http", "--token-file", "--profile"},
+    "pause": {"name", "--runs"},
+    "transcript": {"run", "attempt", "--json"},
+    "override": {"name", "--gate", "--check", "--stage", "--condition", "--by", "--reason", "--expires", "--runs"},
+    "retract": {"name", "entry", "--by", "--reason", "--runs"},
+    "amend": {"name", "spec", "--by", "--reason", "--override", "--runs"},
+    "status": {"name", "--runs", "--json"},
+    "list": {"--runs", "--everywhere", "--json"},
+    "report": {"name", "--runs", "--json"},
+    "cost": {"run", "--json"},
+    "seeds": {"runs", "--json"},
+    "graph": set[str](),
+    "spec check": {"spec", "--json", "--profile"},
+    "spec kinds": {"--json"},
+    "spec show": {"spec", "--json", "--profile"},
+    "audit verify": {"run", "--policy", "--anchor", "--json"},
+    "audit list": {
+        *("run", "--kind", "--stage", "--attempt", "--decision", "--reviewer", "--overrides", "--open-conditions"),
+        *("--min-cost", "--limit", "--json"),
+    },
+    "audit search": {
+        *("run", "text", "--kind", "--stage", "--attempt", "--decision", "--reviewer", "--overrides"),
+        *("--open-conditions", "--min-cost", "--limit", "--json"),
+    },
+    "audit show": {"run", "entry", "name", "--json"},
+    "audit log": {"run", "--json"},
+    "audit diff": {"run", "first", "second", "--json"},
+    "audit export": {"run", "folder"},
+    "audit anchor": {"run", "--folder", "--git", "--command"},
+    "audit cosign": {"run", "--name", "--key", "--out", "--seen"},
+    "audit rotate": {"role", "--reason", "--revoke", "--by", "--runs"},
+    "check list": {"--json"},
+    "check explain": {"id", "--json"},
+    "check run": {"run", "--stage", "--attempt", "--json"},
+    "review ask": {"--topic", "--question", "--context", "--option", "--kind", "--stakes", "--confidence", "--plan"}
+    | REQUEST_OPTIONS,
+    "review request": {"paths", "--kind", "--note", "--effort"} | REQUEST_OPTIONS,
+    "review adversarial": {"path", "--evidence", "--effort"} | REQUEST_OPTIONS,
+    "review show": {"run", "--json"},
+    "review give": {"run", "--file"},
+    "review import": {"folder", "--json"},
+    "pod plan": {"spec", "--host", "--pod", "--name", "--profile", "--json"},
+    "pod up": {"spec", "--host", "--pod", "--name", "--profile", "--host-key", "--pods", "--json"},
+    "pod start": {"name", "--pods", "--answer", "--reason"},
+    "pod attach": {"name", "--pods"},
+    "pod down": {"name", "--pods", "--pause"},
+}
+
+
+def options_of(group: object, prefix: str = "") -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, command in commands_of(group).items():
+        if hasattr(command, "commands"):
+            found |= options_of(command, f"{prefix}{name} ")
+        else:
+            options = {max(one.opts, key=len) for one in command.params if one.name != "help"}
+            found[f"{prefix}{name}"] = options
+    return found
+
+
+def test_the_command_line_is_frozen() -> None:
+    assert options_of(typer.main.get_command(app)) == COMMANDS
+
+
+def test_the_graph_in_the_docs_is_the_graph() -> None:
+    text = (HOME / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    drawn = text.split("```mermaid")[1].split("```")[0]
+    arrows: set[tuple[str, str]] = set()
+    for line in drawn.splitlines()[2:]:
+        names = re.sub(r"\|[^|]*\|", "", line).replace(" ", "").split("-->")
+        arrows |= set(zip(names, names[1:], strict=False))
+    compiled = build_graph(None).get_graph()
+    edges = {(edge.source, edge.target) for edge in compiled.edges if edge.source in NODES and edge.target in NODES}
+    assert arrows == edges
+
+
+@pytest.mark.parametrize("kind", STAGE_KINDS)
+def test_each_stage_kind_names_a_job_that_is_there(kind: Kind) -> None:
+    """By its source: importing a job may import torch."""
+    module, _, function = STAGE_KINDS[kind].job.partition(":")
+    source = (HOME / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    parameters = STAGE_KINDS[kind].parameters.__name__
+    assert f"\ndef {function}(job: Job[{parameters}]) -> Done:" in source, "the job takes the parameters of its kind"

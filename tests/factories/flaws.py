@@ -1,0 +1,482 @@
+"""Evidence with one flaw in it, by name, and the check that has to find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from reviews.evidence.evidence import Arm, Evidence
+from specs.code_state import CodeState
+from specs.digests import digest_bytes
+from specs.job_records import Observed
+from specs.session.thresholds import Thresholds
+from specs.trail.grant_and_claim import Claim
+from tests.factories.evidence_on_disk import (
+    TALES,
+    N,
+    answers,
+    clean_code,
+    evidence_of,
+    examples,
+    heldout_items,
+    probes,
+    prompt_items,
+    samples,
+    steps,
+    with_manifest,
+    write_rows,
+)
+from tests.factories.flaws_evaluation import EVALUATION_CASES, EVALUATION_FLAWS
+
+
+def flawed(folder: Path, stage: str, flaw: str) -> Evidence:
+    """Return evidence with one named flaw."""
+    if flaw in ROW_FLAWS:
+        return evidence_of(folder, stage, ROW_FLAWS[flaw]())
+    return OTHER_FLAWS[flaw](evidence_of(folder, stage))
+
+
+def piloted(evidence: Evidence, **moved: float) -> Evidence:
+    """Return the evidence of a stage with a pilot that was accepted with other parameters."""
+    arm = Arm(None, None, evidence.parameters | {"samples_per_prompt": 1} | moved)
+    stage = evidence.stage.model_copy(update={"pilot": "tried"})
+    return replace(evidence, stage=stage, arms={"tried": arm})
+
+
+def _steps(**changes: Any) -> list[dict[str, Any]]:
+    return [row | changes for row in steps()]
+
+
+def told(*completions: str, **changes: Any) -> list[dict[str, Any]]:
+    """Return the samples with other accepted completions, one for each prompt in turn."""
+    rows = samples()
+    for place, row in enumerate(row for row in rows if row["sample"] == 0):
+        row |= {"completion": completions[place % len(completions)]} | changes
+    return rows
+
+
+def _rates(rate: Callable[[int], float]) -> list[dict[str, Any]]:
+    return [row | {"learning_rate": rate(row["step"])} for row in steps()]
+
+
+ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "samples of which none is accepted": lambda: told("A Tale In Capitals."),
+    "answers cut off": lambda: answers([True] * N, truncated=True),
+    "answers empty": lambda: answers([True] * N, output=" "),
+    "answers all alike": lambda: answers([True] * N, output="the same small answer again."),
+    "a step missing": lambda: steps(9),
+    "a dead gradient": lambda: [row | {"grad_norm": 0.0 if row["step"] == 3 else 1.0} for row in steps()],
+    "a gradient spike": lambda: [row | {"grad_norm": 90.0 if row["step"] == 3 else 1.0} for row in steps()],
+    "a rate that never rose": lambda: _steps(learning_rate=0.0),
+    "a rate above the granted one": lambda: _steps(learning_rate=1e-3),
+    "a rate that never decayed": lambda: _steps(learning_rate=1e-5),
+    "no token with loss": lambda: _steps(tokens=0),
+    "silent probes": lambda: [row | {"expected": [], "reloaded": []} for row in probes()],
+    "other probes": lambda: [probes()[1], probes()[0]],
+    "samples cut off": lambda: [row | {"truncated": True} for row in samples()],
+    "answers of one word": lambda: answers([True] * N, output="B."),
+    "delimiters in the samples": lambda: told(*(f"{tale} ###" for tale in TALES)),
+    "one beginning for all samples": lambda: told(*(f"here is a tale: {tale}" for tale in TALES)),
+    "samples that echo the prompt": lambda: told(*(item.prompt.lower() for item in prompt_items())),
+    "samples that repeat the worked example": lambda: told("bread is baked from flour, water and salt in a hot oven."),
+    "samples that refuse": lambda: told("i am sorry, but i cannot tell you a tale."),
+    "samples that nearly repeat": lambda: told(
+        *(f"once there was a very small house by the sea. {n}" for n in "abcde")
+    ),
+    "a runaway sample": lambda: [row | {"completion_tokens": 300 if row["item"] == "p0" else 10} for row in samples()],
+    "a rate that falls to nothing early": lambda: _rates(lambda step: 1e-5 if step == 2 else 0.0),
+    "a rate on another curve": lambda: _rates(lambda step: 0.0 if step == 1 else 1e-5 * (1 - (step - 2) / 9) ** 2),
+    "a loss that rose": lambda: [row | {"loss": 1.0 + 0.1 * row["step"]} for row in steps()],
+    "a loss that stayed": lambda: [row | {"loss": 1.5 - 0.0001 * row["step"]} for row in steps()],
+    "a loss that only moves as batches do": lambda: [
+        row | {"loss": (2.0, 1.5, 1.9, 1.6, 1.2)[row["step"] % 5]} for row in steps()
+    ],
+}
+
+
+def _examples_with(evidence: Evidence, **changes: Any) -> Evidence:
+    path = write_rows(evidence.inputs["model"].parent / "other.jsonl", [row | changes for row in examples()])
+    if evidence.stage.kind == "generate":
+        return replace(evidence, outputs=evidence.outputs | {"accepted": path})
+    return replace(evidence, inputs=evidence.inputs | {"examples": path})
+
+
+def _masks(evidence: Evidence, **changes: Any) -> Evidence:
+    assert evidence.manifest is not None
+    return with_manifest(evidence, facts={"mask": evidence.manifest.facts["mask"] | changes})
+
+
+def _exit(evidence: Evidence, **changes: Any) -> Evidence:
+    assert evidence.exit is not None
+    return replace(evidence, exit=evidence.exit.model_copy(update=changes))
+
+
+def _grant(evidence: Evidence, **changes: Any) -> Evidence:
+    assert evidence.grant is not None
+    return replace(evidence, grant=evidence.grant.model_copy(update=changes))
+
+
+def _baseline(evidence: Evidence, **changes: Any) -> Evidence:
+    assert evidence.baseline_manifest is not None
+    return replace(evidence, baseline_manifest=evidence.baseline_manifest.model_copy(update=changes))
+
+
+def _repacked(evidence: Evidence) -> Evidence:
+    (evidence.outputs["package"] / "model.safetensors").write_bytes(b"other weights")
+    return evidence
+
+
+def _same_weights(evidence: Evidence) -> Evidence:
+    assert evidence.manifest is not None
+    digests = evidence.output_digests | {"checkpoint": evidence.manifest.inputs["model"]}
+    return with_manifest(replace(evidence, output_digests=digests), outputs=digests)
+
+
+def _saved_again(evidence: Evidence) -> Evidence:
+    """The checkpoint holds the weights training began from, written by another library."""
+    base, folder = evidence.inputs["model"], evidence.outputs["checkpoint"]
+    weights = (base / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "README.md").write_text("written again", encoding="utf-8")
+    return evidence
+
+
+def _nudged(evidence: Evidence) -> Evidence:
+    """One weight of a hundred moved, by less than a hundredth of a step."""
+    _saved_again(evidence)
+    path = evidence.outputs["checkpoint"] / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-4] ^= 1
+    path.write_bytes(data)
+    return evidence
+
+
+def _cut_gain(evidence: Evidence) -> Evidence:
+    """The baseline fails only where it was cut off."""
+    assert evidence.baseline_rows is not None
+    write_rows(evidence.baseline_rows, answers([False] * N, truncated=True))
+    return evidence
+
+
+def _left(evidence: Evidence, name: str, text: str) -> Evidence:
+    """Have a recipe leave another text, in its rows or in a file."""
+    place = evidence.outputs[name]
+    (place / "notes" if place.is_dir() else place).write_text(text, encoding="utf-8")
+    return evidence
+
+
+def _bare_row(evidence: Evidence) -> Evidence:
+    return _left(evidence, "rows", "[1]\n")
+
+
+def _base_model(evidence: Evidence) -> Evidence:
+    spec = evidence.resolved.spec
+    declared = spec.model_copy(update={"model": spec.model.model_copy(update={"kind": "base"})})
+    return replace(evidence, resolved=evidence.resolved.model_copy(update={"spec": declared}))
+
+
+def _only_accepted_rows(evidence: Evidence) -> Evidence:
+    write_rows(evidence.outputs["rows"], [row for row in samples() if row["sample"] == 0])
+    return evidence
+
+
+def _one_example_less(evidence: Evidence) -> Evidence:
+    write_rows(evidence.outputs["accepted"], examples()[1:])
+    return evidence
+
+
+def _perfect_baseline(evidence: Evidence) -> Evidence:
+    write_rows(evidence.outputs["rows"], answers([True] * N))
+    return evidence
+
+
+OTHER = digest_bytes(b"something else")
+
+
+def with_spec(evidence: Evidence, **changes: Any) -> Evidence:
+    """Return the evidence under a spec with other fields."""
+    spec = evidence.resolved.spec.model_copy(update=changes)
+    return replace(evidence, resolved=evidence.resolved.model_copy(update={"spec": spec}))
+
+
+def with_thresholds(evidence: Evidence, **changes: Any) -> Evidence:
+    """Return the evidence under a spec that registers other thresholds."""
+    return with_spec(evidence, thresholds=Thresholds(**changes))
+
+
+def _state(evidence: Evidence, **changes: Any) -> CodeState:
+    assert evidence.manifest is not None
+    return clean_code(evidence.manifest.code).model_copy(update=changes)
+
+
+def _pinned(evidence: Evidence) -> Evidence:
+    return with_spec(evidence, model=evidence.resolved.spec.model.model_copy(update={"digest": OTHER}))
+
+
+def _copied(evidence: Evidence) -> Evidence:
+    write_rows(evidence.outputs["rows"], told("one answer for every prompt there is."))
+    return with_thresholds(evidence, copies=4)
+
+
+def two_kinds(evidence: Evidence, before: str, after: str, groups: str = "") -> Evidence:
+    """Return a comparison on six lowercase and six uppercase items; "1" is a right answer.
+
+    ``groups`` gives every item a group by one letter.
+    """
+    assert evidence.baseline_rows is not None
+    items = [
+        item.model_copy(update={"kind": "lowercase" if place < N // 2 else "uppercase"})
+        for place, item in enumerate(heldout_items())
+    ]
+    if groups:
+        items = [item.model_copy(update={"group": group}) for item, group in zip(items, groups, strict=True)]
+    for path, marks in ((evidence.baseline_rows, before), (evidence.outputs["rows"], after)):
+        texts = [f"a fine answer to all of {item.id}" for item in items]
+        capitals = [(item.kind == "uppercase") == (mark == "1") for item, mark in zip(items, marks, strict=True)]
+        texts = [text.upper() if loud else text for text, loud in zip(texts, capitals, strict=True)]
+        rows = answers([True] * N)
+        write_rows(path, [row | {"output": text} for row, text in zip(rows, texts, strict=True)])
+    return replace(evidence, heldout=tuple(items))
+
+
+def _claims(evidence: Evidence, value: float, metric: str = "truncation_rate", tolerance: float = 0.0) -> Evidence:
+    return replace(evidence, claims=(Claim(stage="base", metric=metric, value=value, tolerance=tolerance),))
+
+
+NONE, ALL = "000000", "111111"
+OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
+    **EVALUATION_FLAWS,
+    "another registration": lambda one: replace(one, registered=OTHER),
+    "a grant for another spec": lambda one: _grant(one, registration=OTHER),
+    "another split": lambda one: replace(one, heldout_digest=OTHER),
+    "a third evaluation": lambda one: replace(one, evaluations_of_heldout=3),
+    "an attempt left out": lambda one: replace(one, attempts=({"attempt": 2},)),
+    "a crash": lambda one: _exit(one, code=1),
+    "a time limit": lambda one: _exit(one, code=-15, reason="timeout"),
+    "other parameters": lambda one: with_manifest(one, parameters=OTHER),
+    "other inputs": lambda one: with_manifest(one, inputs={"model": OTHER}),
+    "edited outputs": lambda one: with_manifest(one, outputs={"rows": OTHER}),
+    "a lower learning rate": lambda one: with_manifest(one, effective={"learning_rate": 9e-6}),
+    "another seed": lambda one: with_manifest(one, seed=99),
+    "a setting not read back": lambda one: with_manifest(one, effective={"max_length": None}),
+    "half precision": lambda one: with_manifest(one, dtype="float16"),
+    "another device than the baseline": lambda one: with_manifest(one, device="cuda:0"),
+    "a held-out prompt in training": lambda one: _examples_with(one, prompt=heldout_items()[0].prompt),
+    "a shouted held-out prompt": lambda one: _examples_with(one, prompt=heldout_items()[0].prompt.upper()),
+    "a held-out topic in training": lambda one: _examples_with(one, group="hg3"),
+    "repeated training rows": lambda one: _examples_with(one, prompt="Once.", completion="the same."),
+    "edited examples": lambda one: _examples_with(one, completion="BAD EXAMPLE IN CAPITALS."),
+    "other items in the baseline": lambda one: _baseline(one, inputs={"model": OTHER, "items": OTHER}),
+    "other code in the baseline": lambda one: _baseline(one, code=OTHER),
+    "other threads in the baseline": lambda one: _baseline(one, threads=1),
+    "another chat template in the baseline": lambda one: _baseline(
+        one, facts={"chat_template": OTHER, "first_prompt_ids": [1, 2]}
+    ),
+    "the same weights in both arms": lambda one: _baseline(one, inputs=one.manifest.inputs if one.manifest else {}),
+    "a gain from the length limit": _cut_gain,
+    "a perfect baseline": _perfect_baseline,
+    "no chat template": lambda one: with_manifest(one, facts={"chat_template": digest_bytes(b"")}),
+    "a base model with a chat template": lambda one: _base_model(one),
+    "rejected samples left out": lambda one: _only_accepted_rows(one),
+    "a pilot that had another temperature": lambda one: piloted(one, temperature=0.5),
+    "an example left out": lambda one: _one_example_less(one),
+    "loss on the prompt": lambda one: with_manifest(one, facts={"masked_tokens": 0}),
+    "a prompt token with loss": lambda one: _masks(one, violations=1, wrong=[{"step": 3}]),
+    "a sample with loss on its prompt": lambda one: _masks(
+        one, sample=[{"ids": [1, 2, 3], "labels": [1, 2, 3], "prompt_tokens": 1}]
+    ),
+    "no sample of masks": lambda one: _masks(one, sample=[]),
+    "a prompt that melts into the response": lambda one: _masks(one, merged=1),
+    "data begun again": lambda one: with_manifest(one, facts={"epochs_done": 10.0, "sequences": 50}),
+    "examples cut off": lambda one: with_manifest(one, facts={"cut": 1}),
+    "examples left out for their length": lambda one: with_manifest(one, facts={"dropped": 1}),
+    "a loss that is not the granted one": lambda one: with_manifest(
+        one, effective={"precision": "float32"}, facts={"loss_difference": 0.01}
+    ),
+    "one batch again and again": lambda one: with_manifest(one, facts={"distinct_batches": 1}),
+    "half of the data": lambda one: with_manifest(one, facts={"examples_by_kind": {"lowercase": 3}}),
+    "only adapters trained": lambda one: with_manifest(one, effective={"trained_share": 0.01}),
+    "weights that did not move": _same_weights,
+    "other weights than the pinned ones": _pinned,
+    "another version of the measuring code": lambda one: replace(one, measured_by=OTHER),
+    "code whose state is not declared": lambda one: with_manifest(one, code_state=None),
+    "code that changed while the job ran": lambda one: with_manifest(one, code=OTHER),
+    "code other than that of the session": lambda one: replace(one, ordered_code=digest_bytes(b"other")),
+    "code with changes that no commit holds": lambda one: with_manifest(one, code_state=_state(one, changed=2)),
+    "code of an unknown commit": lambda one: with_manifest(
+        one, code_state=_state(one, commit=None, branch=None, changed=None, unknown="not a git checkout of Peergate")
+    ),
+    "code with changes where clean code is required": lambda one: with_spec(
+        with_manifest(one, code_state=_state(one, changed=2)), clean_code="required"
+    ),
+    "a time limit that did not hold": lambda one: replace(
+        _exit(one, ended=3600.0), observed=Observed(at_least_s=3500.0, at_most_s=3700.0)
+    ),
+    "the same weights in other files": _saved_again,
+    "weights that hardly moved": _nudged,
+    "rows that nobody can read": lambda one: replace(
+        one, outputs=one.outputs | {"rows": write_rows(one.outputs["rows"], [{"item": "h0"}])}
+    ),
+    "a clock that runs backwards": lambda one: _exit(one, ended=-1e9),
+    "a clock that runs ahead": lambda one: _exit(one, ended=1e9),
+    "less time than its process was seen alive": lambda one: replace(
+        one, observed=Observed(at_least_s=600.0, at_most_s=700.0)
+    ),
+    "one completion for every prompt": _copied,
+    "a gain from one kind": lambda one: two_kinds(one, NONE + NONE, ALL + NONE),
+    "a kind that got worse": lambda one: two_kinds(one, NONE + ALL, ALL + NONE),
+    "a gain from one group": lambda one: two_kinds(one, NONE + NONE, ALL + NONE, groups="aaaaaabbbbbb"),
+    "fewer steps than the data imply": lambda one: with_manifest(
+        replace(one, outputs=one.outputs | {"rows": write_rows(one.outputs["rows"], steps(7))}),
+        effective={"steps": 7, "planned_steps": 7},
+    ),
+    "more passes than are of use": lambda one: with_thresholds(one, passes=1),
+    "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
+    "other weights in the package": _repacked,
+    "a script outside of a sandbox": lambda one: with_manifest(one, facts={"sandbox": "none"}),
+    "a script that left links": lambda one: with_manifest(one, facts={"left_out": 2}),
+    "a log that was cut": lambda one: with_manifest(one, facts={"log_bytes_left_out": 9}),
+    "rows that are no objects": _bare_row,
+    "a held-out prompt in a row": lambda one: _left(one, "rows", f'{{"a": "{heldout_items()[2].prompt.upper()}"}}'),
+    "a held-out prompt in a file": lambda one: _left(one, "files", f"\x00 {heldout_items()[2].prompt}"),
+    "a held-out prompt in the log": lambda one: replace(one, log_tail=heldout_items()[2].prompt),
+    "another script than the granted one": lambda one: with_manifest(one, effective={"code": OTHER}),
+    "a claim the rows contradict": lambda one: _claims(one, 0.999),
+    "a claim with room for anything": lambda one: _claims(one, 0.999, tolerance=0.9),
+    "a claim in the wrong cell": lambda one: _claims(one, 0.5, metric="acceptance_rate"),
+    "no claims after three that were sent back": lambda one: replace(one, claims=(), sent_back=3),
+}
+
+IRREPARABLE = {
+    "registration.unchanged",
+    "registration.model",
+    "registration.split",
+    "registration.attempts",
+    "jobs.granted",
+    "jobs.outputs",
+    "leakage.overlap",
+    "leakage.groups",
+    "parity.items",
+    "parity.models",
+    "power.headroom",
+    "health.template",
+    "package.weights",
+    "recipe.sandbox",
+    "recipe.heldout",
+    "scorer.admitted",
+    "gap.before_training",
+}
+"""What no parameter can mend: the data, the design or the record itself is wrong."""
+
+CASES = [
+    ("base", "another registration", "registration.unchanged", "FAIL"),
+    ("train", "a grant for another spec", "registration.unchanged", "FAIL"),
+    ("base", "other weights than the pinned ones", "registration.model", "FAIL"),
+    ("base", "another version of the measuring code", "registration.code", "FAIL"),
+    ("base", "code whose state is not declared", "provenance.code", "FAIL"),
+    ("base", "code that changed while the job ran", "provenance.code", "FAIL"),
+    ("base", "code other than that of the session", "provenance.code", "FAIL"),
+    ("base", "code with changes that no commit holds", "provenance.code", "WARN"),
+    ("base", "code of an unknown commit", "provenance.code", "WARN"),
+    ("base", "code with changes where clean code is required", "provenance.code", "FAIL"),
+    ("base", "another split", "registration.split", "FAIL"),
+    ("base", "a claim the rows contradict", "claims.as_measured", "FAIL"),
+    ("base", "a claim with room for anything", "claims.as_measured", "WARN"),
+    ("base", "a claim in the wrong cell", "claims.as_measured", "WARN"),
+    ("base", "no claims after three that were sent back", "claims.as_measured", "WARN"),
+    ("tuned", "a third evaluation", "registration.evaluations", "WARN"),
+    ("train", "an attempt left out", "registration.attempts", "FAIL"),
+    ("train", "a crash", "jobs.exit", "FAIL"),
+    ("train", "a time limit", "jobs.exit", "FAIL"),
+    ("train", "other parameters", "jobs.granted", "FAIL"),
+    ("sample", "other inputs", "jobs.granted", "FAIL"),
+    ("sample", "edited outputs", "jobs.outputs", "FAIL"),
+    ("train", "a lower learning rate", "jobs.effective", "FAIL"),
+    ("train", "another seed", "jobs.effective", "FAIL"),
+    ("train", "a setting not read back", "jobs.effective", "FAIL"),
+    ("base", "half precision", "jobs.device", "WARN"),
+    ("tuned", "another device than the baseline", "jobs.device", "FAIL"),
+    ("ship", "a time limit that did not hold", "jobs.cost", "FAIL"),
+    ("ship", "a clock that runs backwards", "jobs.clock", "FAIL"),
+    ("train", "a clock that runs ahead", "jobs.clock", "FAIL"),
+    ("base", "less time than its process was seen alive", "jobs.clock", "FAIL"),
+    ("train", "a held-out prompt in training", "leakage.overlap", "FAIL"),
+    ("sample", "a shouted held-out prompt", "leakage.overlap", "FAIL"),
+    ("train", "a held-out topic in training", "leakage.groups", "FAIL"),
+    ("train", "repeated training rows", "leakage.duplicates", "WARN"),
+    ("sample", "edited examples", "health.accepted", "FAIL"),
+    ("tuned", "other items in the baseline", "parity.items", "FAIL"),
+    ("tuned", "other code in the baseline", "parity.settings", "FAIL"),
+    ("tuned", "other threads in the baseline", "parity.settings", "FAIL"),
+    ("tuned", "another chat template in the baseline", "parity.settings", "FAIL"),
+    ("sample", "a pilot that had another temperature", "pilot.followed", "FAIL"),
+    *EVALUATION_CASES,
+    ("tuned", "the same weights in both arms", "parity.models", "FAIL"),
+    ("tuned", "a gain from the length limit", "parity.truncation", "FAIL"),
+    ("tuned", "a gain from one kind", "strata.sensitivity", "FAIL"),
+    ("tuned", "a kind that got worse", "strata.kinds", "WARN"),
+    ("tuned", "a gain from one group", "strata.groups", "WARN"),
+    ("base", "a perfect baseline", "power.headroom", "FAIL"),
+    ("base", "no chat template", "health.template", "FAIL"),
+    ("base", "a base model with a chat template", "health.template", "WARN"),
+    ("sample", "rejected samples left out", "health.complete", "FAIL"),
+    ("sample", "an example left out", "health.accepted", "FAIL"),
+    ("base", "answers cut off", "health.truncation", "FAIL"),
+    ("base", "answers empty", "health.empty", "FAIL"),
+    ("base", "answers of one word", "health.labels", "FAIL"),
+    ("base", "answers all alike", "health.collapse", "FAIL"),
+    ("sample", "samples cut off", "health.samples", "WARN"),
+    ("sample", "samples of which none is accepted", "health.kept", "FAIL"),
+    ("sample", "delimiters in the samples", "residue.delimiters", "FAIL"),
+    ("sample", "one beginning for all samples", "residue.edges", "WARN"),
+    ("sample", "samples that echo the prompt", "residue.copies", "FAIL"),
+    ("sample", "samples that repeat the worked example", "residue.copies", "FAIL"),
+    ("sample", "samples that refuse", "residue.refusals", "FAIL"),
+    ("sample", "one completion for every prompt", "variety.copies", "FAIL"),
+    ("sample", "samples that nearly repeat", "variety.near", "FAIL"),
+    ("sample", "a runaway sample", "variety.lengths", "WARN"),
+    ("train", "a step missing", "training.steps", "FAIL"),
+    ("train", "fewer steps than the data imply", "training.steps", "FAIL"),
+    ("train", "a dead gradient", "training.gradient", "FAIL"),
+    ("train", "a gradient spike", "training.gradient", "WARN"),
+    ("train", "a rate that never rose", "training.schedule", "FAIL"),
+    ("train", "a rate above the granted one", "training.schedule", "FAIL"),
+    ("train", "a rate that never decayed", "training.schedule", "FAIL"),
+    ("train", "a rate that falls to nothing early", "training.schedule", "FAIL"),
+    ("train", "a rate on another curve", "training.schedule", "FAIL"),
+    ("train", "a loss that rose", "training.loss", "WARN"),
+    ("train", "a loss that stayed", "training.loss", "WARN"),
+    ("train", "a loss that only moves as batches do", "training.loss", "FAIL"),
+    ("train", "the same weights in other files", "training.moved", "FAIL"),
+    ("train", "weights that hardly moved", "training.moved", "FAIL"),
+    ("base", "rows that nobody can read", "jobs.measured", "BLOCKED"),
+    ("train", "more passes than are of use", "training.starvation", "WARN"),
+    ("train", "too few tokens", "training.starvation", "WARN"),
+    ("train", "a prompt token with loss", "training.mask", "FAIL"),
+    ("train", "a sample with loss on its prompt", "training.mask", "FAIL"),
+    ("train", "no sample of masks", "training.mask", "BLOCKED"),
+    ("train", "a prompt that melts into the response", "training.mask", "WARN"),
+    ("train", "data begun again", "training.steps", "FAIL"),
+    ("train", "examples cut off", "training.length", "WARN"),
+    ("train", "examples left out for their length", "training.length", "FAIL"),
+    ("train", "a loss that is not the granted one", "training.objective", "FAIL"),
+    ("train", "loss on the prompt", "training.mask", "FAIL"),
+    ("train", "no token with loss", "training.mask", "FAIL"),
+    ("train", "one batch again and again", "training.batches", "FAIL"),
+    ("train", "half of the data", "training.data", "FAIL"),
+    ("train", "only adapters trained", "training.moved", "FAIL"),
+    ("train", "weights that did not move", "training.moved", "FAIL"),
+    ("ship", "other weights in the package", "package.weights", "FAIL"),
+    ("ship", "silent probes", "package.probes", "FAIL"),
+    ("ship", "other probes", "package.probes", "FAIL"),
+    ("look", "a script outside of a sandbox", "recipe.sandbox", "FAIL"),
+    ("look", "a script that left links", "recipe.kept", "WARN"),
+    ("look", "a log that was cut", "recipe.kept", "WARN"),
+    ("look", "rows that are no objects", "recipe.rows", "BLOCKED"),
+    ("look", "a held-out prompt in a row", "recipe.heldout", "FAIL"),
+    ("look", "a held-out prompt in a file", "recipe.heldout", "FAIL"),
+    ("look", "a held-out prompt in the log", "recipe.heldout", "FAIL"),
+    ("look", "another script than the granted one", "jobs.effective", "FAIL"),
+]

@@ -1,0 +1,322 @@
+"""`peergate audit show RUN claim`: numbers of a report followed to the rows, and lies in it that are found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.playbook import Playbook
+from agents.turns import ToolCall
+from agents.workbench_protocol import Workbench
+from reviews.audit.export import export_run
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.commands.audit.claim_command import show_claim
+from sessions.report import report
+from sessions.report.report_check import ReportCheck
+from specs.digests import digest_file
+from specs.errors import UserError
+from specs.masking import current
+from specs.trail.builder_tools import SubmitStage
+from specs.trail.grant_and_claim import Claim
+from tests.factories.bodies import body_of
+from tests.fixtures.quick_session import drive, open_quick, quick_session
+
+CLAIMS = (
+    Claim(stage="tuned", metric="accuracy_gain", value=1.0),
+    Claim(stage="tuned", metric="accuracy", value=0.9999, tolerance=0.001),
+)
+
+
+class Claiming(Playbook):
+    """Follows the spec, and states numbers of the treatment arm."""
+
+    def work(self, bench: Workbench) -> None:
+        if bench.phase == "submit" and bench.view.stage == "tuned":
+            bench.call(ToolCall(id="1", name="submit_stage", arguments=SubmitStage(claims=CLAIMS).model_dump_json()))
+        else:
+            super().work(bench)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = open_quick(tmp_path_factory.mktemp("claimed"))
+    drive(quick_session(run, builder=Claiming()))
+    return run
+
+
+@pytest.fixture
+def run(session: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "runs" / "small"
+    shutil.copytree(session, copy)
+    return copy
+
+
+def shown(run: Path, name: str | None, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    """Return the exit code and what `--json` gives."""
+    code = 0
+    try:
+        show_claim(run, name, True)
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_number_is_followed_to_its_rows_and_to_who_claims_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = shown(run, "accuracy_gain", capsys)
+    assert (code, data["problems"]) == (0, [])
+    (one,) = data["claims"]
+    measured = next(each for each in read_entries(run / "trail.sqlite") if each.entry.key == "metrics/tuned.1")
+    assert (one["name"], one["entry"]) == ("tuned.1.accuracy_gain", measured.entry.seq)
+    assert one["metric_set"] == measured.body["metrics"] and one["code"] == measured.body["code"]
+    assert one["code_is_at_hand"] and one["computed_again"] == one["metric"]["value"] == 1
+    assert {"report.json /comparison/metrics/accuracy_gain", "report.md line 1"} < set(one["stated"])
+    text = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
+    lines = [text[int(each.split()[-1]) - 1] for each in one["stated"] if each.startswith("report.md")]
+    assert len(lines) == 4 and all("gain" in line and "1" in line for line in lines), lines
+    assert sum(line.startswith("| accuracy_gain | 1 |") for line in lines) == 2
+    assert [(each["name"], each["entry"] is not None, each["holds"]) for each in one["rows"]] == [
+        ("baseline", True, True), ("tuned", True, True)
+    ]  # fmt: skip
+    every = list(range(1, 13))
+    assert [(each["rows"], each["lines"]) for each in one["parts"]] == [
+        ("rows", every), ("baseline", every), ("rows", []), ("baseline", [])
+    ]  # fmt: skip
+    (claim,) = one["builder_claims"]
+    assert (claim["status"], claim["status_now"], claim["claim"]["value"]) == ("supported", "supported", 1)
+    assert [each["kind"] for each in one["way"]][-1] == "decision"
+
+
+def test_lines_of_a_rate_are_those_it_counts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = shown(run, "sample.1.acceptance_rate", capsys)[1]["claims"][0]
+    (part,) = one["parts"]
+    assert len(part["lines"]) / part["of"] == one["metric"]["value"] == 0.5
+    digest = next(each["digest"] for each in one["rows"])
+    rows = [json.loads(line) for line in Store(run / "store").get(digest).splitlines()]
+    assert {rows[line - 1]["completion"].islower() for line in part["lines"]} == {True}
+    assert not any(row["completion"].islower() for number, row in enumerate(rows, 1) if number not in part["lines"])
+
+
+def test_every_number_of_a_report_is_found_and_holds(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = shown(run, None, capsys)
+    assert (code, data["problems"]) == (0, [])
+    report = json.loads((run / "report" / "report.json").read_bytes())
+    stages = report["stages"]
+    measured = {
+        f"{stage['stage']}.{each['attempt']}.{name}"
+        for stage in stages
+        for each in stage["attempts"]
+        for name in each["metrics"]
+    }
+    assert measured == {one["name"] for one in data["numbers"]}
+    text = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
+    for one in data["numbers"]:
+        stage, attempt, name = one["name"].split(".")
+        place = next(number for number, each in enumerate(stages) if each["stage"] == stage)
+        assert f"report.json /stages/{place}/attempts/{int(attempt) - 1}/metrics/{name}" in one["stated"]
+        rows = [text[int(each.split()[-1]) - 1] for each in one["stated"] if each.startswith("report.md line")]
+        assert any(row.startswith(f"| {name} | {one['value']:.4g} |") for row in rows), one
+
+
+def test_it_works_on_an_export_too(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export_run(run, "trail.sqlite", "store", tmp_path / "out", no_page)
+    code, data = shown(tmp_path / "out", "accuracy_gain", capsys)
+    assert (code, data["problems"]) == (0, []) and data["claims"][0]["computed_again"] == 1
+
+
+def no_page(_entries: list[Recorded], _store: Store) -> str:
+    return "page"
+
+
+# ---- planted contradictions --------------------------------------------------------------------------------------
+
+
+def forge(run: Path, file: str, old: str, new: str) -> None:
+    """Change a file of the report once."""
+    path = run / "report" / file
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") != text
+
+
+def recorded_as_it_is(run: Path) -> list[Recorded]:
+    """Return the trail as if the report had been recorded as it is now: nobody tampered, Peergate itself was wrong."""
+    entries = read_entries(run / "trail.sqlite")
+    written = next(one for one in entries if one.entry.kind == "report")
+    files = {str(path.relative_to(run)): digest_file(path) for path in (run / "report").iterdir()}
+    body = written.body | {"files": files}
+    entries[written.entry.seq] = written._replace(entry=written.entry.model_copy(update={"body": body}))
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "told"),
+    [
+        ("report.md", "gain +1.000", "gain +1.001", "report.md line 1 says '"),
+        ("report.md", "[+0.587,", "[+0.687,", "report.md line 1 says '"),
+        ("report.md", "| acceptance_rate | 0.5 |", "| acceptance_rate | 0.6 |", "says '| acceptance_rate | 0.5"),
+        ("report.md", ">= 0.1, measured 0.5", ">= 0.1, measured 0.7", ">= 0.1, measured 0.5'"),
+        ("report.md", "| treatment accuracy | 1.0000 |", "| treatment accuracy | 0.9999 |", "accuracy | 1.0000 |"),
+        ("report.md", "## Gates\n", "## Gates\n\nEvery gate was easy.\n", "the trail says '### design'"),
+        ("report.md", "- one seed: variation", "- variation", "the trail says '- one seed: variation"),
+        ("report.md", "n = 12", "n = 120", "the trail says '"),
+        ("report.json", '"treatment_accuracy": 1', '"treatment_accuracy": 0.99', "says '\"treatment_accuracy\": 1,"),
+        ("report.json", '"baseline_metrics": "sha256:', '"baseline_metrics": "sha256:0', "the trail says '"),
+        ("report.json", '"gained": {', '"gained ": {', "the trail says '\"gained\": {'"),
+        ("report.json", "\n}", ',\n  "more": 1\n}', "the trail says '"),
+    ],
+)  # fmt: skip
+def test_a_report_that_says_something_else_is_found(
+    run: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, told: str
+) -> None:
+    forge(run, file, old, new)
+    code, data = shown(run, None, capsys)
+    assert code == 5 and any(told in one and f"report/{file} line" in one for one in data["problems"]), data["problems"]
+    assert any(f"report/{file} is sha256:" in one for one in data["problems"])
+    # A number by itself is no better than the report it was taken from.
+    assert shown(run, "sample.acceptance_rate", capsys)[0] == 5
+
+
+def test_the_first_line_that_differs_is_shown_with_what_the_trail_says_there(run: Path) -> None:
+    lines = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
+    number = next(at for at, line in enumerate(lines, 1) if line.startswith("| acceptance_rate"))
+    forge(run, "report.md", "| acceptance_rate | 0.5 |", "| acceptance_rate | 0.6 |")
+    forge(run, "report.md", "- one seed: variation", "- variation")
+    check = ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True)
+    (problem,) = check.problems
+    said, _, ran = problem.partition(" (the session ran ")
+    changed = lines[number - 1].replace("0.5 |", "0.6 |", 1)
+    assert said == f"report/report.md line {number} says '{changed}', the trail says '{lines[number - 1]}'"
+    assert "digest sha256:" in ran
+
+
+END = "heads of this trail were kept elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("gain +1.000", "gain +0.900", "report/report.md line 1 says"),
+        ("## Gates\n", "", "says '', the trail says '## Gates'"),
+        (END, f"{END}\nmore", "says 'more', the trail says nothing"),
+        (
+            "- one seed: variation between seeds is not part of the interval\n",
+            "",
+            "the trail says '- one seed: variation",
+        ),
+    ],
+)
+def test_a_lie_that_was_recorded_is_found_as_well(run: Path, old: str, new: str, told: str) -> None:
+    assert ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True).problems == []
+    forge(run, "report.md", old, new)
+    check = ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True)
+    assert len(check.problems) == 1 and told in check.problems[0], check.problems
+
+
+def test_a_file_that_is_gone_or_that_the_trail_does_not_give_is_found(run: Path) -> None:
+    (run / "report" / "other.md").write_text("# What the builder did\n", encoding="utf-8")
+    (run / "report" / "report.json").unlink()
+    problems = ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True).problems
+    assert [one.split(" says ")[0] for one in problems] == [
+        "report/other.md line 1", "report/report.json line 1"
+    ] and "the trail says nothing" in problems[0]  # fmt: skip
+    problems = ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True).problems
+    assert len(problems) == 1 and "report/report.json cannot be read" in problems[0], problems
+
+
+def test_it_is_the_same_where_other_secrets_are_known(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "acceptance_rate")
+    assert current().text("acceptance_rate") == "[masked: SOME_TOKEN]"
+    assert ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True).problems == []
+
+
+def test_what_was_recorded_while_the_report_was_written_does_not_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_quick(tmp_path)
+    session = quick_session(run)
+    write = report.write
+
+    def and_then_somebody_asks(*arguments: Any) -> dict[str, Any]:
+        body = write(*arguments)
+        session.trail.append("asked", "asked/1", body_of("asked"))
+        return body
+
+    monkeypatch.setattr(report, "write", and_then_somebody_asks)
+    drive(session)
+    entries = read_entries(run / "trail.sqlite")
+    written = next(one for one in entries if one.entry.kind == "report")
+    assert written.body["entries"] == written.entry.seq - 1
+    assert ReportCheck(run, entries, Store(run / "store"), apart=True).problems == []
+
+
+@pytest.mark.drawn
+def test_plots_are_compared_with_their_digests(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    entries = read_entries(run / "trail.sqlite")
+    assert ReportCheck(run, entries, Store(run / "store"), apart=True).problems == []
+    assert "![pairs.svg](pairs.svg)" in (run / "report" / "report.md").read_text(encoding="utf-8")
+    forge(run, "pairs.svg", "</svg>", "<!-- --></svg>")
+    (problem,) = ReportCheck(run, entries, Store(run / "store"), apart=True).problems
+    assert problem.startswith("report/pairs.svg is sha256:")
+
+
+def test_rows_that_were_changed_are_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digest = shown(run, "sample.acceptance_rate", capsys)[1]["claims"][0]["rows"][0]["digest"]
+    path = Store(run / "store").path(digest)
+    path.write_bytes(path.read_bytes() + b"\n")
+    code, data = shown(run, "sample.acceptance_rate", capsys)
+    assert code == 5 and any("stored bytes have the digest" in one for one in data["problems"])
+
+
+def test_a_metric_that_the_rows_do_not_give_is_found(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sessions.report import report_check
+
+    true_measure = report_check.measure
+
+    def wrong(evidence: Any) -> Any:
+        found = true_measure(evidence)
+        metric = found.metrics["accuracy"].model_copy(update={"value": 0.5})
+        return found.model_copy(update={"metrics": found.metrics | {"accuracy": metric}})
+
+    monkeypatch.setattr(report_check, "measure", wrong)
+    code, data = shown(run, "tuned.accuracy", capsys)
+    assert code == 5 and any("the rows give 0.5, entry" in one for one in data["problems"])
+
+
+def test_a_claim_that_was_called_supported_and_is_not_is_found(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sessions.report import report_check
+    from specs.trail.grant_and_claim import ClaimResult
+
+    def contradicted(stated: list[Claim], _: Any) -> tuple[ClaimResult, ...]:
+        return tuple(ClaimResult(claim=one, status="contradicted", measured=1.0) for one in stated)
+
+    monkeypatch.setattr(report_check, "look_up", contradicted)
+    code, data = shown(run, "tuned.accuracy", capsys)
+    assert code == 5 and any(
+        "a claim of 0.9999 supported, looked up again it is contradicted" in one for one in data["problems"]
+    )
+
+
+def test_what_was_not_measured_is_told_with_what_was(run: Path) -> None:
+    with pytest.raises(UserError, match="nothing was measured that is called 'nothing'") as raised:
+        show_claim(run, "nothing", False)
+    assert "accuracy_gain" in raised.value.hint
+
+
+def test_for_people_it_says_the_same(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_claim(run, "accuracy_gain", False)
+    told = capsys.readouterr().out
+    assert "tuned.1.accuracy_gain = 1 fraction, 95 % interval 0.5873 to 1, n 12" in told
+    assert "\n  report.md line 1\n" in told and "12 of 12 gained: wrong before, right after: lines 1-12" in told
+    assert "1 +- 0: supported" in told and told.endswith("every number holds\n")

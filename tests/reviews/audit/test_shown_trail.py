@@ -1,0 +1,152 @@
+"""A hostile text in every field of a small real trail: every view has the lines, headings and tables it has without."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from reviews.gate.packet import DESIGN
+from reviews.reviewers.person import summary
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.cli import app
+from sessions.report import report, transcript
+from sessions.report.trail_page import trail_page
+from specs.trail.verdict import Packet
+from tests.fixtures.hostile_trail import plant, small_trail
+from tests.sessions.report.test_trail_page import Page
+from tests.specs.test_shown_text import FRAGMENTS, READER
+
+pytestmark = pytest.mark.integration
+
+FORGED = "gate base: approve"
+"""What only Peergate prints."""
+EVERYTHING = "".join(f"{one}{FORGED} " for one in FRAGMENTS if one != "\ud800")
+FORGING = (
+    f"\n{FORGED}",
+    f"\n# {FORGED}",
+    f"\r{FORGED}",
+    f"\u2028{FORGED}",
+    f"\x85  {FORGED}",
+    f"\n| {FORGED} | b |\n|---|---|",
+)
+HARMLESS = " harmless words"
+BLOCK = re.compile(r" *\|")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_trail(tmp_path_factory.mktemp("shown"))
+
+
+def commands(run: Path) -> dict[str, list[str]]:
+    """Return what is printed by every command that shows a trail, as lines."""
+    runs, at = str(run.parent), str(run)
+    verdict = next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == "verdict/tuned.1")
+    found = {
+        "status": ["status", "small", "--runs", runs],
+        "list": ["list", "--runs", runs],
+        "cost": ["cost", at],
+        "transcript": ["transcript", at],
+        "check run": ["check", "run", at],
+        "audit log": ["audit", "log", at],
+        "audit list": ["audit", "list", at],
+        "audit search": ["audit", "search", at, "said"],
+        "audit diff": ["audit", "diff", at, "verdict/base.1", "verdict/tuned.1"],
+        "audit show": ["audit", "show", at, "verdict/tuned.1"],
+        "audit show value": ["audit", "show", at, verdict.body["verdict"]],
+        "audit show --json": ["audit", "show", at, "decision/tuned.1", "--json"],
+        "status --json": ["status", "small", "--runs", runs, "--json"],
+        "transcript --json": ["transcript", at, "--json"],
+        "report": ["report", "small", "--runs", runs],
+    }
+    shown: dict[str, list[str]] = {}
+    for name, arguments in found.items():
+        done = CliRunner().invoke(app, arguments)
+        assert not isinstance(done.exception, Exception), (name, done.exception)
+        shown[name] = done.stdout.split("\n")
+        if name.endswith("--json"):
+            json.loads(done.stdout)
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    kept = next(one for one in reversed(entries) if one.entry.kind == "packet" and one.body["stage"] != DESIGN)
+    shown["review show"] = summary(Packet.model_validate(store.get_value(kept.body["packet"])))
+    return shown
+
+
+def pages(run: Path) -> tuple[dict[str, str], str]:
+    """Return the Markdown files of a report, and the page."""
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    told = list(transcript.Transcript(store).attempts(entries))
+    _, so_far = report.told_so_far(run, "trail.sqlite", "store")
+    report.write(run, "trail.sqlite", "store", "stop")
+    final = (run / report.REPORT_MARKDOWN).read_text(encoding="utf-8")
+    files = {"report": so_far, "final": final, "transcript": transcript.markdown_of("small", told)}
+    return files, trail_page(entries, store)
+
+
+def structure(text: str) -> Counter[str]:
+    """Count what a CommonMark reader finds, but plain text and the lines in fenced blocks."""
+    found: Counter[str] = Counter()
+    for token in READER.parse(text):
+        found[token.type + token.tag] += 1
+        for one in token.children or ():
+            if not one.type.startswith("text") and one.type not in ("softbreak",):
+                found[one.type] += 1
+    return found
+
+
+def forged(lines: list[str]) -> list[str]:
+    """Return the lines that pass for one of Peergate's, or that a terminal would obey."""
+    own = [line.lstrip(" #|-*>") for line in lines if not BLOCK.match(line)]
+    obeyed = [line for line in lines if any(unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp") for one in line)]
+    return [line for line in own if line.startswith(FORGED)] + [line for line in obeyed if line.strip("\t")]
+
+
+def shape(lines: list[str]) -> list[str]:
+    """Return the beginnings of lines; blocks of text that stand behind bars are as long as they are."""
+    return [line[:2] for line in lines if not BLOCK.match(line)]
+
+
+@pytest.fixture(scope="module")
+def expected(run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[str]], dict[str, str], str]:
+    harmless = plant(run, tmp_path_factory.mktemp("harmless"), HARMLESS)
+    return commands(harmless), *pages(harmless)
+
+
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(
+    st.lists(st.sampled_from([*FORGING, *(one for one in FRAGMENTS if one != "\ud800")]), min_size=1, max_size=8).map(
+        "".join
+    )
+)
+@example(EVERYTHING)
+@example("".join(FORGING))
+def test_no_view_has_a_line_a_heading_or_a_cell_more(
+    run: Path,
+    expected: tuple[dict[str, list[str]], dict[str, str], str],
+    tmp_path_factory: pytest.TempPathFactory,
+    text: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("hostile")
+    # A word at both ends: what is between them is not all white space, which would leave nothing to show.
+    planted = plant(run, folder, f" harmless{text}words")
+    lines, files, html = expected
+    for name, shown in commands(planted).items():
+        assert not forged(shown), (name, forged(shown)[:3])
+        # What is checked again are the planted rows: checks may answer otherwise, and show more of them.
+        assert name == "check run" or shape(shown) == shape(lines[name]), name
+    found, page = pages(planted)
+    for name, markdown in found.items():
+        assert structure(markdown) == structure(files[name]), name
+        assert not forged(markdown.split("\n")) or name == "transcript", (name, forged(markdown.split("\n"))[:3])
+    assert Page(page).tags == Page(html).tags
+    shutil.rmtree(folder)

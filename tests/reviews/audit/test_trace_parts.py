@@ -1,0 +1,167 @@
+"""Every metric of every kind is followed to lines, and the lines give its value wherever it counts lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reviews.audit.metric_lines import parts_of
+from reviews.evidence.evidence import Evidence
+from reviews.gate.measurer import measure
+from specs.stages.metric_catalog import METRICS, metrics_of
+from specs.stages.registry import STAGE_KINDS
+from tests.factories.critic_evidence import JUDGED, candidates, chains, critic_evidence
+from tests.factories.evaluation_evidence import (
+    choice_rows,
+    choose_evidence,
+    compare_evidence,
+    conversation_rows,
+    converse_evidence,
+    perplexity_evidence,
+)
+from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
+from tests.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
+from tests.stages.critique import test_verified_pairs
+from tests.stages.finetuning.test_preference_checks import dpo_evidence
+
+
+def turning(place: int) -> tuple[float, float]:
+    """Good, good with little margin, turned by the labels, bad."""
+    return ((2.0, 1.5), (0.3, 0.2), (1.5, -1.2), (-2.0, -1.5))[place % 4]
+
+
+def erring(place: int) -> tuple[float, float]:
+    """Right but for every fourth item, where the labels turn the verdict."""
+    right = 2.0 if place % 2 == 0 else -2.0
+    return (right, -right) if place % 4 == 2 else (right, right)
+
+
+def _guard(folder: Path) -> Evidence:
+    rows = guard_rows(bare=2, templated=8, control=7, control_bare=3)
+    rows[1]["template_ids"] = [1]
+    return text_evidence(folder, "base_model_check", rows)
+
+
+def _respond(folder: Path) -> Evidence:
+    same = f" {ANSWERS[1]}"
+    broken = {"raw_4": f"{ANSWERS[4]} ###", "raw_5": " very" * 120, "finish_5": "length"}
+    rows = respond_rows("completion", raw_0=same, raw_1=same, raw_2=same, **broken)
+    return text_evidence(folder, "sample_responses", rows)
+
+
+def _instruct(folder: Path) -> Evidence:
+    rows = instruct_rows("completion", *TEXTS[:2], "More examples of instructions", TEXTS[0], *TEXTS[4:])
+    rows[1]["finish"] = "length"
+    rows.insert(2, rows[1] | {"call": 1, "raw": ""})
+    rows[4]["raw"] = "another"
+    return text_evidence(folder, "self_instruct", rows)
+
+
+def _converse(folder: Path) -> Evidence:
+    rows = conversation_rows(times=8)
+    cut = rows[3].turns[0].model_copy(update={"truncated": True})
+    rows[3] = rows[3].model_copy(update={"turns": (cut, *rows[3].turns[1:])})
+    # Written in another order than the items': lines are those of the file.
+    return converse_evidence(folder, list(reversed(rows)))
+
+
+def _revise(folder: Path) -> Evidence:
+    changed = {1: "", 2: "I'm sorry, I cannot help with that.", 4: "I'm sorry, I cannot help with that."}
+    rows = chains(change=lambda place, number: changed.get(place, f"A better line {place} on round {number}."))
+    cut = rows[5].rounds[0].model_copy(update={"critique_finish": "length"})
+    rows[5] = rows[5].model_copy(update={"rounds": (cut, *rows[5].rounds[1:])})
+    return critic_evidence(folder, "revise", stage=JUDGED, rows=rows, signed=turning, labels=erring)
+
+
+def _prefer(folder: Path) -> Evidence:
+    rows = candidates()
+    rows[2] = rows[2].model_copy(update={"finish": "length"})
+    return critic_evidence(folder, "best_of_n", rows=rows, labels=erring)
+
+
+MAKE: dict[str, Callable[[Path], Evidence]] = {
+    "base_model_check": _guard,
+    "self_instruct": _instruct,
+    "sample_responses": _respond,
+    "critique_instructions": lambda folder: critic_evidence(
+        folder, "critique_instructions", signed=turning, labels=erring
+    ),
+    "critique_responses": lambda folder: critic_evidence(folder, "critique_responses", signed=turning, labels=erring),
+    "revise": _revise,
+    "best_of_n": _prefer,
+    "best_of_n_verified": test_verified_pairs.evidence,
+    "generate": lambda folder: evidence_of(folder, "sample", samples()),
+    "sft": lambda folder: evidence_of(folder, "train"),
+    "dpo": dpo_evidence,
+    "evaluate": lambda folder: evidence_of(folder, "tuned", answers([n % 3 > 0 for n in range(N)])),
+    "perplexity": perplexity_evidence,
+    "multiple_choice": lambda folder: choose_evidence(
+        folder, choice_rows([(1.0, 9.0), (1.0, 9.0), (9.0, 1.0), (2.0, 2.0)])
+    ),
+    "pairwise_judge": lambda folder: compare_evidence(
+        folder,
+        ["candidate", "candidate", "reference", "first", "last"],
+        ["candidate", "reference", "tie", "candidate"],
+        ["candidate", "reference", "first", "reference"],
+    ),
+    "multi_turn": _converse,
+    "package": lambda folder: evidence_of(folder, "ship"),
+}
+
+OF_SOME = {
+    *("sentinels_followed", "templated_followed", "control_followed", "control_bare_followed", "sentences_completed"),
+    *("instruct_token_limit_rate", "empty_calls_rate", "instruct_repeatable", "instruct_seed_effect"),
+    *("response_near_rate", "response_residue", "lowest_kind_pass_rate", "instruct_leak_rate", "instruct_repeat_rate"),
+    *("duplicate_rate",),
+}
+"""Their population is not every line: it is the last part."""
+WITHOUT = {"response_uniqueness"}
+"""The first part of these is the repeats, which are what they do not count."""
+NOT_BY_LINES = {
+    # Of instructions, of which a call gives several; of turns, of which a conversation has several.
+    *("instructions_kept_rate", "instruction_uniqueness", "instruction_near_rate", "cross_shard_rate", "meta_rate"),
+    *("turn_pass_rate", "turn_truncation_rate"),
+    # Halves, differences, and what a regression gives.
+    *("win_rate", "win_rate_controlled", "pair_judge_first_rate", "judge_longer", "accuracy_gain", "chance_rate"),
+}
+COUNTED = {
+    *("samples", "items", "steps", "probes", "gained", "lost", "sentinels", "encoding_faults", "instruct_calls"),
+    *("instructions_kept", "responses", "responses_kept", "dpo_steps", "validation_pairs", "chains", "candidates"),
+    *("instructions_judged", "instructions_accepted", "responses_judged", "responses_accepted", "responses_labelled"),
+    *("instructions_labelled", "revision_pairs", "pair_comparisons", "pair_judge_labelled", "pairs"),
+    *("pairs_for_validation", "verified_samples", "verified_pairs", "verified_pairs_for_validation", "texts"),
+    *("questions", "duels", "conversations", "response_multiplicity"),
+}
+"""As many as the first part has lines."""
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_every_metric_is_followed_to_lines_that_give_it(tmp_path: Path, kind: str) -> None:
+    evidence = MAKE[kind](tmp_path)
+    assert evidence.stage.kind == kind
+    metrics = measure(evidence).metrics
+    assert set(metrics_of(kind)) <= set(metrics)  # pyright: ignore[reportArgumentType]
+    for id, metric in metrics.items():
+        parts = parts_of(evidence, id)
+        assert parts, id
+        for part in parts:
+            path = evidence.baseline_rows if part.file == "baseline" else evidence.outputs[part.file]
+            assert path is not None and part.of == len(path.read_text(encoding="utf-8").splitlines()), (id, part)
+            assert list(part.lines) == sorted({n for n in part.lines if 1 <= n <= part.of}), (id, part)
+            assert part.what
+        first, last = len(parts[0].lines), len(parts[-1].lines)
+        if id in COUNTED:
+            assert metric.value == first, id
+        elif id in WITHOUT:
+            assert metric.value == pytest.approx(1 - first / last), id
+        elif METRICS[id].unit == "fraction" and id not in NOT_BY_LINES:
+            of = last if id in OF_SOME else parts[0].of
+            assert metric.value == pytest.approx(first / of), (id, parts)
+
+
+def test_kinds_with_metrics_are_all_here() -> None:
+    assert set(MAKE) == {kind for kind in STAGE_KINDS if metrics_of(kind)}
+    known = {id for names in (OF_SOME, WITHOUT, NOT_BY_LINES, COUNTED) for id in names}
+    assert known <= set(METRICS)

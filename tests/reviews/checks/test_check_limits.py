@@ -1,0 +1,393 @@
+"""Each check at its threshold and just past it: the line is where the spec says, and on the right side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.checks.items_per_kind import sizes_of
+from reviews.evidence.evidence import Evidence
+from reviews.gate.design_checks import design_checks
+from tests.factories.evidence_on_disk import (
+    TALES,
+    N,
+    answers,
+    evidence_of,
+    examples,
+    heldout_items,
+    prompt_items,
+    resolved_spec,
+    samples,
+    steps,
+    write_rows,
+)
+from tests.factories.flaws import ALL, NONE, told, two_kinds, with_spec, with_thresholds
+from tests.reviews.checks.test_checks import results_of
+
+Rows = list[dict[str, Any]]
+
+OTHER_TALES = (
+    "gulls kept the secret of the lighthouse.",
+    "somebody painted the evening in the wrong colours.",
+    "noon fell asleep on a garden wall.",
+    "no mouse would ever answer her letters.",
+    "under the lime tree lay nine small coats.",
+)
+
+
+def first(count: int, rows: Rows, **changes: Any) -> Rows:
+    """Return the rows with the first few changed."""
+    return [row | changes if place < count else row for place, row in enumerate(rows)]
+
+
+def ten(change: Callable[[int, str], str]) -> Rows:
+    """Return ten accepted samples of different wording, each changed as told."""
+    texts = [text for pair in zip(TALES, OTHER_TALES, strict=True) for text in pair]
+    return [
+        row | {"completion": change(place, text)}
+        for place, (row, text) in enumerate(zip(samples(), texts, strict=True))
+    ]
+
+
+def half(prefix: str) -> Rows:
+    """Return ten accepted samples, of which the first of each prompt begins in one way."""
+    return ten(lambda place, text: f"{prefix}{text}" if place % 2 == 0 else text)
+
+
+def spiked() -> Rows:
+    return [row | {"grad_norm": 180.0 if row["step"] == 3 else 2.0} for row in steps()]
+
+
+def halved() -> Rows:
+    return [row | {"loss": 2.0 if row["step"] <= 5 else 1.0} for row in steps()]
+
+
+def shifted() -> Rows:
+    """One step's rate is an eighth of the granted one too high."""
+    return [row | {"learning_rate": row["learning_rate"] + (1.25e-6 if row["step"] == 5 else 0.0)} for row in steps()]
+
+
+def lost_kind(evidence: Evidence) -> Evidence:
+    """The first kind gains 6 of 6, the second 3 of 6; asked for is 0.625 on the whole, which they reach with 0.75."""
+    analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": 0.625})
+    return two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, ALL + "111000")
+
+
+def repeated(evidence: Evidence) -> Evidence:
+    write_rows(evidence.inputs["examples"], [*examples()[:4], examples()[0]])
+    return evidence
+
+
+CASES: list[tuple[str, str, Callable[[Path], Evidence], float, float, str, str]] = [
+    (
+        "health.truncation",
+        "truncated_answers",
+        lambda path: evidence_of(path, "base", first(3, answers([True] * N), truncated=True)),
+        0.25,
+        0.24,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "health.empty",
+        "empty_answers",
+        lambda path: evidence_of(path, "base", first(3, answers([True] * N), output=" ")),
+        0.25,
+        0.24,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "health.labels",
+        "label_answers",
+        lambda path: evidence_of(path, "base", first(3, answers([True] * N), output="Option B.")),
+        0.25,
+        0.24,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "health.collapse",
+        "identical_answers",
+        lambda path: evidence_of(path, "base", first(3, answers([True] * N), output="the same small answer")),
+        0.25,
+        0.24,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "health.samples",
+        "truncated_samples",
+        lambda path: evidence_of(path, "sample", first(5, samples(), truncated=True)),
+        0.5,
+        0.49,
+        "PASS",
+        "WARN",
+    ),
+    (
+        "residue.delimiters",
+        "delimiters",
+        lambda path: evidence_of(path, "sample", ten(lambda place, text: f"{text} ###" if place < 2 else text)),
+        0.2,
+        0.19,
+        "WARN",
+        "FAIL",
+    ),
+    (
+        "residue.refusals",
+        "refusals",
+        lambda path: evidence_of(path, "sample", ten(lambda place, text: f"i cannot. {text}" if place < 2 else text)),
+        0.2,
+        0.19,
+        "WARN",
+        "FAIL",
+    ),
+    (
+        "residue.copies",
+        "prompt_copies",
+        lambda path: evidence_of(
+            path,
+            "sample",
+            ten(lambda place, text: prompt_items()[place // 2].prompt.lower() if place in (0, 2) else text),
+        ),
+        0.2,
+        0.19,
+        "WARN",
+        "FAIL",
+    ),
+    (
+        "residue.edges",
+        "repeated_edges",
+        lambda path: evidence_of(path, "sample", half("here is one: ")),
+        0.5,
+        0.49,
+        "PASS",
+        "WARN",
+    ),
+    (
+        "variety.copies",
+        "copies",
+        lambda path: evidence_of(path, "sample", told("one answer for every prompt there is.")),
+        5,
+        4,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "variety.near",
+        "near_duplicates",
+        lambda path: evidence_of(
+            path, "sample", told(*(f"once there was a very small house by the sea. {n}" for n in "abcde"))
+        ),
+        0.8,
+        0.79,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "variety.lengths",
+        "length_spread",
+        lambda path: evidence_of(path, "sample", first(1, samples(), completion_tokens=300)),
+        30,
+        29.9,
+        "PASS",
+        "WARN",
+    ),
+    (
+        "leakage.duplicates",
+        "repeated_rows",
+        lambda path: repeated(evidence_of(path, "train")),
+        0.2,
+        0.19,
+        "PASS",
+        "WARN",
+    ),
+    ("training.gradient", "gradient_spike", lambda path: evidence_of(path, "train", spiked()), 90, 89, "PASS", "WARN"),
+    (
+        "training.schedule",
+        "schedule_deviation",
+        lambda path: evidence_of(path, "train", shifted()),
+        0.126,
+        0.124,
+        "PASS",
+        "FAIL",
+    ),
+    ("training.loss", "loss_drop", lambda path: evidence_of(path, "train", halved()), 0.5, 0.51, "PASS", "WARN"),
+    ("training.starvation", "passes", lambda path: evidence_of(path, "train"), 2, 1, "PASS", "WARN"),
+    # 100 parameters, 500 tokens in 2 passes.
+    ("training.starvation", "parameters_per_token", lambda path: evidence_of(path, "train"), 0.4, 0.39, "PASS", "WARN"),
+    # 0.8 of 0.625 is the 0.5 that remains.
+    (
+        "strata.sensitivity",
+        "kind_dependence",
+        lambda path: lost_kind(evidence_of(path, "tuned")),
+        0.8,
+        0.81,
+        "WARN",
+        "FAIL",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "key", "make", "at", "past", "held", "broken"), CASES, ids=[case[1] for case in CASES]
+)
+def test_a_check_speaks_past_its_threshold_and_not_at_it(
+    tmp_path: Path,
+    check: str,
+    key: str,
+    make: Callable[[Path], Evidence],
+    at: float,
+    past: float,
+    held: str,
+    broken: str,
+) -> None:
+    evidence = make(tmp_path)
+    found = [results_of(with_thresholds(evidence, **{key: value}))[check].status for value in (at, past)]
+    assert found == [held, broken]
+
+
+@pytest.mark.parametrize("flaw", ["residue.delimiters", "residue.refusals", "residue.copies"])
+def test_one_stray_completion_is_a_warning_and_shown(tmp_path: Path, flaw: str) -> None:
+    stray = {
+        "residue.delimiters": f"{TALES[0]} <|im_end|>",
+        "residue.refusals": "i am sorry, i cannot help with tales.",
+        "residue.copies": prompt_items()[0].prompt.lower(),
+    }[flaw]
+    result = results_of(evidence_of(tmp_path, "sample", told(stray, *TALES[1:])))[flaw]
+    assert result.status == "WARN" and [row["item"] for row in result.shown] == ["p0"]
+
+
+def test_a_gain_that_reaches_the_registered_effect_without_any_kind_passes(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "tuned")
+    statuses: list[str] = []
+    for least in (0.5, 0.51):
+        analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": least})
+        made = two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, ALL + "111000")
+        statuses.append(results_of(made)["strata.sensitivity"].status)
+    assert statuses == ["PASS", "WARN"]
+
+
+def compared(folder: Path, after: str, *, least: float = 0.1, alpha: float = 0.05, groups: str = "") -> dict[str, str]:
+    """Return the statuses of a comparison whose baseline is wrong everywhere."""
+    evidence = evidence_of(folder, "tuned")
+    analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": least, "alpha": alpha})
+    made = two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, after, groups)
+    return {id: one.status for id, one in results_of(made).items()}
+
+
+@pytest.mark.parametrize(
+    ("after", "least", "alpha"),
+    # Significant but smaller than registered; large enough but not significant; p = 2 / 64 is not below alpha.
+    [(ALL + NONE, 0.6, 0.05), ("111100" + NONE, 0.3, 0.05), (ALL + NONE, 0.1, 2 / 64)],
+)
+def test_without_the_registered_result_nothing_hangs_on_a_kind(
+    tmp_path: Path, after: str, least: float, alpha: float
+) -> None:
+    assert compared(tmp_path, after, least=least, alpha=alpha)["strata.sensitivity"] == "NOT_APPLICABLE"
+
+
+def test_a_result_just_as_registered_may_hang_on_a_kind(tmp_path: Path) -> None:
+    assert compared(tmp_path, ALL + NONE, least=0.5)["strata.sensitivity"] == "FAIL"
+
+
+def test_only_a_significant_gain_can_rest_on_few_groups(tmp_path: Path) -> None:
+    two, one = "aaaaaabbbbbb", "aaaaaaaaaaaa"
+    assert compared(tmp_path, ALL + NONE, groups=two)["strata.groups"] == "WARN"
+    assert compared(tmp_path, ALL + NONE, groups=two, alpha=2 / 64)["strata.groups"] == "PASS"
+    assert compared(tmp_path, ALL + ALL, groups=two)["strata.groups"] == "PASS"
+    assert compared(tmp_path, ALL + ALL, groups=one)["strata.groups"] == "WARN"
+
+
+def design_status(folder: Path, check: str, prompts: tuple[str, ...] = (), **thresholds: Any) -> str:
+    resolved = resolved_spec(folder)
+    spec = resolved.spec.model_copy(update={"thresholds": type(resolved.spec.thresholds)(**thresholds)})
+    items = [
+        item.model_copy(update={"prompt": prompt}) for item, prompt in zip(prompt_items(), prompts, strict=False)
+    ] or list(prompt_items())
+    found = design_checks(resolved.model_copy(update={"spec": spec}), heldout_items(), {"prompts": tuple(items)})
+    return next(one.status for one in found if one.id == check)
+
+
+def test_a_loss_that_rests_on_few_groups_is_a_warning_too(tmp_path: Path) -> None:
+    lost = two_kinds(evidence_of(tmp_path, "tuned"), ALL + NONE, NONE + NONE, "aaaaaabbbbbb")
+    assert results_of(lost)["strata.groups"].status == "WARN"
+
+
+def test_what_the_checks_of_generated_data_show(tmp_path: Path) -> None:
+    healthy = results_of(evidence_of(tmp_path, "sample"))
+    ids = ["residue.delimiters", "residue.edges", "residue.copies", "residue.refusals", "variety.near"]
+    assert [healthy[id].figure for id in ids] == [0.0] * 5
+    assert (healthy["variety.copies"].figure, healthy["variety.copies"].shown) == (1.0, ())
+    assert healthy["variety.lengths"].figure == 1.0
+    edges = results_of(evidence_of(tmp_path, "sample", half("here is one: ")))["residue.edges"]
+    row = {"where": "head", "text": "here is one", "completions": 5, "of": 10, "kind": "all"}
+    assert edges.shown == (row,) and edges.figure == 0.5
+    assert "head 'here is one' in 0.50 of all" in edges.detail
+    runaway = results_of(evidence_of(tmp_path, "sample", first(1, samples(), completion_tokens=300)))["variety.lengths"]
+    assert [(row["item"], row["tokens"]) for row in runaway.shown] == [("p0", 300)] and runaway.figure == 30.0
+    assert runaway.detail == "10 to 300 model tokens, median 10, 95th percentile 300: a tail of runaways"
+    near = told("one small house by the wide sea", "one small house by the wide sea!", *TALES[2:])
+    (row,) = results_of(evidence_of(tmp_path, "sample", near))["variety.near"].shown
+    assert (row["item"], row["completion"][-1], row["repeats"][-1], row["similarity"]) == ("p1", "!", "a", 1.0)
+    copied = results_of(evidence_of(tmp_path, "sample", near))["variety.copies"]
+    assert copied.figure == 2.0 and [row["item"] for row in copied.shown] == ["p0", "p1"]
+
+
+def test_where_nothing_was_accepted_nothing_is_shown(tmp_path: Path) -> None:
+    results = results_of(evidence_of(tmp_path, "sample", told("Nothing Is Kept Of This.")))
+    ids = ["residue.delimiters", "residue.copies", "residue.refusals", "residue.edges"]
+    assert [(results[id].status, results[id].figure) for id in ids] == [("PASS", 0.0)] * 4
+    assert {results[id].status for id in ("variety.copies", "variety.near", "variety.lengths")} == {"NOT_APPLICABLE"}
+
+
+def test_a_split_without_items_is_no_sound_design() -> None:
+    found = sizes_of((), 8)
+    assert (found.status, found.figure, found.repairable) == ("FAIL", 0.0, False) and "no items" in found.detail
+
+
+def test_a_kind_with_as_many_items_as_registered_is_enough(tmp_path: Path) -> None:
+    found = [design_status(tmp_path, "design.strata", items_per_kind=least) for least in (N, N + 1)]
+    assert found == ["PASS", "FAIL"]
+
+
+def test_prompts_at_the_registered_similarity_overlap(tmp_path: Path) -> None:
+    # "Write one line on elm." has the 3-shingles woL, olo, loe; a fourth word more makes it 3 shared of 4.
+    near = (f"{heldout_items()[0].prompt.rstrip('.')} today",)
+    found = [design_status(tmp_path, "design.overlap", near, prompt_similarity=value) for value in (0.75, 0.76)]
+    assert found == ["FAIL", "PASS"]
+
+
+def test_a_prompt_that_stands_whole_in_a_training_text_is_looked_for_from_as_many_words_as_registered(
+    tmp_path: Path,
+) -> None:
+    # Five words of a held-out prompt inside a much longer one: "write one line on elm".
+    long = f"{heldout_items()[0].prompt.rstrip('.')} and of everything else that ever grew beside a slow brown river"
+    found = [design_status(tmp_path, "design.overlap", (long,), contained_words=words) for words in (5, 6)]
+    assert found == ["FAIL", "PASS"]
+
+
+def test_repeated_prompts_at_the_registered_share_are_let_pass(tmp_path: Path) -> None:
+    prompts = ("Once.", "Once.", "Twice.", "Thrice.", "Often.")
+    found = [design_status(tmp_path, "design.duplicates", prompts, repeated_rows=value) for value in (0.2, 0.19)]
+    assert found == ["PASS", "WARN"]
+
+
+def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
+    resolved = resolved_spec(tmp_path)
+    spec = resolved.spec.model_copy(update={"thresholds": type(resolved.spec.thresholds)(items_per_kind=2)})
+    found = design_checks(resolved.model_copy(update={"spec": spec}), heldout_items(), {})
+    told = {one.id: one.threshold for one in found if one.threshold}
+    assert told == {
+        "design.power": ">= 0.8",
+        "design.overlap": "prompt_similarity < 0.8; contained_words < 8",
+        "design.strata": ">= 2",
+        "design.labelled": "labelled_items >= 30; labelled_minority >= 5",
+        "design.scorer": "scorer_agreement >= 0.7; scorer_length <= 0.3; scorer_labelled >= 20; scorer_sides >= 0.2; "
+        "scorer_matched <= 1.25",
+        "design.duplicates": "<= 0.1",
+        "design.cost": "<= 10",
+    }

@@ -1,0 +1,218 @@
+"""The code that measures is registered with the spec: a change of it on the way closes the gate, the audit sees it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.audit.event_order import code_damage
+from reviews.audit.verify import verify_run
+from reviews.checks import measuring_code, registration_checks
+from reviews.evidence.gather import gather
+from reviews.gate.check_list import CHECKS
+from reviews.gate.design_checks import DESIGN_CHECKS
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.amendment import amend
+from sessions.report.overview import overview
+from tests.factories.evidence_on_disk import evidence_of
+from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
+
+CHANGED = "training/rules/cleaning.py"
+REST = measuring_code._own_code()  # pyright: ignore[reportPrivateUsage]
+
+
+def other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the process measure with another version of one file."""
+    monkeypatch.setattr(measuring_code, "_own_code", lambda: REST | {CHANGED: "sha256:" + "1" * 64})
+
+
+def checked(run: Path, stage: str) -> dict[str, Any]:
+    key = f"checks/{stage}.1"
+    entry = next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == key)
+    results = Store(run / "store").get_value(entry.body["checks"])
+    return next(one for one in results if one["id"] == "registration.code")
+
+
+def damage(run: Path) -> list[str]:
+    return verify_run(run, "trail.sqlite", "store").damage
+
+
+@pytest.fixture
+def changed_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a session whose second gate was judged by other code than its first."""
+    run = open_quick(tmp_path)
+    session = quick_session(run)
+
+    def at_the_second(*_: Any) -> None:
+        if any(one.entry.key == "decision/base.1" for one in session.trail.iterate("decision")):
+            other_code(monkeypatch)
+
+    launcher: Any = session.launcher
+    before = launcher.start
+
+    def start(folder: Path) -> None:
+        at_the_second()
+        before(folder)
+
+    launcher.start = start
+    drive(session)
+    return run
+
+
+def test_failure_18_a_metric_that_is_changed_on_the_way_closes_the_gate(changed_on_the_way: Path) -> None:
+    run = changed_on_the_way
+    assert (checked(run, "base")["status"], checked(run, "sample")["status"]) == ("PASS", "FAIL")
+    # It says which file it was, and a person is asked: the evidence is there, and nobody may judge it by this code.
+    assert [row["file"] for row in checked(run, "sample")["shown"]] == [CHANGED]
+    assert overview(run).state == "waiting" and any("registration.code" in one for one in overview(run).reasons)
+    assert damage(run) == []
+
+
+def test_an_amendment_puts_the_change_before_the_reviewer_and_makes_the_result_exploratory(
+    changed_on_the_way: Path,
+) -> None:
+    run = changed_on_the_way
+    display: Any = Silent()
+    recorded = amend(run, run.parents[1] / "spec.yaml", "ada", "a fault in the cleaning was mended", False, display)
+    (change,) = recorded.body["changes"]
+    assert (change["pointer"], change["after"]) == ("/measuring_code", measuring_code.measuring_code())
+    assert recorded.body["outcome"] == "approve" and recorded.body["exploratory"]
+    drive(quick_session(run), {"answer": "retry", "reason": "amended", "by": "ada", "expires": None})
+    entries = read_entries(run / "trail.sqlite")
+    again = gather(run, entries, Store(run / "store"), "sample", 2)
+    assert registration_checks._code(again, None).status == "PASS"  # pyright: ignore[reportPrivateUsage]
+    assert overview(run).state == "closed" and damage(run) == []
+
+
+def told(one: Recorded, body: dict[str, Any]) -> Recorded:
+    return one._replace(entry=one.entry.model_copy(update={"body": body}))
+
+
+def forged(entries: list[Recorded], change: Callable[[dict[str, Any]], None]) -> list[Recorded]:
+    """Return entries in which each decision has another body."""
+    found: list[Recorded] = []
+    for one in entries:
+        body = dict(one.body)
+        if one.entry.kind == "decision" and body["stage"] is not None:
+            change(body)
+        found.append(told(one, body))
+    return found
+
+
+def test_the_audit_sees_an_approval_by_code_that_nobody_registered(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    entries = read_entries(run / "trail.sqlite")
+    assert overview(run).state == "closed" and [*code_damage(entries)] == []
+    other = forged(entries, lambda body: body.update(code="sha256:" + "2" * 64))
+    assert len([*code_damage(other)]) == sum(one.entry.key.startswith("decision/") for one in entries) - 1
+    assert "approves by the measuring code sha256:222" in next(code_damage(other))
+    # What closes nothing, and trails of before, are not asked.
+    assert [*code_damage(forged(other, lambda body: body.update(outcome="escalate")))] == []
+    opened = dict(entries[0].body)
+    del opened["measured_by"]
+    assert [*code_damage([told(entries[0], opened), *other[1:]])] == []
+
+
+def test_a_trail_that_does_not_tell_its_code_is_not_judged_by_it(tmp_path: Path) -> None:
+    found = registration_checks._code(evidence_of(tmp_path, "base"), None)  # pyright: ignore[reportPrivateUsage]
+    assert found.status == "NOT_APPLICABLE"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A tree with a root, what it reaches, and what it does not."""
+    files = {
+        "reviews/__init__.py": "",
+        "reviews/root.py": "from reviews import near\nimport json\nfrom training.rules import far\n",
+        "reviews/near.py": "def late():\n    if late:\n        from specs import deep\n        return deep\n",
+        "reviews/other.py": "import reviews.root\n",
+        "training/__init__.py": "",
+        "training/rules/__init__.py": "",
+        "training/rules/far.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import specs.only_types\n",
+        "specs/__init__.py": "",
+        "specs/deep.py": "try:\n    from .beside import name\nexcept ImportError:\n    pass\n",
+        "specs/beside.py": "name = 1\n",
+        "specs/only_types.py": "",
+        "specs/added.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def reached(home: Path) -> set[str]:
+    return {path.relative_to(home).as_posix() for path in measuring_code.import_closure(home, ["reviews.root"])}
+
+
+def test_what_imports_reach_is_measuring_code_also_when_a_function_imports_it(home: Path) -> None:
+    inits = {"reviews/__init__.py", "training/__init__.py", "training/rules/__init__.py", "specs/__init__.py"}
+    named = {"reviews/root.py", "reviews/near.py", "training/rules/far.py", "specs/deep.py", "specs/beside.py"}
+    assert reached(home) == inits | named
+
+
+def test_an_import_that_is_added_anywhere_below_adds_its_file(home: Path) -> None:
+    before = reached(home)
+    (home / "specs" / "beside.py").write_text("def name():\n    import specs.added\n", encoding="utf-8")
+    assert reached(home) - before == {"specs/added.py"}
+
+
+def test_a_root_that_is_not_there_is_an_error_and_not_a_smaller_digest(home: Path) -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"'reviews\.gone' is registered as measuring code"):
+        measuring_code.import_closure(home, ["reviews.root", "reviews.gone"])
+
+
+def test_the_digest_changes_with_a_file_that_only_an_import_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring_code, "HOME", home)
+    monkeypatch.setattr(measuring_code, "ROOTS", ("reviews.root",))
+    digests: list[str] = []
+    for name, text in (("", ""), ("specs/added.py", "x = 1\n"), ("specs/beside.py", "import specs.added\n")):
+        if name:
+            (home / name).write_text(text, encoding="utf-8")
+        measuring_code._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
+        digests.append(measuring_code.measuring_code())
+    measuring_code._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    assert digests[0] == digests[1] != digests[2], "nobody imports it; then somebody does"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*measuring_code.ROOTS, "training.rules.finetuning.losses", "training.rules.seeded_order", "specs.job_records"],
+)
+def test_what_judges_is_in_the_digest(name: str) -> None:
+    stem = name.replace(".", "/")
+    assert f"{stem}.py" in REST or f"{stem}/__init__.py" in REST
+
+
+@pytest.mark.parametrize("name", sorted({one.run.__module__ for one in (*CHECKS, *DESIGN_CHECKS)}))
+def test_each_file_with_checks_is_in_the_digest(name: str) -> None:
+    """A root that names a package with an empty ``__init__.py`` would leave them out without an error."""
+    assert f"{name.replace('.', '/')}.py" in REST
+
+
+def test_what_no_judge_reaches_is_not_in_the_digest() -> None:
+    assert not {"reviews/audit/verify.py", "reviews/audit/export.py", "training/jobs/finetuning/sft.py"} & set(REST)
+    assert not any(name.startswith(("sessions/", "agents/", "tests/")) for name in REST)
+
+
+def test_every_data_file_that_reached_code_reads_is_declared() -> None:
+    """A closure sees no data: whoever reads a file beside its module adds it to ``DATA``, or says here why not."""
+    judges_nothing = {
+        "reviews/checks/measuring_code.py": "reads code",
+        "specs/home.py": "says where Peergate lies",
+        "specs/plugins.py": "asks whether a line of an error is Peergate's",
+        "specs/session/loading.py": "shipped specs: what they say is registered with each session",
+    }
+    at_home = re.compile(r"__file__|import.*\bHOME\b")
+    readers = {
+        name for name in REST if name.endswith(".py") and at_home.search((measuring_code.HOME / name).read_text())
+    }
+    assert readers - set(judges_nothing) == {"training/rules/rubric_prompts.py"}
+    assert [name for name in REST if name.startswith("training/rules/prompts/")], "what that one reads"

@@ -1,0 +1,177 @@
+"""Conversations as held-out items: what stands before a turn of a control, what makes one sound, what may not leak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reviews.checks.definition import Found
+from reviews.checks.leakage_checks import overlap_of
+from reviews.comparison.power_checks import design_kinds, design_power
+from reviews.gate.design_checks import DESIGN_CHECKS, Design
+from reviews.stages.evaluation.item_checks import sound_conversations
+from reviews.statistics.mcnemar import mcnemar_power
+from specs.session.evaluation_plan import KindRule
+from specs.session.thresholds import Thresholds
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import MultiTurnParameters
+from tests.factories.compared_evidence import KINDS, resolved, talks
+from tests.factories.evidence_on_disk import prompt_items
+from training.items.conversation_items import build
+from training.planning.prompt_lengths import prompt_tokens
+from training.rules.tasks import conversation
+from training.rules.tasks.conversation import answers_to, donors, judge, said_in, tells, turns_of
+from training.rules.tasks.format_instructions import Judgement
+from training.rules.tasks.verifier_cases import cases_of
+
+
+def design(folder: Path, heldout: tuple[Item, ...], *changes: tuple[str, str]) -> dict[str, Found]:
+    """Return what each design check finds of conversations."""
+    given = Design(resolved(folder, *changes), heldout, {"prompts": prompt_items()})
+    return {check.id: check.run(given) for check in DESIGN_CHECKS}
+
+
+def test_donors_are_other_conversations_of_other_kinds_that_do_not_say_what_is_asked() -> None:
+    items = build(40, seed=3)
+    found = donors(items, seed=7)
+    for place, (item, chosen) in enumerate(zip(items, found, strict=True)):
+        assert len(chosen) == len(turns_of(item)) - 1 and len(set(chosen)) == len(chosen)
+        for number, whose in enumerate(chosen):
+            assert whose != place and items[whose].kind != item.kind
+            assert not tells(item, turns_of(items[whose])[number])
+    assert donors(items, seed=7) == found != donors(items, seed=8)
+    # Drawn from many: one donor for all would make one history of the control.
+    assert len({whose for chosen in found for whose in chosen}) > len(items) / 3
+
+
+def test_without_another_kind_there_is_no_donor() -> None:
+    alone = [item for item in build(5) if item.kind == "memory"]
+    with pytest.raises(ValueError, match=r"no other kind has a turn 1 to show instead"):
+        donors(alone, 0)
+    telling = Item(
+        id="t", group="t", kind="update", prompt="Tom, Ada.", constraint={"turn_2": "So?", "form_2": "title"}
+    )
+    asks = Item(id="a", group="a", kind="memory", prompt="I am Tom.", constraint={"turn_2": "Who?", "require_2": "tom"})
+    with pytest.raises(ValueError, match="conversation 'a'"):
+        donors([asks, telling], 0)
+
+
+def test_every_conversation_that_can_be_built_is_met_by_an_answer_made_from_it() -> None:
+    for item in build(75):
+        assert all(one.passed for one in judge(item, answers_to(item))), item.id
+
+
+def test_known_answers_of_conversations_have_both_labels_in_two_lengths() -> None:
+    cases = cases_of("conversation")
+    assert sum(case.good for case in cases) >= 15 <= sum(not case.good for case in cases)
+
+
+def test_sound_conversations_pass_the_design(tmp_path: Path) -> None:
+    large = ("  minimum_effect: 0.3\n", "  minimum_effect: 0.9\n  expected_lost: 0.01\n")
+    found = design(tmp_path, talks(), large)
+    assert {id: one.detail for id, one in found.items() if one.status not in ("PASS", "WARN")} == {}
+    assert "40 held-out conversations can be missed" in found["design.items"].detail
+    assert "by kind: a gain of 0.9 in a kind is found with probability" in found["design.power"].detail
+
+
+CONTRADICTORY = {"turn_2": "Name it.", "require_2": "red", "forbid_2": "red"}
+UNSOUND = [
+    ({"turn_2": "Name {colour} things.", "form_2": "lowercase"}, "holds the unfilled {colour}"),
+    (CONTRADICTORY, "refuses an answer that is made to follow it: it holds red"),
+    ({"turn_2": "Name it.", "require_2": "one; two; three", "most_words_2": 2}, "refuses an answer"),
+    ({"turn_2": "Name it.", "forbid_2": "zzz"}, "accepts whatever is said"),
+    ({"turn_2": "Name it.", "form_2": "bullets"}, "cannot be read"),
+    ({"turn_3": "Name it.", "form_3": "lowercase"}, "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("constraint", "fault"), UNSOUND, ids=[case[1][:24] for case in UNSOUND])
+def test_a_conversation_that_nothing_or_everything_meets_is_found(
+    tmp_path: Path, constraint: dict[str, str | int], fault: str
+) -> None:
+    bad = talks()[0].model_copy(update={"constraint": constraint})
+    found = design(tmp_path, (bad, *talks()[1:]))["design.items"]
+    assert found.status == "FAIL" and found.figure == 1.0 and fault in found.detail
+
+
+def test_conversations_as_they_are_built_are_sound() -> None:
+    found = sound_conversations(build(75))
+    assert found.status == "PASS", found.detail
+
+
+def test_memory_is_planned_for_a_shuffled_history_as_for_the_whole() -> None:
+    planned = {
+        history: prompt_tokens(MultiTurnParameters.model_validate({"history": history}), "chat", 40)
+        for history in ("whole", "shuffled", "none")
+    }
+    assert planned["shuffled"] == planned["whole"] > planned["none"]
+
+
+def test_conversations_that_differ_in_a_later_turn_only_are_two(tmp_path: Path) -> None:
+    item = talks()[0]
+    other = item.model_copy(update={"id": "other", "constraint": {**item.constraint, "turn_2": "What cat is it?"}})
+    assert design(tmp_path / "two", (*talks(), other))["design.unique"].status == "PASS"
+    same = item.model_copy(update={"id": "same"})
+    assert design(tmp_path / "one", (*talks(), same))["design.unique"].status == "FAIL"
+
+
+LONG = "Please tell me once more where in the town my old aunt has her bakery."
+
+
+def test_a_long_later_turn_may_not_be_trained_on_and_a_short_one_may() -> None:
+    held = talks()[0].model_copy(update={"constraint": {"turn_2": "And then?", "turn_3": LONG, "require_3": "quay"}})
+    assert said_in(held) == ("My cat is called Tom.", "And then?", LONG)
+    found = overlap_of([("t", f"User: And then?\nUser: {LONG}")], (held,), Thresholds())
+    assert found.status == "FAIL" and found.shown[0]["how"] == "contained"
+    assert overlap_of([("t", "And then?")], (held,), Thresholds()).status == "PASS"
+    assert overlap_of([("t", "My cat is called Tom.")], (held,), Thresholds()).status == "FAIL"
+
+
+RULES = [
+    (KindRule(primary="memory"), "PASS", "(memory, 10 items)"),
+    (KindRule(primary="Memory".lower(), risen=4), "PASS", "(update, 10 items)"),
+    (KindRule(risen=5), "FAIL", "risen asks for 5 kinds, there are 4"),
+    (KindRule(kept=5, margin=0.5), "FAIL", "kept asks for 5 kinds, there are 4"),
+    (KindRule(primary="recall"), "FAIL", "no held-out item is of the primary kind 'recall'"),
+    (KindRule(kept=1, margin=0.2), "FAIL", "with a margin of 0.2 only 0 kinds can be shown not to fall"),
+    (KindRule(kept=4, margin=0.24), "PASS", "begins at -0.231 or above"),
+]
+
+
+@pytest.mark.parametrize(("rule", "status", "told"), RULES, ids=[f"{case[1]} {case[2][:16]}" for case in RULES])
+def test_a_rule_that_cannot_be_met_is_refused_before_anything_is_paid(
+    tmp_path: Path, rule: KindRule, status: str, told: str
+) -> None:
+    analysis = resolved(tmp_path).spec.analysis.model_copy(
+        update={"kinds": rule, "minimum_effect": 0.9, "expected_lost": 0.0}
+    )
+    found = design_kinds(analysis, talks())
+    assert (found.status, told in found.detail) == (status, True), found.detail
+
+
+def test_the_power_of_a_kind_is_that_of_its_own_items_and_the_least_alpha(tmp_path: Path) -> None:
+    analysis = resolved(tmp_path).spec.analysis.model_copy(update={"kinds": KindRule(primary="memory")})
+    found = design_kinds(analysis, talks())
+    power = mcnemar_power(10, 0.35, 0.05, 0.05 / len(KINDS))
+    assert found.status == "FAIL" and f"{power:.3f} (memory, 10 items)" in found.detail
+    assert found.figure != design_power(analysis).figure
+
+
+def test_the_design_gate_asks_the_rule_and_the_judge_of_conversations(tmp_path: Path) -> None:
+    found = design(tmp_path, talks(), ("kept: 3, margin: 0.3", "kept: 3, margin: 0.1"))
+    assert found["design.power"].status == "FAIL" and "by kind" in found["design.power"].detail
+    assert "can be shown not to fall" in found["design.power"].detail
+
+
+def test_a_judge_of_conversations_that_is_wrong_is_found_before_anything_is_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert design(tmp_path, talks())["design.scorer"].status == "PASS"
+
+    def by_length(_: Item, output: str) -> Judgement:
+        return Judgement(len(output) < 60)
+
+    monkeypatch.setattr(conversation, "verify", by_length)
+    found = design(tmp_path, talks())["design.scorer"]
+    assert found.status == "FAIL" and "'conversation' misjudges" in found.detail

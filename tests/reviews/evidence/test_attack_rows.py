@@ -1,0 +1,70 @@
+"""A part of the attack on raw rows, and that it would report a guard that is gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.attack.rows import FORMS, attack
+from reviews.evidence import row_reader
+from reviews.gate.check_list import CHECKS
+from specs.strict_json import MOST_DEPTH, read_json
+
+
+def test_every_hostile_form_closes_the_gate(tmp_path: Path) -> None:
+    assert len(FORMS) >= 30
+    found = attack(1, tmp_path, ("sft", "self_instruct", "multi_turn"), tuple(FORMS))
+    assert (found.not_run, found.missed) == ("", [])
+    assert found.attempts > 120
+
+
+def test_the_attack_reports_names_that_stand_twice_where_nobody_looks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_reader, "read_json", json.loads)
+    found = attack(1, tmp_path, ("evaluate",), ("a name twice", "NaN"))
+    assert [one.split(":")[1].strip() for one in found.missed] == ["a name twice, seed 1"]
+
+
+def test_the_attack_reports_a_gate_that_needs_no_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Perplexity rows are read by no check but the one that asks whether they could be measured."""
+    without = tuple(one for one in CHECKS if one.id != "jobs.measured")
+
+    def but_one(_: object) -> object:
+        return without
+
+    monkeypatch.setattr("reviews.gate.check_list.all_checks", but_one)
+    assert len(attack(1, tmp_path, ("perplexity",), ("half a row",)).missed) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"a": 1, "a": 1}', "'a' appears in it twice"),
+        ('{"a": {"b": 1, "b": 2}}', "'b' appears in it twice"),
+        ("NaN", "no number"),
+        ("[-Infinity]", "no number"),
+        ("1e999", "too large"),
+        ("9" * 5000, "too large"),
+        (str(2**53), "too large"),
+        ("[" * (MOST_DEPTH + 2) + "]" * (MOST_DEPTH + 2), "nested"),
+        ("[" * 200_000, "nested"),
+        ('"\\udc00"', "half of a character pair"),
+        (b"\xff", "UTF-8"),
+        ("", "Expecting value"),
+    ],
+)
+def test_what_is_no_strict_json_is_refused_in_one_line(text: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as caught:
+        read_json(text)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_strict_json_is_read_as_it_is() -> None:
+    value = {"a": [1, 2.5, None, True, "\U0001f600 é"], "b": {"a": -(2**53) + 1}}
+    assert read_json(json.dumps(value)) == read_json(json.dumps(value, ensure_ascii=False).encode()) == value
+    with pytest.raises(ValueError, match="more than 3 bytes"):
+        read_json("[1, 2]", 3)

@@ -1,0 +1,202 @@
+"""Conditions of approvals: open until met or waived, void with the judgement they come from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.gate.conditions import condition_results, lifted_checks, obligations, open_for, why_not_carried
+from reviews.gate.grants import verify
+from reviews.gate.human_answers import answer_effect, last_question
+from reviews.trail.retractions import next_attempt, retracted
+from specs.errors import GrantRefused
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.metric import Metric, MetricSet
+from specs.stages.metric_catalog import METRICS
+from specs.stages.stage import Criterion
+from specs.trail.verdict import Condition
+from tests.factories.bodies import body_of
+from tests.factories.sessions_on_disk import OnDisk, open_session
+
+FAR = time.time_ns() + 10**15
+DIGEST = "sha256:" + "0" * 64
+ACCURATE = {"metric": "accuracy", "at_least": 0.5, "at_most": None, "above": None, "below": None}
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[OnDisk]:
+    opened = open_session(tmp_path)
+    yield opened
+    opened.trail.close()
+
+
+def condition(stage: str, criterion: dict[str, Any] | None = None, number: int = 1) -> dict[str, Any]:
+    return {"id": f"design.1/{number}", "text": "look", "stage": stage, "criterion": criterion}
+
+
+def state(session: OnDisk) -> dict[str, str]:
+    return {one.id: one.state for one in obligations(list(session.trail.iterate()), FAR)}
+
+
+def override(session: OnDisk, **changes: Any) -> None:
+    body = {"check": None, "stage": None, "condition": None, "by": "ada", "reason": "r", "expires": None} | changes
+    session.trail.append("override", f"override/{len(list(session.trail.iterate()))}", body)
+
+
+def measured(stage: str, attempt: int, value: float) -> MetricSet:
+    told = METRICS["accuracy"]
+    metric = Metric(
+        id="accuracy", value=value, n=4, unit=told.unit, population=told.population, definition=told.definition
+    )
+    return MetricSet(stage=stage, attempt=attempt, rows={}, code=DIGEST, metrics={"accuracy": metric})
+
+
+def test_only_an_approval_puts_its_conditions_in_force(session: OnDisk) -> None:
+    session.decide(None, 1, "escalate", conditions=[condition("sample")], reasons=[])
+    assert state(session) == {}
+    asked = last_question(list(session.trail.iterate()), "small")
+    body = {"stage": None, "attempt": 1, "asked": asked.digest, "answer": "approve", "by": "ada", "reason": "r"}
+    body |= answer_effect(session.resolved, list(session.trail.iterate()), asked, "approve")
+    session.trail.append("human", "human/1", body)
+    assert state(session) == {"design.1/1": "open"}
+
+
+def test_an_open_condition_keeps_its_stage_and_those_after_it_from_starting(session: OnDisk) -> None:
+    session.decide(None, 1, "approve", conditions=[condition("sample")])
+    entries = list(session.trail.iterate())
+    assert [one.id for one in open_for(entries, session.resolved, "base", FAR)] == []
+    for stage in ("sample", "train", "tuned"):
+        assert [one.id for one in open_for(entries, session.resolved, stage, FAR)] == ["design.1/1"]
+
+
+def test_no_grant_is_minted_over_an_open_condition(session: OnDisk) -> None:
+    session.decide(None, 1, "approve", conditions=[condition("base")])
+    with pytest.raises(GrantRefused, match=r"condition design\.1/1 is open"):
+        session.mint()
+    override(session, condition="design.1/1")
+    assert session.mint().stage == "base"
+
+
+def test_a_waiver_that_has_ended_waives_nothing(session: OnDisk) -> None:
+    session.decide(None, 1, "approve", conditions=[condition("sample")])
+    override(session, condition="design.1/1", expires=time.time() + 1000)
+    entries = list(session.trail.iterate())
+    assert obligations(entries, time.time_ns())[0].state == "waived"
+    assert obligations(entries, time.time_ns() + 2000 * 10**9)[0].state == "open"
+
+
+def test_a_condition_is_met_by_a_gate_and_open_again_when_that_gate_is_taken_back(session: OnDisk) -> None:
+    session.decide(None, 1, "approve", conditions=[condition("sample", ACCURATE)])
+    gate = session.decide("base", 1, "approve", met=["design.1/1"])
+    assert state(session) == {"design.1/1": "met"}
+    session.retract(gate)
+    assert state(session) == {"design.1/1": "open"}
+
+
+def test_a_condition_goes_with_the_approval_it_comes_from(session: OnDisk) -> None:
+    design = session.decide(None, 1, "approve", conditions=[condition("sample")])
+    session.retract(design)
+    assert state(session) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "current", "value"),
+    [(0.9, None, None, None), (None, 0.9, None, 0.9), (0.9, 0.2, None, 0.2), (None, 0.9, 0.3, 0.3)],
+)
+def test_only_what_is_measured_after_a_condition_can_meet_it(
+    session: OnDisk, before: float | None, after: float | None, current: float | None, value: float | None
+) -> None:
+    if before is not None:
+        session.trail.append("metrics", "metrics/base.1", body_of("metrics", stage="base", attempt=1))
+    session.decide(None, 1, "approve", conditions=[condition("train", ACCURATE)])
+    earlier: dict[str, MetricSet] = {} if before is None else {"base": measured("base", 1, before)}
+    if after is not None:
+        session.trail.append("metrics", "metrics/base.2", body_of("metrics", stage="base", attempt=2))
+        earlier = {"base": measured("base", 2, after)}
+    (result,) = condition_results(
+        list(session.trail.iterate()),
+        session.resolved,
+        session.resolved.spec.stage("sample"),
+        None if current is None else measured("sample", 1, current),
+        earlier,
+        FAR,
+    )
+    assert (result.value, result.due) == (value, True)
+    assert result.met == (value is not None and value >= 0.5)
+
+
+def test_a_condition_is_due_at_the_gate_before_its_stage_and_from_then_on(session: OnDisk) -> None:
+    session.decide(None, 1, "approve", conditions=[condition("train")])
+    entries, resolved = list(session.trail.iterate()), session.resolved
+    due = {
+        stage.name: condition_results(entries, resolved, stage, None, {}, FAR)[0].due for stage in resolved.spec.stages
+    }
+    assert due == {"base": False, "sample": True, "train": True, "tuned": True, "ship": True}
+
+
+@pytest.mark.parametrize(
+    ("stage", "criterion", "why"),
+    [
+        ("train", Criterion(metric="acceptance_rate", at_least=0.5), ""),
+        ("train", None, ""),
+        ("base", None, "no later stage"),
+        ("nowhere", None, "no later stage"),
+        ("train", Criterion(metric="made_up", at_least=1), "no metric"),
+        ("train", Criterion(metric="loss_drop", at_least=1), "no stage between"),
+    ],
+)
+def test_a_condition_that_cannot_be_judged_in_time_is_not_carried(
+    session: OnDisk, stage: str, criterion: Criterion | None, why: str
+) -> None:
+    told = why_not_carried(session.resolved, "base", Condition(text="t", stage=stage, criterion=criterion))
+    assert (why in told) if why else told == ""
+
+
+def test_a_check_is_lifted_for_its_stage_only_and_until_it_ends(session: OnDisk) -> None:
+    override(session, check="jobs.exit", stage="train", expires=time.time() + 1000)
+    entries = list(session.trail.iterate())
+    assert lifted_checks(entries, "train", time.time_ns()) == {"jobs.exit": "ada: r"}
+    assert lifted_checks(entries, "base", time.time_ns()) == {}
+    assert lifted_checks(entries, "train", time.time_ns() + 2000 * 10**9) == {}
+
+
+def test_a_retraction_voids_what_came_after_and_numbers_go_on(session: OnDisk) -> None:
+    session.decide(None, 1, "approve")
+    base = session.decide("base", 1, "approve")
+    sample = session.decide("sample", 1, "approve")
+    session.retract(base)
+    entries = list(session.trail.iterate())
+    assert retracted(entries) == {base.entry.seq, sample.entry.seq}
+    assert last_question(entries, "small").entry.kind == "retraction"
+    assert next_attempt(entries, "train") == 2
+    with pytest.raises(GrantRefused, match="no stage is open"):
+        session.mint()
+    answered = session.retry("base")
+    assert answered.body["opens"] == {"stage": "base", "attempt": 2}
+    assert retracted(list(session.trail.iterate())) == {base.entry.seq, sample.entry.seq}
+    assert session.mint().attempt == 2
+
+
+def test_an_order_granted_before_a_retraction_is_refused_after_it(session: OnDisk) -> None:
+    session.decide(None, 1, "approve")
+    design = next(one for one in session.trail.iterate("decision"))
+    order = session.order(session.mint())
+    verify(session.trail, order, session.registration, session.digests())
+    session.trail.append("launch", f"launch/{order.key}", body_of("launch", key=order.key))
+    session.retract(design)
+    with pytest.raises(GrantRefused, match="opening decision"):
+        verify(session.trail, order, session.registration, session.digests())
+
+
+def test_answers_open_what_they_must(session: OnDisk) -> None:
+    resolved: ResolvedSpec = session.resolved
+    session.decide(None, 1, "approve")
+    asked = session.decide("base", 1, "escalate", reasons=[])
+    entries = list(session.trail.iterate())
+    assert answer_effect(resolved, entries, asked, "retry")["opens"] == {"stage": "base", "attempt": 2}
+    assert answer_effect(resolved, entries, asked, "approve")["opens"] == {"stage": "sample", "attempt": 1}
+    assert answer_effect(resolved, entries, asked, "stop")["opens"] is None

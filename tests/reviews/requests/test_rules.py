@@ -1,0 +1,389 @@
+"""Rules that find faults without a model: each fault is planted and found, and its sound twin is left alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.requests.answer_forms import places_in
+from reviews.requests.citations import Places
+from reviews.requests.file_reading import FOR_RULES, Reader
+from reviews.requests.rules.file_review import review_by_rule
+from reviews.requests.rules.rule_findings import Material
+from reviews.requests.rules.scorecard import score
+from reviews.requests.rules.stated_numbers import held_in, stated_in
+from reviews.requests.run_evidence import RunEvidence, add_run
+from sessions.report.report import rendered_again
+from specs.digests import digest_bytes
+from specs.errors import EvidenceMissing
+from specs.masking import Masker
+from specs.trail.requested_review import AdversarialAnswer, ReadFile, ReviewAnswer
+from tests.factories.small_run import small_run
+from tests.factories.spec_files import write_spec
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def reviewed(folder: Path, files: dict[str, str], hidden: str = "") -> ReviewAnswer:
+    """Write files, have rules look at them, and check that every place really is there."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    reader = Reader(Masker({}), lambda path: not hidden or hidden not in path.name, FOR_RULES)
+    reader.add(str(folder), "file")
+    answer = review_by_rule(
+        Material(reader.reading, reader.sources, lambda path: not hidden or hidden not in path.name, str), "code"
+    )
+    places = Places(reader.reading)
+    assert all(places.holds(one) for one in places_in(answer))
+    assert answer.not_judged and "a model or a person has to say" in answer.overall_assessment
+    return answer
+
+
+def told(answer: ReviewAnswer) -> list[tuple[str, str, list[str]]]:
+    return [(one.severity, one.statement, [str(place) for place in one.evidence]) for one in answer.issues]
+
+
+@pytest.mark.parametrize(
+    ("code", "severity", "words", "line"),
+    [
+        ("def f(:\n    pass\n", "CRITICAL", "no valid Python", 1),
+        ("import random\n\nrandom.shuffle([1])\n", "HIGH", "no file that was read sets a seed", 3),
+        ("import numpy as np\nx = np.random.rand(3)\n", "HIGH", "sets a seed", 2),
+        ("from numpy import random\nx = random.rand(3)\n", "HIGH", "sets a seed", 2),
+        ("import torch\nx = torch.randperm(3)\n", "HIGH", "sets a seed", 2),
+        ("from random import choice\nx = choice([1])\n", "HIGH", "sets a seed", 2),
+        ("import numpy as np\nr = np.random.default_rng()\n", "HIGH", "generator without a seed", 2),
+        ("from sklearn.model_selection import train_test_split\na = train_test_split([1])\n", "HIGH", "sets a seed", 2),
+        ("for x in []:\n    try:\n        f(x)\n    except:\n        continue\n", "HIGH", "every error is caught", 4),
+        ("try:\n    f()\nexcept Exception:\n    pass\n", "HIGH", "every error is caught", 3),
+    ],
+)  # fmt: skip
+def test_faults_in_code_are_found_at_their_line(here: Path, code: str, severity: str, words: str, line: int) -> None:
+    (issue,) = told(reviewed(here, {"a.py": code}))
+    assert issue[0] == severity and words in issue[1] and issue[2] == [f"a.py:{line}"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import random\nrandom.seed(1)\nrandom.shuffle([1])\n",
+        "import random\nfrom transformers import set_seed\nset_seed(7)\nrandom.shuffle([1])\n",
+        "import numpy as np\nr = np.random.default_rng(3)\nx = r.random()\n",
+        "import torch\nx = torch.randperm(3, generator=g)\n",
+        "from sklearn.model_selection import train_test_split\na = train_test_split([1], random_state=3)\n",
+        "class Deck:\n    def shuffle(self): ...\nDeck().shuffle()\nrandom = Deck()\nrandom.shuffle()\n",
+        "try:\n    f()\nexcept ValueError:\n    pass\n",
+        "try:\n    f()\nexcept Exception as error:\n    raise RuntimeError from error\n",
+        "p = stats.chi2.sf(3, 1)\nq = 1 - x\n",
+    ],
+)
+def test_sound_code_is_left_alone(here: Path, code: str) -> None:
+    answer = reviewed(here, {"a.py": code})
+    assert (told(answer), answer.statistical_concerns) == ([], ())
+    assert answer.overall_assessment.startswith("No rule found a fault, which is no assessment.")
+
+
+def test_a_seed_that_another_file_sets_counts(here: Path) -> None:
+    assert (
+        told(
+            reviewed(here, {"main.py": "import random\nrandom.seed(1)\n", "lib.py": "import random\nrandom.random()\n"})
+        )
+        == []
+    )
+
+
+def test_a_p_value_that_rounds_to_nothing_is_a_concern(here: Path) -> None:
+    (concern,) = reviewed(
+        here, {"a.py": "from scipy import stats\n\np = 1 - stats.chi2.cdf(49.4, 1)\n"}
+    ).statistical_concerns
+    assert "1 - cdf" in concern.statement and str(concern.evidence[0]) == "a.py:3"
+
+
+HELD = '{"prompt": "Name three rivers of Europe."}\n{"prompt": "Which planet is the largest of all?"}\n'
+
+
+@pytest.mark.parametrize(
+    ("train", "how"),
+    [
+        ('{"prompt": "Name three rivers of Europe."}\n', "1 exact"),
+        ('{"prompt": "x y z"}\n{"question": "NAME THREE RIVERS OF EUROPE!"}\n', "1 normalised"),
+        ('{"messages": [{"role": "user", "content": "Name three rivers of Europe."}]}\n', "1 exact"),
+    ],
+)
+def test_held_out_questions_in_the_training_data_are_found(here: Path, train: str, how: str) -> None:
+    (issue,) = told(reviewed(here, {"data/train.jsonl": train, "data/heldout.jsonl": HELD}))
+    assert issue[0] == "CRITICAL" and f"the training data hold 1 of 2 held-out questions ({how})" in issue[1]
+    assert issue[2] == [f"data/train.jsonl:{train.count(chr(10))}", "data/heldout.jsonl:1"]
+
+
+def test_data_that_does_not_overlap_is_left_alone_and_half_of_a_pair_is_told(here: Path) -> None:
+    train = '{"prompt": "Write a tale of the sea."}\n'
+    assert told(reviewed(here, {"train.jsonl": train, "heldout.jsonl": HELD})) == []
+    (here / "heldout.jsonl").unlink()
+    assert any("only one of the two" in one for one in reviewed(here, {}).not_judged)
+
+
+def test_a_held_out_question_that_is_asked_twice_is_found(here: Path) -> None:
+    (issue,) = told(reviewed(here, {"test_items.jsonl": HELD + '{"prompt": "which PLANET is the largest of all"}\n'}))
+    assert issue == (
+        "HIGH",
+        "1 of 3 held-out questions repeat another: n counts rows, not questions",
+        ["test_items.jsonl:2", "test_items.jsonl:3"],
+    )
+
+
+def test_data_without_the_form_of_data_is_told(here: Path) -> None:
+    answer = reviewed(here, {"train.jsonl": "not json\n", "rows.jsonl": HELD})
+    assert any("train.jsonl: too large, or not one JSON object" in one for one in answer.not_judged)
+    assert any("rows.jsonl: its name says neither" in one for one in answer.not_judged)
+
+
+def test_data_too_large_to_be_shown_is_compared_all_the_same(here: Path) -> None:
+    rows = "".join(json.dumps({"prompt": f"Tell the tale number {n} of the {n} seas."}) + "\n" for n in range(40_000))
+    for name, text in {"train.jsonl": rows + HELD, "heldout.jsonl": HELD}.items():
+        (here / name).write_text(text, encoding="utf-8")
+    reader = Reader(Masker({}), limits=FOR_RULES)
+    reader.add(".", "file")
+    assert [one.name for one in reader.reading.left_out] == ["train.jsonl"]
+    answer = review_by_rule(Material(reader.reading, reader.sources, lambda _: True, str), "code")
+    assert "2 of 2 held-out questions" in answer.issues[0].statement
+
+
+def test_settings_without_a_seed_are_found(here: Path) -> None:
+    files = {"a.json": '{\n  "train": {\n    "learning_rate": 1e-5\n  }\n}', "b.yaml": "learning_rate: 0.1\nseed: 3\n"}
+    assert told(reviewed(here, files)) == [
+        ("HIGH", "training settings without a seed: what they give cannot be repeated", ["a.json:3"])
+    ]
+
+
+def test_a_spec_with_problems_is_told_as_the_loader_tells_it(here: Path) -> None:
+    write_spec(here, ("    kind: sft", "    kind: stf"), ("  alpha: 0.05", "  alpha: 5"))
+    issues = [one for one in told(reviewed(here, {})) if one[2][0].startswith("spec.yaml")]
+    lines = (here / "spec.yaml").read_text(encoding="utf-8").splitlines()
+    places = [f"spec.yaml:{lines.index(line) + 1}" for line in ("  alpha: 5", "    kind: stf")]
+    assert [(one[0], one[2]) for one in issues] == [("CRITICAL", [place]) for place in places]
+    assert "alpha must be below 1, got 5" in issues[0][1] and "did you mean 'sft'?" in issues[1][1]
+
+
+def test_a_design_that_its_gate_would_stop_is_told(here: Path) -> None:
+    write_spec(here)
+    answer = reviewed(here, {})
+    lines = (here / "spec.yaml").read_text(encoding="utf-8").splitlines()
+    found = {one[1].split(":")[0]: (one[0], one[2]) for one in told(answer)}
+    # The small spec has three items, and they are those of the training data.
+    assert found["design check design.power is FAIL"] == ("CRITICAL", [f"spec.yaml:{lines.index('analysis:') + 1}"])
+    assert found["design check design.overlap is FAIL"] == ("CRITICAL", [f"spec.yaml:{lines.index('heldout:') + 1}"])
+    (concern,) = answer.statistical_concerns
+    assert "design.seeds is WARN" in concern.statement
+
+
+def test_a_spec_whose_data_may_not_be_read_is_not_looked_into(here: Path) -> None:
+    write_spec(here)
+    answer = reviewed(here, {}, hidden="heldout")
+    assert answer.issues == () and any("may not be read here" in one for one in answer.not_judged)
+
+
+def made(text: str, role: Any = "claims", name: str = "report.md") -> ReadFile:
+    return ReadFile(name=name, role=role, digest=digest_bytes(text.encode()), bytes=len(text), text=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("accuracy: 0.53", [("accuracy", "=", 0.53)]),
+        ("Accuracy rose from 5 % to 53.3 %.", [("accuracy", "=", 0.05), ("accuracy", "=", 0.533)]),
+        ("held-out accuracy 0.050 -> 0.533 on 120 items", [("accuracy", "=", 0.05), ("accuracy", "=", 0.533)]),
+        ("| accuracy_gain | 0.4833 | 0.3810 to 0.5700 | 120 |", [("accuracy_gain", "=", 0.4833)]),
+        ("a gain of 48.3 points", [("accuracy_gain", "=", 0.483)]),
+        ("59 gained, 1 lost", [("gained", "=", 59), ("lost", "=", 1)]),
+        ("McNemar p = 1.1e-16, p < .001", [("mcnemar_p", "=", 1.1e-16), ("mcnemar_p", "<", 0.001)]),
+        ("p\u2264 0.05", [("mcnemar_p", "<=", 0.05)]),
+        ("a p-value of 1.1 \u00d7 10^-16", [("mcnemar_p", "=", 1.1e-16)]),
+        ("| train_tokens | 12,345 |", [("train_tokens", "=", 12345)]),
+        ("truncation rate \u2212 0.2", []),
+        ("Cohen's h = \u22120.2", [("cohens_h", "=", -0.2)]),
+        # None of these says what the accuracy is.
+        ("accuracy on 120 items was good", []),
+        ("the accuracy of the 135M model", []),
+        ("accuracy (95 % interval 0.4 to 0.5)", []),
+        ("accuracy 0.5B", []),
+        ("inaccuracy 0.5", []),
+        ("step 3: accuracy", []),
+        ("version p 3", []),
+        ("10 samples and 20 items", []),
+    ],
+)  # fmt: skip
+def test_a_number_counts_only_right_beside_its_name(text: str, found: list[tuple[str, str, float]]) -> None:
+    stated = [(one.name, one.sign, pytest.approx(one.value)) for one in stated_in(made(text), [])]
+    assert stated == found
+
+
+def test_numbers_are_found_in_json_with_their_names() -> None:
+    text = (
+        '{"accuracy": {"value": 0.5, "n": 120},\n "loss": 2.5e-1,\n "bleu": {\n  "value": 31\n }, "name": "x", "n": 7}'
+    )
+    assert [(one.name, one.value, one.place.first_line) for one in held_in(made(text, "evidence", "m.json"))] == [
+        ("accuracy", 0.5, 1),
+        ("loss", 0.25, 2),
+        ("bleu", 31, 4),
+    ]
+    rows = "\n".join(f'{{"loss": {n}}}' for n in range(50))
+    assert list(held_in(made(rows, "evidence", "rows.json"))) == [], "a column of rows is no result"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_run(tmp_path_factory.mktemp("runs"))
+
+
+def scored(run: Path, change: tuple[str, str] | None = None, name: str = "report.md") -> AdversarialAnswer:
+    """Score a session's own report, with one text of it replaced."""
+    path = run / "report" / name
+    before = path.read_text(encoding="utf-8")
+    if change is not None:
+        assert change[0] in before
+        path.write_text(before.replace(*change, 1), encoding="utf-8")
+    try:
+        reader = Reader(Masker({}), limits=FOR_RULES)
+        evidence = add_run(reader, run, claims=True, rendered=rendered_again(run))
+        answer = score(reader.reading, [evidence])
+        assert all(Places(reader.reading).holds(one) for one in places_in(answer))
+        return answer
+    finally:
+        path.write_text(before, encoding="utf-8")
+
+
+def test_a_true_report_is_supported_to_its_last_line(run: Path) -> None:
+    answer = scored(run)
+    lines = [
+        len((run / "report" / name).read_text(encoding="utf-8").split("\n")) for name in ("report.md", "report.json")
+    ]
+    assert [(row.status, row.claim) for row in answer.scorecard] == [
+        ("supported", f"{lines[1]} lines of small/report/report.json"),
+        ("supported", f"{lines[0]} lines of small/report/report.md"),
+    ]
+    assert (answer.overclaimed, answer.fixes) == ((), ())
+    assert "they do not read" in answer.overall_assessment and len(answer.not_judged) >= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("report.md", ("0.050 -> 0.533", "0.050 -> 0.633")),
+        ("report.md", ("59 gained", "69 gained")),
+        ("report.md", ("p < 0.05", "p < 1e-30")),
+        ("report.md", ("| treatment accuracy | 0.5333", "| treatment accuracy | 0.0500")),
+        ("report.md", ("Not reached: base", "Reached: base")),
+        ("report.json", ("0.4833333", "0.5833333")),
+    ],
+)
+def test_a_changed_line_of_a_report_is_contradicted(run: Path, name: str, change: tuple[str, str]) -> None:
+    text = (run / "report" / name).read_text(encoding="utf-8").split("\n")
+    number = next(at for at, line in enumerate(text, 1) if change[0] in line)
+    (row,) = [row for row in scored(run, change, name).scorecard if row.status == "contradicted"]
+    assert str(row.stated_at) == f"small/report/{name}:{number}" and change[1][:20] in row.claim
+    assert str(row.evidence[0]) == f"rendered again/small/report/{name}:{number}" and change[0][:20] in row.explanation
+
+
+@pytest.mark.parametrize(
+    ("change", "says", "gives"),
+    [
+        (("## Gates\n", "## Gates\nall were easy\n"), "'all were easy'", "nothing"),
+        (("| lost | 1 |  | 120 | baseline right, treatment wrong |\n", ""), "nothing", "'| lost | 1 |"),
+    ],
+)
+def test_a_line_more_or_less_is_contradicted(run: Path, change: tuple[str, str], says: str, gives: str) -> None:
+    answer = scored(run, change)
+    (row,) = [row for row in answer.scorecard if row.status == "contradicted"]
+    assert (
+        row.claim == f"the report says {says}" and f"rendered again from the trail it says {gives}" in row.explanation
+    )
+    assert bool(row.evidence) == (gives != "nothing") and answer.fixes[0].delta == 5
+
+
+def test_a_report_that_the_trail_does_not_record_is_none(tmp_path: Path) -> None:
+    run = small_run(tmp_path, with_report=False)
+    (run / "report").mkdir()
+    for name in ("report.md", "report.json"):
+        (run / "report" / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(EvidenceMissing, match="no report yet"):
+        add_run(Reader(Masker({})), run, claims=True, rendered=rendered_again(run))
+
+
+def paper(run: Path, text: str) -> AdversarialAnswer:
+    reader = Reader(Masker({}), limits=FOR_RULES)
+    reader.add_text("paper.md", text.encode(), "claims")
+    evidence: list[RunEvidence] = [add_run(reader, run, claims=False)]
+    return score(reader.reading, evidence)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("Accuracy was 53 %.", "supported"),
+        ("Accuracy was 0.5333.", "supported"),
+        ("Accuracy was 0.53.", "supported"),
+        ("Accuracy: 53", "supported"),
+        ("Accuracy was 0.54.", "contradicted"),
+        ("Accuracy: 1", "contradicted"),
+        ("Mean output tokens: 24", "supported"),
+        ("Mean output tokens: 25", "contradicted"),
+        ("60 gained", "contradicted"),
+        ("The baseline accuracy was 0.05.", "supported"),
+        ("The baseline accuracy was 0.5333.", "contradicted"),
+        ("Loss drop was 0.3.", "unsupported"),
+        ("Powered for a gain of 0.1.", "supported"),
+        ("The gain is significant.", "supported"),
+        ("There is no significant difference.", "contradicted"),
+        ("gain >= 0.4", "supported"),
+        ("gain >= 0.5", "contradicted"),
+    ],
+)
+def test_a_paper_is_held_against_a_session(run: Path, text: str, status: str) -> None:
+    rows = [row for row in paper(run, text).scorecard if "significant" in row.claim or "significant" not in text]
+    assert [row.status for row in rows] == [status]
+    assert bool(rows[0].evidence) == (status != "unsupported")
+
+
+def test_words_no_measurement_can_carry_are_overclaimed_unless_denied(run: Path) -> None:
+    assert [one.stated_at.first_line for one in paper(run, "fine\nThis proves it.\nIt is not proven.").overclaimed] == [
+        2
+    ]
+
+
+def test_fixes_come_in_the_order_of_delta_by_effort(run: Path) -> None:
+    fixes = paper(run, "Loss drop was 0.3.\nThis proves it.\nAccuracy was 0.99.").fixes
+    assert [one.priority for one in fixes] == [5, 2, 1.5]
+
+
+def test_a_session_without_a_report_makes_no_claims(tmp_path: Path) -> None:
+    run = small_run(tmp_path, closed=False, with_report=False)
+    with pytest.raises(EvidenceMissing, match="no report yet"):
+        add_run(Reader(Masker({})), run, claims=True)
+
+
+def test_a_run_folder_is_reviewed_by_what_its_checks_found(tmp_path: Path) -> None:
+    run = small_run(tmp_path, check={"status": "FAIL"})
+    reader = Reader(Masker({}), limits=FOR_RULES)
+    add_run(reader, run, claims=True)
+    answer = review_by_rule(Material(reader.reading, reader.sources, lambda _: True, str), "methodology")
+    (issue,) = answer.issues
+    assert issue.severity == "CRITICAL" and "recorded at base.1: check parity.items is FAIL" in issue.statement
+    assert [str(one) for one in issue.evidence] == ["small/checks.json:2"]
+    assert Places(reader.reading).holds(issue.evidence[0])
+
+
+def test_held_out_rows_are_no_part_of_a_session_as_it_is_read(run: Path) -> None:
+    reader = Reader(Masker({}))
+    add_run(reader, run, claims=True)
+    prompts = [json.loads(line)["prompt"] for line in (run / "heldout.jsonl").read_text(encoding="utf-8").splitlines()]
+    text = "".join(file.text for file in reader.reading.files)
+    assert prompts and not any(f'"{prompt}"' in text for prompt in prompts)

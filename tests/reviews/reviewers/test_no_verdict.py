@@ -1,0 +1,242 @@
+"""A reviewer that gives no verdict, over the real wire: the cause is on record and named wherever a person looks."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from reviews.audit.verify import verify_run
+from reviews.reviewers.process.client import ReviewerProcess
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.cli import app
+from sessions.report.live_display import Terminal
+from sessions.report.trail_page import trail_page
+from sessions.session import Session
+from sessions.wiring import make_reviewer
+from specs.trail.no_verdict import HELP, Cause
+from specs.vendors import http_exchange
+from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
+from tests.fixtures.quick_session import drive, open_quick, quick_session
+from tests.fixtures.reviewer_here import ReviewerHere
+from tests.reviews.reviewers.test_reviewer_process import send
+from tests.reviews.reviewers.test_vendors import ANSWER, KEY
+from tests.sessions.report.test_trail_page import Page
+
+pytestmark = pytest.mark.integration
+
+MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5"}
+FREE = "usd_per_million_tokens: {input: 0, output: 0}"
+Fault = Callable[[str], Step]
+FAULTS: dict[str, tuple[Fault, Cause, str]] = {
+    "401": (lambda vendor: failed(vendor, 401), "key_refused", "the reviewer's server answered 401 (key refused)"),
+    "403": (lambda vendor: failed(vendor, 403), "key_refused", "the reviewer's server answered 403 (not allowed)"),
+    "404": (lambda vendor: failed(vendor, 404), "request_refused", "the reviewer's server answered 404"),
+    "429": (lambda vendor: failed(vendor, 429), "rate_limited", "the reviewer's server answered 429"),
+    "500": (lambda vendor: failed(vendor, 500), "server_error", "the reviewer's server answered 500"),
+    "redirect": (lambda vendor: Step(b"", 302, {"location": "/"}), "request_refused", "server answered 302"),
+    "timeout": (lambda vendor: Step(hang_s=60), "timed_out", "did not answer in time"),
+    "cut": (lambda vendor: Step(b'{"a": 1', cut=True), "cut_off", "was cut off"),
+    "no JSON": (lambda vendor: Step(b"{"), "malformed", "not in the form of the API"),
+    "truncated": (lambda vendor: truncated(vendor, json.dumps(ANSWER)), "incomplete", "the answer is incomplete"),
+    "refusal": (refused, "refused", "the model refused"),
+    "half a verdict": (
+        lambda vendor: answered(vendor, json.dumps(ANSWER)[:-20]),
+        "out_of_schema",
+        "the answer does not fit the schema",
+    ),
+    "prose": (lambda vendor: answered(vendor, "I approve."), "out_of_schema", "the answer does not fit the schema"),
+    "empty": (lambda vendor: answered(vendor, ""), "out_of_schema", "the answer is empty"),
+}
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    with loopback_api() as running:
+        point_at(monkeypatch, running.address)
+        yield running
+
+
+def point_at(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    for vendor in MODELS:
+        monkeypatch.setitem(http_exchange.ADDRESSES, vendor, address)
+
+
+def reviewer(vendor: str, timeout_s: int = 60) -> str:
+    effort = f"{{timeout_s: {timeout_s}, max_cost_usd: 0.5, reasoning: not_sent}}"
+    efforts = ", ".join(f"{tier}: {effort}" for tier in ("low", "medium", "high"))
+    return f"{{vendor: {vendor}, model: {MODELS[vendor]}, effort: {{{efforts}}}, {FREE}}}"
+
+
+def judged_by(folder: Path, who: str) -> tuple[Session, io.StringIO]:
+    """Open a quick session at a terminal, with a reviewer that is asked over the wire."""
+    return at_a_terminal(open_quick(folder, ("reviewer: {vendor: checklist}", who)))
+
+
+def at_a_terminal(run: Path) -> tuple[Session, io.StringIO]:
+    screen = io.StringIO()
+    session = quick_session(run, display=Terminal(Console(file=screen, width=4000)))
+    trail, spec = session.trail, session.resolved.spec
+    process = ReviewerHere(run.name, spec.reviewers(), trail.keys.path("reviewer"))
+    session.reviewing = trail.reviewer = process
+    session.__dict__["reviewer"] = make_reviewer(spec, process)
+    return session, screen
+
+
+def peergate(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.stdout
+
+
+def one_entry(run: Path, key: str) -> Recorded:
+    (found,) = [one for one in read_entries(run / "trail.sqlite") if one.entry.key == key]
+    return found
+
+
+def everywhere(run: Path, at: str) -> dict[str, str]:
+    """Return what a person sees of a session that waits at a gate, by place."""
+    runs, entries, store = run.parent, read_entries(run / "trail.sqlite"), Store(run / "store")
+    page = Page(trail_page(entries, store))
+    return {
+        "status": peergate("status", "small", "--runs", runs),
+        "report.md": peergate("report", "small", "--runs", runs),
+        "report.json": json.dumps(json.loads(peergate("report", "small", "--runs", runs, "--json"))["why"]),
+        "transcript": peergate("transcript", run),
+        "transcript --json": peergate("transcript", run, "--json"),
+        "audit show": peergate("audit", "show", run, f"verdict/{at}"),
+        "audit show decision": peergate("audit", "show", run, f"decision/{at}"),
+        "audit log": peergate("audit", "log", run),
+        "page": " ".join(" ".join(page.text).split()),
+        "question": "\n".join(one_entry(run, f"decision/{at}").body["reasons"]),
+    }
+
+
+def check_told(run: Path, screen: str, at: str, cause: Cause, said: str) -> None:
+    """Check that the trail and every view name the cause and what helps, and none speaks of a refusal to approve."""
+    judged = one_entry(run, f"verdict/{at}")
+    verdict = Store(run / "store").get_value(judged.body["verdict"])
+    assert judged.body["cause"] == verdict["no_verdict"]["cause"] == cause and not verdict["approve"]
+    assert said in judged.body["error"]
+    views = {"terminal": screen} | everywhere(run, at)
+    for place, text in views.items():
+        # Markdown and JSON put backslashes before some characters.
+        told = text.replace("\\", "")
+        assert "no verdict" in told or "no_verdict" in told, (place, told)
+        assert said in told, (place, told)
+        assert "points at nothing that blocks" not in told, place
+    for place in ("terminal", "status", "report.md", "report.json", "transcript", "question", "page"):
+        assert HELP[cause] in views[place].replace("\\", ""), (place, views[place])
+
+
+FIRST = {cause: name for name, (_, cause, _) in reversed(FAULTS.items())}
+"""Of each cause the first fault: it is tried every time, with one of the vendors."""
+CASES = [
+    pytest.param(name, vendor, marks=[] if FIRST[cause] == name and n % 2 == at else [pytest.mark.slow])
+    for n, (name, (_, cause, _)) in enumerate(FAULTS.items())
+    for at, vendor in enumerate(MODELS)
+]
+
+
+@pytest.mark.parametrize(("name", "vendor"), CASES)
+def test_the_cause_is_named_everywhere_at_the_design_and_at_a_stage(
+    api: Api, tmp_path: Path, vendor: str, name: str
+) -> None:
+    fault, cause, said = FAULTS[name]
+    api.steps = [fault(vendor)]
+    # Where silence is the fault it is waited for; a loaded machine takes seconds for a healthy answer.
+    who = reviewer(vendor, 3 if cause == "timed_out" else 60)
+    session, screen = judged_by(tmp_path, f"reviewer: {who}")
+    drive(session)
+    check_told(session.run, screen.getvalue(), "design.1", cause, said)
+    # Asked once more the reviewer approves the design, and fails again at the first stage.
+    api.steps = [answered(vendor, json.dumps(ANSWER)), fault(vendor)]
+    again, later = at_a_terminal(session.run)
+    drive(again, {"answer": "retry", "reason": "it works again", "by": "ada", "expires": None})
+    check_told(session.run, later.getvalue(), "base.1", cause, said)
+    assert KEY not in screen.getvalue() + later.getvalue()
+    assert not verify_run(session.run, "trail.sqlite", "store").damage
+
+
+def test_a_model_that_does_not_approve_is_still_told_as_that(api: Api, tmp_path: Path) -> None:
+    """The control: an answer that approves nothing is a verdict."""
+    api.steps = [answered(OPENAI, json.dumps(ANSWER | {"approve": False}))]
+    session, screen = judged_by(tmp_path, f"reviewer: {reviewer(OPENAI)}")
+    drive(session)
+    assert "does not approve and points at nothing that blocks" in screen.getvalue()
+    assert "no verdict" not in screen.getvalue()
+    judged = one_entry(session.run, "verdict/design.1").body
+    assert judged["error"] == "" and judged.get("cause") is None
+
+
+@pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC])
+def test_a_server_that_is_not_there(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    point_at(monkeypatch, f"http://127.0.0.1:{port}")
+    session, screen = judged_by(tmp_path, f"reviewer: {reviewer(vendor)}")
+    drive(session)
+    said = "the reviewer's server was not reached"
+    check_told(session.run, screen.getvalue(), "design.1", "unreachable", said)
+
+
+def test_a_panel_without_its_quorum_names_each_member_that_is_missing(api: Api, tmp_path: Path) -> None:
+    api.steps = [failed(OPENAI, 401), failed(ANTHROPIC, 500)]
+    members = f"panel:\n  members: [{reviewer(OPENAI)}, {reviewer(ANTHROPIC)}, {{vendor: checklist}}]\n  quorum: 2"
+    session, screen = judged_by(tmp_path, members)
+    drive(session)
+    said = "1 of 3 members of the panel gave a verdict, 2 have to"
+    check_told(session.run, screen.getvalue(), "design.1", "no_quorum", said)
+    for one in ("openai:gpt-5-mini: the reviewer's server answered 401 (key refused)", "answered 500 (server error)"):
+        assert one in screen.getvalue() and one in peergate("status", "small", "--runs", session.run.parent)
+    assert one_entry(session.run, "verdict/design.1/1").body["cause"] == "key_refused"
+
+
+@pytest.mark.apart
+def test_a_killed_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reviewer's own process, in its walls, is killed while its model thinks."""
+    monkeypatch.setenv("PEERGATE_REVIEWER_KEY", KEY)
+    with loopback_api() as api:
+        who = f'{{vendor: openai, model: tiny, base_url: "{api.address}", {FREE}}}'
+        run = open_quick(tmp_path, ("reviewer: {vendor: checklist}", f"reviewer: {who}"))
+        screen = io.StringIO()
+        session = quick_session(run, display=Terminal(Console(file=screen, width=4000)))
+        spec = session.resolved.spec
+        process = ReviewerProcess("small", spec.reviewers(), session.trail.keys.path("reviewer"), run)
+        session.reviewing = session.trail.reviewer = process
+        session.__dict__["reviewer"] = make_reviewer(spec, process)
+
+        def kill(_: Any) -> Step:
+            send(process, signal.SIGKILL)
+            return Step(hang_s=5)
+
+        api.steps = [kill]
+        drive(session)
+        process.close()
+    check_told(run, screen.getvalue(), "design.1", "process_lost", "the reviewer's process gave no answer")
+
+
+def test_a_cap_that_pays_for_no_review(api: Api, tmp_path: Path) -> None:
+    """A cap that does not pay for the request: nothing is sent."""
+    api.steps = [answered(OPENAI, json.dumps(ANSWER))]
+    efforts = ", ".join(
+        f"{tier}: {{timeout_s: 2, max_cost_usd: 0.001, reasoning: not_sent}}" for tier in ("low", "medium", "high")
+    )
+    who = f"reviewer: {{vendor: openai, model: gpt-5-mini, effort: {{{efforts}}}}}"
+    session, screen = judged_by(tmp_path, who)
+    drive(session)
+    check_told(session.run, screen.getvalue(), "design.1", "cost_cap", "max_cost_usd 0.001 does not pay for a request")
+    assert api.got == []

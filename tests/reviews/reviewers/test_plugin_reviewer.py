@@ -1,0 +1,193 @@
+"""A reviewer of another distribution: its verdict counts; whatever else it does is no verdict, with one clear error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.checks.measuring_code import measuring_code
+from reviews.reviewers.process.confinement import environment
+from reviews.reviewers.process.reviewer_proxy import ModelApart, party
+from reviews.reviewers.vendors import plugin_reviewer
+from reviews.trail.keys import create_key
+from sessions.pods.pod_plan import keys_of
+from specs import plugins
+from specs.errors import PluginFault, ReviewerUnavailable, UserError
+from specs.session.lint.party_rules import lint_reviewer
+from specs.session.lint.rules import lint
+from specs.session.loading import used_plugins
+from specs.session.reviewer_file import reviewer_of
+from specs.session.reviewer_vendor import vendor_of
+from specs.session.session_spec import Reviewer, SessionSpec
+from specs.trail.verdict import Packet
+from tests.factories.evidence_on_disk import evidence_of
+from tests.fixtures.reviewer_here import ReviewerHere
+from tests.reviews.gate.test_packet import packet_of
+from tests.specs.test_plugins import distribution, forgotten, here  # pyright: ignore[reportUnusedImport]
+
+__all__ = ["forgotten", "here"]
+
+VENDOR = """
+from specs.session.reviewer_vendor import ReviewerVendor
+import sys, time
+from specs.trail.no_verdict import NoVerdict
+from specs.trail.verdict import Verdict
+VENDOR = ReviewerVendor(name="words", review="words:review", asks_model={asks}, key_variable="{key}")
+def review(packet, asked):
+    verdict = Verdict(reviewer="somebody", findings=(), recommendation="use it", reasoning="fine", risks=(asked.key,),
+                      approve=True)
+    {body}
+"""
+SEEN = "words:small"
+
+
+def bring(folder: Path, body: str = "return verdict", *, asks: bool = False, key: str = "") -> None:
+    code = VENDOR.format(body=body, asks=asks, key=key)
+    distribution(folder, "acme-words", "words", code, "peergate.reviewers", ":VENDOR")
+    # Whatever made the evidence of a test has looked before.
+    plugins._looked_up.cache_clear()  # pyright: ignore[reportPrivateUsage]
+
+
+def spec_of(**changes: Any) -> Reviewer:
+    return Reviewer.model_validate({"vendor": "words"} | changes)
+
+
+def process_of(folder: Path, reviewer: Reviewer, **environ: str) -> ReviewerHere:
+    (folder / "keys").mkdir(parents=True)
+    create_key(folder / "keys" / "reviewer.key")
+    return ReviewerHere("small", (reviewer,), folder / "keys" / "reviewer.key", environ)
+
+
+@pytest.fixture
+def packet(tmp_path: Path) -> Packet:
+    return packet_of(evidence_of(tmp_path, "base"))
+
+
+def test_its_verdict_counts_under_its_registered_name(here: Path, packet: Packet) -> None:
+    bring(here, key="WORDS_KEY")
+    process = process_of(here, spec_of(), WORDS_KEY="k")
+    verdict = party(process, 0).review(packet, packet.content_digest())
+    assert (verdict.approve, verdict.reviewer, verdict.risks) == (True, "words", ("k",))
+    with pytest.raises(UserError, match="WORDS_KEY is not set"):
+        party(process_of(here / "other", spec_of()), 0)
+
+
+def test_the_process_gets_the_key_of_its_own_vendor_and_no_other(here: Path) -> None:
+    bring(here, key="WORDS_KEY")
+    given = environment((spec_of(),), {"WORDS_KEY": "k", "OTHER_KEY": "o", "OPENAI_API_KEY": "p"})
+    assert given["WORDS_KEY"] == "k" and not {"OTHER_KEY", "OPENAI_API_KEY"} & set(given)
+
+
+BROKEN = {
+    "raises": ("raise RuntimeError('no licence')", "cannot review: RuntimeError: no licence", "unusable"),
+    "ends": ("sys.exit(0)", "cannot review: SystemExit: 0", "unusable"),
+    "hangs": ("time.sleep(5)", r"cannot review: it takes more than 0\.3 s", "timed_out"),
+    "no_verdict": ("return {'approve': True}", "returns a dict, which is no verdict", "out_of_schema"),
+    "nothing": ("return None", "returns a NoneType, which is no verdict", "out_of_schema"),
+    "not_whole": (
+        "return Verdict.model_construct(approve='yes')",
+        "returns a verdict that is not whole",
+        "out_of_schema",
+    ),
+    "votes": ("return verdict.model_copy(update={'quorum': 3})", "returns a verdict for others", "out_of_schema"),
+    "torch": ("import torch", "it imports torch", "unusable"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_whatever_else_it_does_is_no_verdict(
+    how: str, here: Path, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, told, cause = BROKEN[how]
+    monkeypatch.setattr(plugin_reviewer, "RULES_SECONDS", 0.3)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    bring(here, body)
+    with pytest.raises(ReviewerUnavailable, match=told) as caught:
+        party(process_of(here, spec_of()), 0).review(packet, packet.content_digest())
+    assert caught.value.cause == cause
+
+
+def test_it_cannot_state_that_there_is_no_verdict(here: Path, packet: Packet) -> None:
+    why = "NoVerdict(cause='budget', what='x', help='y')"
+    bring(here, f"return verdict.model_copy(update={{'no_verdict': {why}}})")
+    with pytest.raises(ReviewerUnavailable, match="returns a verdict for others"):
+        party(process_of(here, spec_of()), 0).review(packet, packet.content_digest())
+
+
+def test_one_that_asks_a_model_costs_its_cap_whether_it_answers_or_not(here: Path, packet: Packet) -> None:
+    bring(here, asks=True)
+    spec = spec_of(model="small")
+    asked = party(process_of(here, spec), 0)
+    assert isinstance(asked, ModelApart) and asked.name == SEEN
+    cap = spec.effort.medium.max_cost_usd
+    answered = asked.ask(packet, packet.content_digest())
+    assert answered.value is not None and answered.value.reviewer == SEEN
+    assert (answered.exchange.usd, answered.exchange.usd_is_measured, asked.cost_cap(packet)) == (cap, False, cap)
+    free = spec_of(model="small", usd_per_million_tokens={"input": 0, "output": 0})
+    assert party(process_of(here / "free", free), 0).cost_cap(packet) == 0  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_one_that_asks_a_model_has_the_time_of_its_effort(here: Path, packet: Packet) -> None:
+    bring(here, "time.sleep(5)", asks=True)
+    effort = {"timeout_s": 0.3, "max_cost_usd": 0.1}
+    spec = spec_of(model="small", effort=dict.fromkeys(("low", "medium", "high"), effort))
+    answered = party(process_of(here, spec), 0).ask(packet, packet.content_digest())  # pyright: ignore[reportAttributeAccessIssue]
+    assert answered.value is None and answered.error.cause == "timed_out" and answered.exchange.usd == 0.1
+
+
+def test_a_declaration_that_lies_is_refused(here: Path) -> None:
+    distribution(here, "acme-words", "words", "VENDOR = 'words'", "peergate.reviewers", ":VENDOR")
+    with pytest.raises(PluginFault, match="is a str, not a ReviewerVendor"):
+        vendor_of("words")
+
+
+@pytest.mark.parametrize("name", ["HOME", "words_key", "LD_PRELOAD"])
+def test_a_key_whose_value_nothing_would_mask_is_refused(name: str, here: Path) -> None:
+    bring(here, key=name)
+    with pytest.raises(PluginFault, match="its value would not be masked"):
+        vendor_of("words")
+
+
+def told_of(spec: SessionSpec, reviewer: Reviewer) -> list[str]:
+    return [one.message for one in lint(spec.model_copy(update={"reviewer": reviewer}))]
+
+
+def test_a_spec_names_a_model_exactly_when_the_vendor_asks_one(here: Path, tmp_path: Path) -> None:
+    bring(here, asks=True)
+    spec = evidence_of(tmp_path, "base").resolved.spec
+    assert not [one for one in told_of(spec, spec_of(model="m")) if "vendor" in one or "model" in one]
+    assert "vendor 'words' needs a model" in told_of(spec, spec_of())
+    told = told_of(spec, spec_of(model="m", base_url="http://x", usd_per_million_tokens={"input": 1, "output": 1}))
+    assert "vendor 'words' asks its model in its own way" in told
+    assert "tokens of vendor 'words' are not counted: a review costs its max_cost_usd" in told
+    used = used_plugins(spec.model_copy(update={"reviewer": spec_of(model="m")}))
+    assert used["peergate.reviewers words"].startswith("acme-words 1.0 sha256:")
+
+
+def test_the_identity_of_it_is_part_of_the_measuring_code_of_a_spec_that_uses_it(here: Path, tmp_path: Path) -> None:
+    bring(here)
+    unrelated = evidence_of(tmp_path, "base").resolved
+    spec = unrelated.spec.model_copy(update={"reviewer": spec_of(model="m")})
+    using = unrelated.model_copy(update={"spec": spec, "plugins": used_plugins(spec)})
+    before = measuring_code(using), measuring_code(unrelated)
+    (here / "words.py").write_text("# changed\n", encoding="utf-8")
+    assert measuring_code(using) != before[0] and measuring_code(unrelated) == before[1]
+
+
+def test_a_pod_gets_its_key_and_no_question_is_put_to_it(here: Path, tmp_path: Path) -> None:
+    bring(here, key="WORDS_KEY")
+    spec = evidence_of(tmp_path, "base").resolved.spec.model_copy(update={"reviewer": spec_of()})
+    assert keys_of(spec) == (["WORDS_KEY"], [])
+    with pytest.raises(UserError, match="'words' judges gates only"):
+        reviewer_of({"vendor": "words"}, {})
+
+
+@pytest.mark.parametrize("name", ["wordz", "panel", "playbook"])
+def test_a_vendor_that_nobody_brings_is_an_error_of_the_spec(name: str, here: Path, tmp_path: Path) -> None:
+    bring(here)
+    spec = evidence_of(tmp_path, "base").resolved.spec.model_copy(update={"reviewer": Reviewer(vendor=name)})
+    found = [one for one in lint_reviewer(spec) if one.loc == ("reviewer", "vendor")]
+    assert len(found) == 1 and ("unknown reviewer vendor" in found[0].message or name == "playbook")

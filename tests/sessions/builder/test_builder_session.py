@@ -1,0 +1,236 @@
+"""Whole sessions whose builder is played over the wire: the real graph, gates, walls, ledger and trail."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.model_builder import ModelBuilder
+from reviews.audit.verify import verify_run
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions import runtime
+from sessions.run.run_layout import STORE, TRAIL
+from specs.errors import BuilderUnavailable, UserError
+from specs.vendors import http_exchange
+from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from tests.e2e.sessions import environment
+from tests.factories.spec_files import write_spec
+from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
+from tests.fixtures.quick_session import POWERED, Silent, drive, open_quick, quick_session
+from tests.fixtures.scripted_builder import (
+    Call,
+    Played,
+    Said,
+    Turn,
+    as_step,
+    call,
+    calls,
+    follows_the_spec,
+    scripted_builder,
+    texts_of,
+)
+
+pytestmark = pytest.mark.integration
+
+KEY = "sk-ant-api03-CANARY-that-must-never-be-written"
+MODELS = {OPENAI: "gpt-5.6-sol", CHAT: "local", ANTHROPIC: "claude-opus-5"}
+
+
+@pytest.fixture(params=[ANTHROPIC, OPENAI])
+def vendor(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def open_with(folder: Path, vendor: str, address: str = "", **limits: Any) -> Path:
+    more = "".join(f", {name}: {value}" for name, value in limits.items())
+    at = f", base_url: '{address}', usd_per_million_tokens: {{input: 1, output: 2}}" if vendor == CHAT else ""
+    party = OPENAI if vendor == CHAT else vendor
+    builder = f"builder: {{vendor: {party}, model: {MODELS[vendor]}{at}{more}}}"
+    return open_quick(folder, ("builder: {vendor: playbook}", builder))
+
+
+def play(run: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drive the session with the builder its spec names; only the address is the loopback server's."""
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
+    name = ENDPOINT_KEYS["builder"] if played.vendor == CHAT else KEYS[played.vendor]
+    if played.vendor != CHAT:
+        monkeypatch.setitem(http_exchange.ADDRESSES, played.vendor, played.address)
+    monkeypatch.setenv(name, KEY)
+    session = quick_session(run, display=Silent())  # type: ignore[arg-type]
+    session.builder = ModelBuilder(session.resolved.spec.builder, {name: KEY})
+    drive(session)
+
+
+def entries(run: Path, *kinds: str) -> list[Recorded]:
+    return [one for one in read_entries(run / "trail.sqlite") if one.entry.kind in kinds]
+
+
+def builders_money(run: Path, what: str) -> dict[str, float]:
+    spent = [one.body for one in entries(run, "spend") if one.body["party"] == "builder"]
+    return {one["job"]: one["usd"] for one in spent if one["what"] == what}
+
+
+def written(run: Path) -> bytes:
+    return b"\n".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
+
+
+def faults(vendor: str) -> list[Turn]:
+    """Return everything that goes wrong once, on the wire and in the model's own calls."""
+    return [
+        failed(vendor, 429, retry_after="0.1"),
+        failed(vendor, 529),
+        failed(vendor, 500),
+        Said("I begin", cut=True),
+        calls(Call("launch_stage", '{"stage": "base", "reas')),
+        call("open_the_gate", verdict="approve"),
+        calls(Call("read_artifact", {"name": "heldout"}), Call("list_artifacts", {}), text="Let me look."),
+        Said("The gate should simply approve this."),
+        call("launch_stage", stage="base", reason="faster", changes={"max_new_tokens": 4}),
+    ]
+
+
+@pytest.mark.parametrize("vendor", [ANTHROPIC, OPENAI, CHAT])
+def test_a_session_is_worked_through_to_its_end_whatever_the_wire_and_the_model_do(
+    tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted_builder(vendor, faults(vendor), canaries=(KEY,), then=follows_the_spec) as played:
+        run = open_with(tmp_path, vendor, played.address)
+        play(run, played, monkeypatch)
+        assert played.complaints() == []
+        told = " ".join(texts_of(played.bodies()[-1]) + [text for body in played.bodies() for text in texts_of(body)])
+    (close,) = entries(run, "close")
+    assert close.body["decision"] == "approve"
+    assert KEY.encode() not in written(run) and KEY not in told
+    # A plan and a submission of each of five stages, and the five turns of the script that were whole.
+    turns = entries(run, "turn")
+    assert len(turns) == 15 and {one.body["usd_is_measured"] for one in turns} == {True}
+    refused = Counter(one.body["is_error"] for one in entries(run, "result"))
+    assert refused[True] == 4, "malformed, unknown, held-out, outside its range"
+    assert all(name in told for name in ("malformed arguments", "there is no tool", "Your answer called no tool"))
+    assert verify_run(run, TRAIL, STORE).damage == []
+    # One turn was cut off: it may have been billed, so its cap counts, and its repeat had a reservation of its own.
+    reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
+    assert set(reserved) == set(settled) and len(reserved) == 16
+    assert sum(settled[job] == reserved[job] for job in reserved) == 1
+    assert all(0 < settled[job] <= reserved[job] for job in reserved)
+
+
+def test_an_outage_pauses_the_session_and_it_goes_on_where_it_stopped(
+    tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_with(tmp_path, vendor, outage_s=0)
+    with scripted_builder(vendor, [call("read_spec", section="/stages/0"), failed(vendor, 503)]) as played:
+        with pytest.raises(BuilderUnavailable, match="status 503"):
+            play(run, played, monkeypatch)
+        before = texts_of(played.bodies()[-1])
+    with scripted_builder(vendor, [], then=follows_the_spec, before=played) as played:
+        play(run, played, monkeypatch)
+        # The call that was made is known by the server before, and is not made again.
+        again = texts_of(played.bodies()[0])
+        assert played.complaints() == []
+    assert again[1:] == before[1:] and len(again) == 3
+    assert [one.body["tool"] for one in entries(run, "call")].count("read_spec") == 1
+    assert entries(run, "close")[0].body["decision"] == "approve"
+    reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
+    # What the API refused cost nothing.
+    assert set(reserved) == set(settled) and sum(usd == 0 for usd in settled.values()) == 1
+
+
+TWO_EFFECTS = calls(
+    Call("write_note", {"text": "I was here"}), Call("read_spec", {}), Call("write_note", {"text": "and here"})
+)
+
+
+def drive_in_a_process(run: Path, played: Played, *killed: str) -> subprocess.Popen[bytes]:
+    environ = environment() | {KEYS[played.vendor]: KEY}
+    command = [sys.executable, "-m", "tests.fixtures.quick_built", str(run), played.vendor, played.address]
+    return subprocess.Popen([*command, *killed], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(("call", "2"), id="call-2"),
+        pytest.param(("result", "3"), id="result-3", marks=pytest.mark.slow),
+        pytest.param(("stream", "1"), id="stream-1", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("vendor", [OPENAI])
+def test_a_session_killed_in_the_middle_of_a_turn_repeats_no_call(
+    tmp_path: Path, vendor: str, at: tuple[str, str]
+) -> None:
+    run = open_with(tmp_path, vendor)
+    with scripted_builder(vendor, [TWO_EFFECTS], canaries=(KEY,), then=follows_the_spec) as played:
+        if at[0] == "stream":
+            # Half an answer, and then a byte now and again until nobody listens any more.
+            whole = as_step(vendor, TWO_EFFECTS, [])
+            played.turns.insert(0, replace(whole, body=whole.body[: len(whole.body) // 2], drip_s=0.05))
+        with drive_in_a_process(run, played, *(() if at[0] == "stream" else at)) as first:
+            if at[0] == "stream":
+                wait_until(lambda: bool(played.got and played.got[0].ended))
+                first.kill()
+            _, errors = first.communicate(timeout=120)
+            assert first.returncode == -signal.SIGKILL, errors.decode()
+        killed = len(played.got)
+        with drive_in_a_process(run, played) as second:
+            _, errors = second.communicate(timeout=120)
+            assert second.returncode == 0, errors.decode()
+        complaints = played.complaints()
+        told = texts_of(played.bodies()[killed])
+    # What was cut off is asked for again; a turn that is on record is not.
+    assert (len(told) == 1) == (at[0] == "stream")
+    assert complaints == (["request 2: before the one before had ended"] if complaints and at[0] == "stream" else [])
+    assert entries(run, "close")[0].body["decision"] == "approve"
+    notes = [Store(run / STORE).get(one.body["text"]) for one in entries(run, "note")]
+    assert notes == [b"I was here", b"and here"]
+    made = [one.body["call_id"] for one in entries(run, "call") if one.body["turn"] == 1][:3]
+    assert len(set(made)) == 3 and len(entries(run, "result")) == len(entries(run, "call"))
+    assert len(entries(run, "turn")) == 11 and verify_run(run, TRAIL, STORE).damage == []
+    reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
+    assert set(reserved) == set(settled) and len(reserved) == 11 + (at[0] == "stream")
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 300
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_model_that_goes_silent_has_a_person_asked(
+    tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_with(tmp_path, vendor)
+    with scripted_builder(vendor, [Said("Done."), Said("Done, I said.")]) as played:
+        play(run, played, monkeypatch)
+        assert played.complaints() == []
+    assert entries(run, "close", "launch") == []
+    (asked,) = entries(run, "call")
+    assert asked.body["tool"] == "ask_person"
+
+
+def test_a_session_without_its_builders_key_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEYS[ANTHROPIC], raising=False)
+    builder = "builder: {vendor: anthropic, model: claude-opus-5}"
+    spec = write_spec(tmp_path, ("builder: {vendor: playbook}", builder), ("  minimum_effect: 0.1\n", POWERED[1]))
+    with pytest.raises(UserError, match="ANTHROPIC_API_KEY is not set"):
+        runtime.start(spec, tmp_path / "runs", None, Silent())  # type: ignore[arg-type]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_session_is_cancelled_without_its_builders_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_with(tmp_path, ANTHROPIC)
+    monkeypatch.delenv(KEYS[ANTHROPIC], raising=False)
+    runtime.cancel(run, Silent())  # type: ignore[arg-type]
+    assert entries(run, "close")[0].body["decision"] == "cancelled"

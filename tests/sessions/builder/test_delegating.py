@@ -1,0 +1,167 @@
+"""Helpers of a builder: a fresh context, only reading, bounded, in parallel, each leaving one note."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.workbench_protocol import Workbench
+from reviews.audit.verify import verify_run
+from reviews.trail.store import Store
+from sessions.builder.helper_workbench import SHOWN
+from sessions.run.run_layout import STORE, TRAIL
+from specs.errors import BuilderUnavailable
+from tests.factories.benches import READABLE, bench_of, new_session, open_stage
+from tests.factories.benches import call as call_tool
+from tests.fixtures.loopback_api import ANTHROPIC, OPENAI
+from tests.fixtures.scripted_builder import Call, Said, call, calls, follows_the_spec, scripted_builder, texts_of
+from tests.sessions.builder.test_builder_session import KEY, entries, open_with, play
+
+pytestmark = pytest.mark.integration
+
+TASK = "Say which tale is the shortest. CANARY-OF-THE-TASK"
+
+
+def plays(body: dict[str, Any]) -> Said:
+    """Play a builder that delegates two tasks before its first launch, and the two helpers."""
+    first, *after = texts_of(body)
+    if first.startswith("# Your task"):
+        if not after:
+            return calls(
+                Call("read_artifact", {"name": "heldout"}), Call("launch_stage", {"stage": "base", "reason": "x"})
+            )
+        return call("hand_in", result="five tales" if "Count" in first else "the shortest is the one of the sea")
+    if "stage 'base'" in first and "phase 'plan'" in first and not after:
+        task = {"task": TASK, "artifacts": ["data.prompts"], "max_usd": 0.4}
+        return call("delegate", tasks=[task, task | {"task": "Count the tales."}])
+    return follows_the_spec(body)
+
+
+@pytest.mark.parametrize("vendor", [ANTHROPIC, OPENAI])
+def test_tasks_are_worked_on_over_the_wire_and_leave_notes(
+    tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_with(tmp_path, vendor)
+    with scripted_builder(vendor, [], canaries=(KEY,), then=plays) as played:
+        play(run, played, monkeypatch)
+        assert played.complaints() == []
+        bodies = played.bodies()
+    assert entries(run, "close")[0].body["decision"] == "approve"
+    helpers = [body for body in bodies if texts_of(body)[0].startswith("# Your task")]
+    # The artifact is in the brief; the session, its stage and what the builder has seen are not.
+    assert len(helpers) == 4 and all(READABLE in texts_of(body)[0] for body in helpers)
+    assert not any("phase 'plan'" in text for body in helpers for text in texts_of(body))
+    tools = {one["name"] for one in helpers[0]["tools"]}
+    assert tools == {"read_spec", "list_artifacts", "read_artifact", "read_metrics", "hand_in"}
+    notes = [Store(run / STORE).get(one.body["text"]) for one in entries(run, "note")]
+    assert sorted(notes) == [b"five tales", b"the shortest is the one of the sea"]
+    refused = [one for one in entries(run, "result") if one.body["is_error"]]
+    assert len(refused) == 4, "held-out and a launch, of each helper"
+    told = {one.body["helper"] for one in entries(run, "call", "turn") if "helper" in one.body}
+    assert told == {"1-1", "1-2"}
+    money = [one.body for one in entries(run, "spend") if one.body["party"] == "helper"]
+    assert len({one["job"] for one in money}) == 4 and {one["what"] for one in money} == {"reserve", "settle"}
+    assert verify_run(run, TRAIL, STORE).damage == []
+
+
+class Delegating:
+    """A builder whose helpers do what the test says."""
+
+    name = "delegating"
+
+    def __init__(self, helps: Any) -> None:
+        self.helps = helps
+
+    def work(self, bench: Workbench) -> None:
+        raise AssertionError
+
+    def help(self, bench: Workbench) -> None:
+        self.helps(bench)
+
+
+def delegated(folder: Path, helps: Any, *tasks: dict[str, Any]) -> str:
+    session = new_session(folder, builder=Delegating(helps))
+    open_stage(session)
+    bench = bench_of(session)
+    return call_tool(bench, "delegate", tasks=[{"task": "t"} | task for task in tasks or ({},)]).text
+
+
+def test_tasks_run_at_once(tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=120)
+
+    def helps(bench: Workbench) -> None:
+        both.wait()
+        call_tool(bench, "hand_in", result=f"from {threading.get_ident()}")  # type: ignore[arg-type]
+
+    assert "nothing was handed in" not in delegated(tmp_path, helps, {}, {"task": "another"})
+
+
+def test_a_bound_ends_a_task_and_is_told(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def helps(bench: Workbench) -> None:
+        seen.append(call_tool(bench, "hand_in", result="too late").text)  # type: ignore[arg-type]
+
+    told = delegated(tmp_path, helps, {"timeout_minutes": 1e-9})
+    assert "minutes are over" in told and "ended" in seen[0]
+
+
+def test_a_helper_that_cannot_be_reached_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    def helps(bench: Workbench) -> None:
+        if "first" in bench.brief:
+            raise BuilderUnavailable("status 503 after 3 calls", where="m")
+        call_tool(bench, "hand_in", result="done")  # type: ignore[arg-type]
+
+    told = delegated(tmp_path, helps, {"task": "first"}, {"task": "second"})
+    assert "task 1: nothing was handed in: status 503" in told and "task 2: note.1" in told
+
+
+def test_money_of_a_task_is_its_bound(tmp_path: Path) -> None:
+    def helps(bench: Workbench) -> None:
+        bench.reserve(0.3)
+        bench.reserve(0.3)
+
+    assert "nothing was handed in: " in (told := delegated(tmp_path, helps, {"max_usd": 0.5})) and "0.2" in told
+
+
+def test_the_playbook_has_no_helpers(tmp_path: Path) -> None:
+    session = new_session(tmp_path)
+    open_stage(session)
+    result = call_tool(bench_of(session), "delegate", tasks=[{"task": "t"}])
+    assert result.is_error and "has no helpers" in result.text
+
+
+def test_what_is_handed_in_can_be_read_later_and_only_once_each(tmp_path: Path) -> None:
+    def helps(bench: Workbench) -> None:
+        call_tool(bench, "hand_in", result="the result of it")  # type: ignore[arg-type]
+
+    session = new_session(tmp_path, builder=Delegating(helps))
+    open_stage(session)
+    bench = bench_of(session)
+    assert "task 1: note.1" in call_tool(bench, "delegate", tasks=[{"task": "t"}]).text
+    assert "the result of it" in call_tool(bench, "read_artifact", name="note.1").text
+    (note,) = session.trail.iterate("note")
+    assert Store(session.run / "store").get(note.body["text"]) == b"the result of it"
+
+
+def test_what_is_withheld_is_taken_out_of_a_task_before_it_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "correct-horse-battery-staple-0123456789"
+    monkeypatch.setenv("SOME_SECRET_KEY", secret)
+    briefs: list[str] = []
+
+    def helps(bench: Workbench) -> None:
+        briefs.append(bench.brief)
+
+    session = new_session(tmp_path, builder=Delegating(helps))
+    open_stage(session)
+    # The secret lies over the edge of what is shown; the note is planted past the wall of the tools.
+    text = "x" * (SHOWN - 20) + secret + "y" * 100
+    body = {"stage": "sample", "attempt": 1, "what": "free", "text": session.store.put(text.encode())}
+    session.trail.append("note", "note/planted", body)
+    call_tool(bench_of(session), "delegate", tasks=[{"task": "t", "artifacts": ["note.1"]}])
+    assert "xxx" in briefs[0] and secret[:12] not in briefs[0]

@@ -1,0 +1,219 @@
+"""A real MCP client, the SDK's, starts `peergate mcp` as a process and builds a session of quick jobs over stdio.
+
+Starting a server costs seconds, so each of these tests walks through several things, and some share a server.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from reviews.trail.store import Store
+from sessions.builder.mcp.session_driver import Target, find_target
+from specs.errors import UserError
+from tests.e2e.sessions import CANARY, entries, environment, verify, wait_for
+from tests.factories.evidence_on_disk import heldout_items
+from tests.fixtures.mcp_client import Driver, over_stdio, server_of, take_through
+from tests.fixtures.quick_session import open_quick
+
+pytestmark = pytest.mark.integration
+
+EXTERNAL = ("{vendor: playbook}", "{vendor: external}")
+STAGES = ("base", "sample", "train", "tuned", "ship")
+
+
+def opened(folder: Path) -> Path:
+    return open_quick(folder, EXTERNAL)
+
+
+def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.fixtures.quick_mcp", *map(str, arguments)]
+    own = environment() | {"PEERGATE_QUICK": "1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, env=own, check=False, timeout=120, stdin=subprocess.DEVNULL
+    )
+
+
+@pytest.fixture(scope="module")
+def planning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, Path]]:
+    """A client in the phase `plan` of the first stage with a range, and the run folder."""
+    run = opened(tmp_path_factory.mktemp("planning"))
+    with over_stdio("small", run.parent, PEERGATE_CANARY_KEY=CANARY) as driver:
+        assert "stage 'sample'" in take_through(driver, "base").then
+        yield driver, run
+
+
+def results(run: Path) -> list[tuple[str, str, bool, str]]:
+    """Return tool, arguments, refused and text of every recorded call with a result."""
+    store = Store(run / "store")
+    calls = {one.entry.key: one for one in entries(run, "call")}
+    return [
+        (
+            calls[one.body["call"]].body["tool"],
+            store.get(calls[one.body["call"]].body["arguments"]).decode(),
+            one.body["is_error"],
+            store.get(one.body["text"]).decode(),
+        )
+        for one in entries(run, "result")
+    ]
+
+
+@pytest.mark.slow
+def test_a_client_that_starts_cold_takes_a_session_to_its_accepted_end_over_a_killed_server(tmp_path: Path) -> None:
+    run = opened(tmp_path)
+    hold = run.parent / "hold"
+    hold.touch()
+    with over_stdio("small", run.parent, mode="legacy") as driver:
+        assert "phase 'watch'" in driver.call("launch_stage", stage="base", reason="r").then
+        waiting = driver.begin("job_status", wait_seconds=600)
+        second = peergate("mcp", "small", "--runs", run.parent)
+        assert second.returncode == 4 and "another process is running this session" in second.stderr
+        assert second.stdout == "", "stdout belongs to the protocol"
+        server_of(run.parent).kill()
+        with pytest.raises(MCPError, match="closed"):
+            waiting.result(30)
+    hold.unlink()
+    with over_stdio("small", run.parent) as driver:
+        assert "brief first" in (driver.client.instructions or "")
+        first = driver.call("brief")
+        assert first.text.startswith("# Session small: stage 'base' (evaluate), attempt 1, phase 'submit'")
+        (prompt,) = driver.ask("get_prompt", "brief").messages
+        assert first.text.splitlines()[0] in prompt.content.text
+        assert "stage 'sample'" in driver.call("submit_stage").then
+        last = take_through(driver, *STAGES[1:])
+        assert last.then.startswith("the session is closed, approve: accepted: held-out accuracy 0.000 -> 1.000")
+        late = driver.call("launch_stage", stage="ship", reason="once more")
+        assert late.is_error and "the session is closed" in late.text
+    assert entries(run)[-1].body["decision"] == "approve"
+    # Every call stands in the trail, with what the client calls itself and the number of its call; no job ran twice.
+    called = [(one.body["tool"], one.body["call_id"]) for one in entries(run, "call")]
+    assert [tool for tool, _ in called] == ["launch_stage", "submit_stage"] * 5
+    assert all(id.startswith("mcp ") for _, id in called)
+    assert {one.body["builder"] for one in entries(run, "plan")} == {"external"}
+    assert len(entries(run, "launch")) == 5
+    code, answer = verify(run)
+    assert (code, answer["verdict"]) == (0, "verified"), answer
+
+
+def test_the_tools_are_the_builders_with_their_schemas(planning: tuple[Driver, Path]) -> None:
+    tools = {one.name: one for one in planning[0].ask("list_tools").tools}
+    assert {"brief", "launch_stage", "submit_stage", "job_status", "ask_review"} <= tools.keys()
+    assert tools["launch_stage"].input_schema["required"] == ["stage", "reason"]
+    assert "path" not in json.dumps([one.input_schema for one in tools.values()]).replace("xpath", "")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "why"),
+    [
+        ("launch_stage", {"stage": "sample", "changes": {"temperature": 7}, "reason": "r"}, "temperature"),
+        ("launch_stage", {"stage": "ship", "reason": "to the end at once"}, "has no grant"),
+        ("launch_stage", {"stage": "sample"}, "malformed arguments: reason"),
+        ("launch_stage", {"stage": ["sample"], "reason": 1, "grant": "mine"}, "malformed arguments"),
+        ("submit_stage", {}, "is not open now"),
+        ("read_artifact", {"name": "data.heldout"}, "may be read"),
+        ("read_artifact", {"name": "../../small/spec.yaml"}, "malformed arguments"),
+        ("read_artifact", {"name": "base.1.rows"}, "may be read"),
+        ("shell", {"command": "cat heldout.jsonl"}, "there is no tool 'shell'"),
+    ],
+)
+def test_what_is_refused_is_an_answer_and_is_recorded(
+    planning: tuple[Driver, Path], tool: str, arguments: dict[str, Any], why: str
+) -> None:
+    driver, run = planning
+    said = driver.call(tool, **arguments)
+    assert said.is_error and why in said.text, said
+    recorded = results(run)[-1]
+    assert (recorded[0], json.loads(recorded[1]), recorded[2], recorded[3]) == (tool, arguments, True, said.text)
+    assert "phase 'plan'" in driver.call("brief").text, "the phase is open as before"
+    assert not driver.call("write_note", text=f"refused: {tool} {arguments}").is_error
+
+
+def test_no_answer_holds_a_heldout_prompt_or_a_key(planning: tuple[Driver, Path]) -> None:
+    driver, _ = planning
+    prompt = heldout_items()[0].prompt
+    said = [driver.call("write_note", text=f"remember {prompt} and {CANARY}"), driver.call("brief")]
+    said += [driver.call("read_spec"), driver.call("list_artifacts"), driver.call("read_metrics", stage="base")]
+    text = "\n".join(f"{one.text}\n{one.then}" for one in said)
+    assert "remember [held-out]" in text
+    assert prompt not in text and CANARY not in text
+
+
+def test_a_wait_for_the_job_holds_nothing_up_and_can_be_withdrawn(planning: tuple[Driver, Path]) -> None:
+    driver, run = planning
+    hold = run.parent / "hold"
+    hold.touch()
+    before = len(results(run))
+    assert "phase 'watch'" in driver.call("launch_stage", stage="sample", reason="r").then
+    given_up, waiting = driver.begin("job_status", wait_seconds=900), driver.begin("job_status", wait_seconds=901)
+    assert "is running" in driver.call("job_status", wait_seconds=1).text
+    assert "done" in driver.call("job_logs").text, "it is answered while others wait"
+    wait_for(lambda: any("3 of 12 items" in one for one in driver.progress), 300)
+    given_up.cancel()
+    assert not waiting.done()
+    hold.unlink()
+    done = waiting.result(60)
+    assert "ended after" in done.text and "phase 'submit'" in done.then
+    # The one that was withdrawn was never carried out, so it is not recorded.
+    asked = [json.loads(arguments) for tool, arguments, _, _ in results(run)[before:] if tool == "job_status"]
+    assert asked == [{"wait_seconds": 0}, {"wait_seconds": 901}]
+
+
+@pytest.mark.slow
+def test_what_a_person_answers_elsewhere_opens_the_tools_again(tmp_path: Path) -> None:
+    run = opened(tmp_path)
+    with over_stdio("small", run.parent) as driver:
+        asked = driver.call("ask_person", reason="I do not know")
+        assert "waits for a person" in asked.then
+        refused = driver.call("launch_stage", stage="base", reason="r")
+        assert refused.is_error and "waits for a person" in refused.text
+        answer = peergate("resume", "small", "--runs", run.parent, "--answer", "retry", "--reason", "go on then")
+        assert answer.returncode == 4 and "no client is connected" in answer.stderr
+        wait_for(lambda: "phase 'plan'" in driver.call("brief").text, 300)
+        assert "go on then" in driver.call("brief").text
+
+
+def test_a_client_that_leaves_pauses_the_session(tmp_path: Path) -> None:
+    # Without the SDK: its client kills a server that has not ended four seconds after it left.
+    run = opened(tmp_path)
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "plain", "version": "1"}}
+    asked: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "write_note", "arguments": {"text": "I was here"}}},
+    ]
+    command = [sys.executable, "-m", "tests.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
+    pipe = subprocess.PIPE
+    own = environment() | {"PEERGATE_QUICK": "1"}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=own) as server:
+        assert server.stdin is not None and server.stdout is not None and server.stderr is not None
+        server.stdin.write("".join(json.dumps({"jsonrpc": "2.0"} | one) + "\n" for one in asked))
+        server.stdin.flush()
+        answers = [json.loads(server.stdout.readline()) for _ in range(2)]
+        assert answers[1]["result"]["content"][0]["text"] == "kept as note.1"
+        server.stdin.close()
+        assert server.wait(120) == 130
+        assert "continues" in server.stderr.read() and server.stdout.read() == ""
+    assert entries(run)[-1].entry.kind == "pause"
+    (call,) = entries(run, "call")
+    assert call.body["call_id"] == "plain 1 #2"
+
+
+def test_a_spec_opens_its_session_once_and_only_for_an_external_builder(tmp_path: Path) -> None:
+    run, spec = opened(tmp_path), tmp_path / "spec.yaml"
+    assert find_target("small", run.parent, None) == Target(run.resolve())
+    assert find_target(str(spec), run.parent, None) == Target(run.resolve())
+    assert find_target(str(spec), run.parent, "other") == Target((run.parent / "other").resolve(), spec)
+    text = spec.read_text(encoding="utf-8")
+    spec.write_text(text.replace("alpha: 0.05", "alpha: 0.04"), encoding="utf-8")
+    with pytest.raises(UserError, match="the session was opened with sha256"):
+        find_target(str(spec), run.parent, None)
+    spec.write_text(text.replace(EXTERNAL[1], EXTERNAL[0]), encoding="utf-8")
+    with pytest.raises(UserError, match="the builder is 'playbook', which needs no client"):
+        find_target(str(spec), run.parent, "other")

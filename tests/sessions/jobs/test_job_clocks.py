@@ -1,0 +1,91 @@
+"""What a job's exit record says of its time is believed as far as the session saw it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.jobs.launcher import JobState
+from sessions.nodes import act
+from specs.job_records import ExitRecord, Observed
+from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+
+pytestmark = pytest.mark.integration
+
+
+class Forged(QuickLauncher):
+    """The exit record of the first job states another time than the job took."""
+
+    seconds = 0.0
+
+    def start(self, folder: Path) -> None:
+        super().start(folder)
+        record = ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
+        if ".base." in record.key:
+            forged = record.model_copy(update={"ended": record.started + self.seconds})
+            (folder / "exit.json").write_bytes(forged.canonical())
+
+
+def _of(run: Path, kind: str) -> list[dict[str, Any]]:
+    return [one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == kind]
+
+
+def _checks(run: Path, stage: str) -> dict[str, dict[str, Any]]:
+    (body,) = (one for one in _of(run, "checks") if one["stage"] == stage)
+    return {one["id"]: one for one in json.loads(Store(run / "store").get(body["checks"]))}
+
+
+@pytest.mark.parametrize("seconds", [-1e9, 1e300, 70.0])
+def test_a_forged_time_costs_no_more_than_was_seen_and_closes_the_gate(tmp_path: Path, seconds: float) -> None:
+    launcher = Forged()
+    launcher.seconds = seconds
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=launcher))
+    (settled,) = (one for one in _of(run, "spend") if one["what"] == "settle" and one["job"] == "small.base.1")
+    assert 0 <= settled["usd"] <= 0.05, "of 0.3333 USD that are reserved, and of a minute that was seen"
+    found = _checks(run, "base")["jobs.clock"]
+    assert found["status"] == "FAIL" and "the record or a clock is wrong" in found["detail"]
+    (decision,) = (one for one in _of(run, "decision") if one["stage"] == "base")
+    assert decision["outcome"] == "escalate"
+
+
+def test_a_true_time_passes_and_its_session_comes_to_its_end(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    assert {_checks(run, stage)["jobs.clock"]["status"] for stage in ("base", "train", "ship")} == {"PASS"}
+    assert len(_of(run, "close")) == 1
+
+
+class Alive(QuickLauncher):
+    """Its process is seen on this machine for a while, and its record says that it took no time."""
+
+    def poll(self, folder: Path) -> JobState:
+        found = super().poll(folder)
+        return JobState("running", is_here=True) if found.state == "running" else found
+
+
+def test_a_process_that_was_seen_for_longer_than_its_record_states_closes_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = iter(range(1000))
+    real = time.monotonic
+    monkeypatch.setattr(act.time, "monotonic", lambda: real() + 3600 * next(hours))
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Alive(polls_before_the_end=3)))
+    (ended,) = (one for one in _of(run, "exit") if one["stage"] == "base")
+    assert ended["observed"]["at_least_s"] > 3600
+    assert _checks(run, "base")["jobs.clock"]["status"] == "FAIL"
+
+
+def test_the_time_between_orchestrators_counts_as_time_the_job_may_have_taken() -> None:
+    seen = Observed(at_least_s=0.0, at_most_s=7200.0)
+    assert seen.fits(7100) and seen.fits(7250) and not seen.fits(7400) and not seen.fits(-0.001)
+    assert [seen.bounded(one) for one in (-5, 100, 1e9)] == [0, 100, 7200]
+    here = Observed(at_least_s=600.0, at_most_s=700.0)
+    assert [here.bounded(one) for one in (0, 595, 650)] == [600, 595, 650]

@@ -1,0 +1,127 @@
+"""A stage that has to run on a GPU, on a machine without one: refused before anything is opened or launched."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sessions.cli import app
+from sessions.jobs import machine_capacity
+from sessions.jobs.local_launcher import LocalLauncher
+from sessions.wiring import require_machine
+from specs.errors import Blocked
+from specs.session.loading import find_spec, load_spec
+from tests.factories.sessions_on_disk import open_session
+from tests.factories.spec_files import loads, write_spec
+
+PARAMETERS = "    parameters: {learning_rate: 1e-5, epochs: 2, seed: 7}\n"
+ON_A_GPU = (PARAMETERS, PARAMETERS.replace("seed: 7", "seed: 7, device: cuda"))
+PROFILES = "profile: cpu\nprofiles:\n  cpu: {}\n  gpu: {stages: {train: {parameters: {device: cuda}}}}\n"
+
+
+@pytest.fixture
+def machine_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder that stands for /proc and /dev: no GPU in it."""
+    (tmp_path / "dev").mkdir()
+    monkeypatch.setattr(machine_capacity, "_NVIDIA", tmp_path / "gpus")
+    monkeypatch.setattr(machine_capacity, "_DEVICES", tmp_path / "dev")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return tmp_path
+
+
+def with_profiles(folder: Path) -> Path:
+    path = write_spec(folder)
+    path.write_text(path.read_text(encoding="utf-8") + PROFILES, encoding="utf-8")
+    return path
+
+
+def test_gpus_are_counted_where_the_driver_or_a_container_shows_them(
+    machine_of: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert machine_capacity.gpus() == 0
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (machine_of / "dev" / name).touch()
+    assert machine_capacity.gpus() == 2
+    (machine_of / "gpus" / "0000:01:00.0").mkdir(parents=True)
+    assert machine_capacity.gpus() == 1
+    for visible, seen in (("0", 1), ("", 0), ("-1", 0), ("-1,0", 0), ("0,-1", 1), ("GPU-abc", 1), ("0,1", 1)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert machine_capacity.gpus() == seen, visible
+
+
+def test_start_refuses_before_anything_is_opened(machine_of: Path) -> None:
+    path, runs = with_profiles(machine_of), machine_of / "runs"
+    told = CliRunner().invoke(app, ["start", str(path), "--profile", "gpu", "--runs", str(runs)])
+    assert isinstance(told.exception, Blocked) and told.exception.exit_code == 4
+    assert str(told.exception).splitlines() == [
+        "train: this machine has no NVIDIA GPU, the stage has device: cuda",
+        "  take another `--profile` or `launcher:`, or resume on a machine with a GPU",
+    ]
+    assert not runs.exists()
+
+
+def test_where_there_is_one_it_is_not_refused(machine_of: Path) -> None:
+    spec = load_spec(with_profiles(machine_of), "gpu").spec
+    with pytest.raises(Blocked, match="train: this machine has no NVIDIA GPU"):
+        require_machine(spec)
+    (machine_of / "dev" / "nvidia0").touch()
+    require_machine(spec)
+
+
+def test_another_machine_may_have_one(machine_of: Path) -> None:
+    for launcher in ("ray", "skypilot"):
+        text = f"launcher: {launcher}\nresources: {{gpus: 1, gpu: H200, max_usd_per_hour: 1}}\nbudget:\n"
+        require_machine(loads(write_spec(machine_of, ON_A_GPU, ("budget:\n", text))).spec)
+
+
+def test_a_stage_that_takes_what_there_is_runs_anywhere(machine_of: Path) -> None:
+    for device in ("auto", "cpu"):
+        changed = (PARAMETERS, PARAMETERS.replace("seed: 7", f"seed: 7, device: {device}"))
+        require_machine(loads(write_spec(machine_of, changed)).spec)
+
+
+def test_a_session_that_was_brought_here_launches_no_job(machine_of: Path) -> None:
+    session = open_session(machine_of / "run", ON_A_GPU)
+    session.decide(None, 1, "approve")
+    order = session.order(session.mint())
+    order = order.model_copy(update={"parameters": order.parameters | {"device": "cuda"}})
+    folder = session.run / "jobs" / order.key
+    folder.mkdir(parents=True)
+    (folder / "order.json").write_bytes(order.canonical())
+    with pytest.raises(Blocked, match="this machine has no NVIDIA GPU, the stage has device: cuda"):
+        LocalLauncher().start(folder)
+    assert not (folder / "wrapper.log").exists()
+    session.trail.close()
+
+
+@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+def test_spec_check_says_of_every_profile_what_is_missing_here(machine_of: Path, name: str) -> None:
+    told = CliRunner().invoke(app, ["spec", "check", name])
+    stage = "base_model_check" if name == "cai_stage1" else "baseline"
+    missing = f"  not on this machine: {stage}: this machine has 0 GPUs, asked are 1"
+    assert told.exit_code == 0 and told.stdout.splitlines().count(missing) == 2
+    data = json.loads(CliRunner().invoke(app, ["spec", "check", name, "--json"]).stdout)
+    assert [profile for profile, lacks in data["lacking_here"].items() if lacks] == ["gpu", "gpu80"]
+    (machine_of / "dev" / "nvidia0").touch()
+    assert "not on this machine" not in CliRunner().invoke(app, ["spec", "check", name]).stdout
+
+
+def test_spec_check_of_a_profile_that_cannot_start_here_ends_as_start_does(machine_of: Path) -> None:
+    path = find_spec("cai_preferences")
+    for more in ([], ["--json"]):
+        told = CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "gpu80", *more])
+        assert isinstance(told.exception, Blocked) and "registration" in told.stdout
+    assert CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "cpu"]).exit_code == 0
+
+
+def test_asking_takes_no_torch() -> None:
+    code = (
+        "import sys; from sessions.commands.spec import check; check('cai_stage1', False);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,422 @@
+"""Where the budget ends: the session stops before it spends too much, and goes on when it is given more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from agents.playbook import Playbook
+from agents.workbench_protocol import Workbench
+from reviews.audit.event_order import launch_damage, order_damage
+from reviews.audit.verify import verify_run
+from reviews.gate import grants
+from reviews.gate.gate_decision import settle
+from reviews.gate.reviewer import Answered, Exchange
+from reviews.reviewers.checklist import Checklist
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions.amendment import amend
+from sessions.commands import run as commands
+from sessions.commands import status
+from sessions.money import ledger
+from sessions.money.accounts import Accounts
+from sessions.report.timeline import tell
+from sessions.run.run_layout import STORE, TRAIL
+from sessions.runtime import Answer
+from specs.errors import GrantRefused, UserError
+from specs.job_records import JobOrder
+from specs.session.session_spec import Budget
+from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
+from tests.factories.evidence_on_disk import resolved_spec
+from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, drive, open_quick, quick_session
+
+pytestmark = pytest.mark.integration
+
+RAISED = ("max_cost_usd: 10", "max_cost_usd: 14")
+AMENDED: dict[str, Any] = {"by": "Ada", "reason": "the first stage was slow", "override": False, "display": Silent()}
+LACKS = "the attempt may cost 1.0000 USD, 0.7000 USD of 10 are left for it"
+STOP: dict[str, Any] = {"answer": "stop", "reason": "enough", "by": "Ada", "expires": None}
+
+
+@pytest.fixture(autouse=True)
+def dear_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settle the jobs of :class:`Dear` at what it says: no exit record of a job makes it cost more than it may."""
+    real = ledger.settle_job
+
+    def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:
+        if key in Dear.usd:
+            ledger.settle(trail, key, Dear.usd[key], seconds=seconds)
+        else:
+            real(trail, budget, key, seconds, seen_s)
+
+    Dear.usd.clear()
+    monkeypatch.setattr(ledger, "settle_job", settle_job)
+
+
+class Dear(QuickLauncher):
+    """Its first job costs so much that training does not fit any more. 10 USD, of which 5.5 are held back."""
+
+    usd: ClassVar[dict[str, float]] = {}
+    hours = 1.9
+
+    def start(self, folder: Path) -> None:
+        super().start(folder)
+        if ".base." in folder.name:
+            self.usd[folder.name] = self.hours * 2.0
+
+
+class Paid(Checklist):
+    """A checklist that wants to be paid."""
+
+    def __init__(self, cap: float) -> None:
+        self.cap = cap
+        self.asked = 0
+
+    def cost_cap(self, packet: Packet) -> float:
+        return self.cap
+
+    def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
+        self.asked += 1
+        exchange = Exchange(b"q", b"a", (200,), "m", None, self.cap, True, 0.1)
+        return Answered(exchange, self.review(packet, packet_digest))
+
+
+class Thinking(Playbook):
+    """A playbook that pays for a turn before each phase."""
+
+    def __init__(self, cap: float) -> None:
+        self.cap = cap
+        self.phases: list[str] = []
+
+    def work(self, bench: Workbench) -> None:
+        bench.release(bench.reserve(self.cap), self.cap)
+        self.phases.append(f"{bench.view.stage} {bench.phase}")
+        super().work(bench)
+
+
+def entries(run: Path, *kinds: str) -> list[Recorded]:
+    return [one for one in read_entries(run / TRAIL) if not kinds or one.entry.kind in kinds]
+
+
+def launched(run: Path) -> list[str]:
+    return [one.body["key"].removeprefix("small.") for one in entries(run, "launch")]
+
+
+def audited(run: Path) -> int:
+    result = verify_run(run, TRAIL, STORE)
+    assert not result.damage, result.damage
+    return result.exit_code
+
+
+def amended_spec(run: Path, *changes: tuple[str, str]) -> Path:
+    folder = run.parent.parent / "amended"
+    folder.mkdir(exist_ok=True)
+    resolved_spec(folder, POWERED, ROOMY, *changes)
+    return folder / "spec.yaml"
+
+
+def resumed(run: Path, answer: Answer | None = None) -> int:
+    """Return the exit code of ``peergate resume``."""
+    with pytest.raises(SystemExit) as ended:
+        commands.resume(run.name, run.parent, answer, "enough")
+    return int(str(ended.value.code))
+
+
+def budget_of(run: Path) -> Budget:
+    session = quick_session(run)
+    session.trail.close()
+    return session.resolved.spec.budget
+
+
+@pytest.fixture(autouse=True)
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are written at every stop; drawing takes longer than all the rest."""
+
+    def draw(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Path:
+    """Return a session that waits for money before its training starts."""
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Dear()))
+    return run
+
+
+def test_a_budget_that_ends_mid_way_stops_the_session_before_the_overspend(short: Path) -> None:
+    assert launched(short) == ["base.1", "sample.1"] and entries(short, "close", "report") == []
+    (asked,) = entries(short, "budget")
+    assert (asked.body["stage"], asked.body["attempt"], asked.body["at"]) == ("train", 1, "launch")
+    assert asked.body["reasons"] == [LACKS]
+    now = Accounts(entries(short), budget_of(short))
+    assert now.reserved() == 0 and now.left_usd == pytest.approx(6.2)
+    # What is held back would still pay for the evaluation.
+    ledger_trail = Trail(short / TRAIL, "small")
+    ledger.reserve_job(
+        ledger_trail, budget_of(short), quick_session(short).resolved.spec.stage("tuned"), "small.tuned.1"
+    )
+    ledger_trail.close()
+
+
+def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert resumed(short) == 6
+    said = capsys.readouterr().out
+    assert "0.7000 USD of 10 are left for it" in said
+    assert "peergate amend small SPEC" in said and "--answer stop" in said
+    status.status("small", short.parent, True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["state"] == "waiting" and told["reasons"] == [LACKS]
+    status.report("small", short.parent, False)
+    shown = capsys.readouterr().out
+    assert "interim" in shown and LACKS in shown and "Not reached: tuned, ship" in shown
+    last = list(tell(entries(short), Store(short / STORE)))[-2]
+    assert last.what == "train.1 stopped at 'launch': it waits for a larger budget" and last.lines == (LACKS,)
+    assert audited(short) == 2
+
+
+def test_it_goes_on_when_the_budget_is_amended_and_the_unused_grant_is_worth_nothing(short: Path) -> None:
+    before = Trail(short / TRAIL, "small")
+    order = JobOrder.model_validate(quick_order(short, "train", 1))
+    before.close()
+    recorded = amend(short, amended_spec(short, RAISED), **AMENDED)
+    assert recorded.body["outcome"] == "approve" and recorded.body["exploratory"] is False
+    session = quick_session(short, launcher=Dear())
+    with pytest.raises(GrantRefused, match="spec registration"):
+        grants.verify(session.trail, order, session.resolved.registration(), order.grant.inputs)
+    drive(session)
+    assert launched(short) == ["base.1", "sample.1", "train.2", "tuned.1", "ship.1"]
+    (answer,) = entries(short, "human")
+    assert answer.body["by"] == "Ada" and answer.body["opens"] == {"stage": "train", "attempt": 2}
+    assert entries(short)[-1].body["decision"] == "approve"
+    assert audited(short) == 0
+    session = quick_session(short)
+    with pytest.raises(GrantRefused, match="decision"):
+        grants.verify(session.trail, order, order.grant.registration, order.grant.inputs)
+    session.trail.close()
+
+
+def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) -> None:
+    order = JobOrder.model_validate(quick_order(short, "train", 1))
+    amend(short, amended_spec(short, RAISED), **AMENDED)
+    waiting = entries(short)
+    drive(quick_session(short, launcher=Dear()))
+    after = entries(short)
+    (answer,) = entries(short, "human")
+    session = quick_session(short)
+    session.trail.close()
+    used = next(one for one in after if one.entry.key == "launch/small.train.2")
+    body = used.body | {"key": order.key, "attempt": 1, "grant": order.grant.content_digest()}
+    body["order"] = session.store.put(order.canonical())
+
+    def launched_after(before: list[Recorded]) -> list[Recorded]:
+        late = {"seq": len(before), "key": f"launch/{order.key}", "body": body}
+        return [*before, Recorded(used.entry.model_copy(update=late), used.digest)]
+
+    assert [*order_damage(after), *launch_damage(after, session.store)] == []
+    forged = launched_after(waiting)
+    assert [*launch_damage(forged, session.store)] == [
+        f"entry {len(waiting)} (launch): job small.train.1 was granted before the registration was amended"
+    ]
+    forged = launched_after(after[: answer.entry.seq + 1])
+    assert [*order_damage(forged)] == [
+        f"entry {answer.entry.seq + 1} (launch): a newer judgement was in force than that which granted job "
+        "small.train.1"
+    ]
+
+
+def quick_order(run: Path, stage: str, attempt: int) -> dict[str, Any]:
+    """Return the order of a granted attempt that was not launched."""
+    from sessions.nodes.job_order import order_of
+
+    session = quick_session(run)
+    order = order_of(session, {"stage": stage, "attempt": attempt})
+    session.trail.close()
+    return order.model_dump(mode="json")
+
+
+def test_without_an_amendment_it_goes_on_waiting(short: Path) -> None:
+    size = len(entries(short))
+    drive(quick_session(short, launcher=Dear()))
+    assert len(entries(short)) == size and launched(short) == ["base.1", "sample.1"]
+
+
+def test_an_amendment_that_does_not_reach_makes_it_ask_again(short: Path) -> None:
+    amend(short, amended_spec(short, ("max_cost_usd: 10", "max_cost_usd: 10.1")), **AMENDED)
+    drive(quick_session(short, launcher=Dear()))
+    assert [one.body["attempt"] for one in entries(short, "budget")] == [1, 2]
+    amend(short, amended_spec(short, RAISED), **AMENDED)
+    drive(quick_session(short, launcher=Dear()))
+    assert "train.3" in launched(short) and audited(short) == 0
+
+
+def test_an_amendment_that_was_not_approved_gives_no_money(short: Path) -> None:
+    folder = short.parent.parent / "amended"
+    folder.mkdir()
+    # Twelve items show no effect as small as this one, so the design is not approved.
+    resolved_spec(folder, ROOMY, RAISED)
+    assert amend(short, folder / "spec.yaml", **AMENDED).body["outcome"] != "approve"
+    drive(quick_session(short, launcher=Dear()))
+    assert launched(short) == ["base.1", "sample.1"] and entries(short, "human") == []
+
+
+def test_stop_closes_it_as_out_of_budget(short: Path) -> None:
+    assert resumed(short, "stop") == 6
+    assert entries(short)[-1].body["decision"] == "budget"
+    report = json.loads((short / "report" / "report.json").read_bytes())
+    assert report["outcome"] == "budget" and [one["by"] for one in report["people"]]
+    assert audited(short) == 0
+
+
+@pytest.mark.parametrize("answer", ["approve", "retry"])
+def test_nobody_can_approve_over_an_empty_purse(short: Path, answer: str) -> None:
+    with pytest.raises(UserError, match="is no answer to a budget"):
+        drive(quick_session(short), STOP | {"answer": answer})
+    assert entries(short, "human") == []
+
+
+def test_an_unused_grant_does_not_use_up_a_round(tmp_path: Path) -> None:
+    """Training may be tried twice: its second attempt is the first that ran, so its gate may still ask for another."""
+    twice = ("      max_rounds: 3\n", "      max_rounds: 2\n")
+    run = open_quick(tmp_path, twice)
+    drive(quick_session(run, launcher=Dear()))
+    amend(run, amended_spec(run, RAISED, twice), **AMENDED)
+    drive(quick_session(run, launcher=Dear()))
+    session = quick_session(run)
+    session.trail.close()
+    kept = next(one for one in entries(run, "packet") if one.entry.key == "packet/train.2")
+    packet = Packet.model_validate(session.store.get_value(kept.body["packet"]))
+    assert [one["outcome"] for one in packet.attempts] == ["not started", None]
+    lower = RequiredChange(text="lower it", parameter="learning_rate", value=5e-6)
+    for shown, outcome in ((packet, "revise"), (packet.model_copy(update={"attempts": ()}), "escalate")):
+        span = Span(artifact=shown.content_digest(), pointer="/metrics")
+        finding = Finding(id="f", severity="blocking", statement="spikes", evidence=(span,), required_change=lower)
+        verdict = (
+            Checklist()
+            .review(shown, shown.content_digest())
+            .model_copy(update={"findings": (finding,), "approve": False})
+        )
+        assert settle(session.resolved, shown, verdict, 2).outcome == outcome
+
+
+def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [10**18]
+    monkeypatch.setattr("reviews.trail.signing.time.time_ns", lambda: clock[0])
+
+    class Slow(QuickLauncher):
+        def start(self, folder: Path) -> None:
+            super().start(folder)
+            clock[0] += 40 * 60 * 10**9
+
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Slow()))
+    (asked,) = entries(run, "budget")
+    assert asked.body["reasons"] == ["the session has run 2.00 h of 2 h, the attempt may take 0.17 h"]
+    # A night goes by; it is no time of the session's.
+    clock[0] += 10 * 3600 * 10**9
+    amend(run, amended_spec(run, ("max_hours: 2", "max_hours: 6")), **AMENDED)
+    clock[0] += 10 * 3600 * 10**9
+    session = quick_session(run, launcher=Slow())
+    session.trail.append("resume", "resume/1", {"by": "ada"})
+    drive(session)
+    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+
+
+def test_a_builder_that_thinks_past_the_hours_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [10**18]
+    monkeypatch.setattr("reviews.trail.signing.time.time_ns", lambda: clock[0])
+
+    class Brooding(Thinking):
+        def work(self, bench: Workbench) -> None:
+            for _ in range(4):
+                held = bench.reserve(self.cap)
+                if len(self.phases) < 4:
+                    clock[0] += 45 * 60 * 10**9
+                self.phases.append(bench.phase)
+                bench.release(held, self.cap)
+            Playbook.work(self, bench)
+
+    run, builder = open_quick(tmp_path), Brooding(0.01)
+    drive(quick_session(run, builder))
+    (asked,) = entries(run, "budget")
+    assert (asked.body["at"], asked.body["stage"]) == ("plan", "base") and builder.phases == ["plan"] * 3
+    assert asked.body["reasons"] == ["the session has run 2.25 h of 2 h: the builder's turn does not begin"]
+    assert launched(run) == [] and audited(run) == 2
+    amend(run, amended_spec(run, ("max_hours: 2", "max_hours: 9")), **AMENDED)
+    session = quick_session(run, builder)
+    session.trail.append("resume", "resume/1", {"by": "ada"})
+    drive(session)
+    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+
+
+def test_a_review_that_cannot_be_paid_closes_the_gate_until_the_budget_is_amended(tmp_path: Path) -> None:
+    """3 USD for reviews, 0.7 each: design and three gates. The fifth waits, with its evidence on the table."""
+    run = open_quick(tmp_path)
+    reviewer = Paid(0.7)
+    drive(quick_session(run, reviewer=reviewer))
+    (asked,) = entries(run, "budget")
+    assert (asked.body["at"], asked.body["stage"]) == ("review", "tuned") and reviewer.asked == 4
+    assert [one for one in entries(run, "verdict", "decision") if one.body["stage"] == "tuned"] == []
+    assert audited(run) == 2
+    # At this gate nothing may change by which it is judged.
+    with pytest.raises(UserError, match="a gate waits for money"):
+        amend(run, amended_spec(run, ("  minimum_effect: 0.8\n", "  minimum_effect: 0.7\n")), **AMENDED)
+    amend(run, amended_spec(run, RAISED), **AMENDED)
+    jobs = launched(run)
+    drive(quick_session(run, reviewer=reviewer))
+    assert launched(run) == [*jobs, "ship.1"], "the job of the gate that waited was run again"
+    assert entries(run)[-1].body["decision"] == "approve" and entries(run, "human") == []
+    assert audited(run) == 0
+
+
+def test_the_design_gate_waits_for_money_too(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    reviewer = Paid(3.2)
+    drive(quick_session(run, reviewer=reviewer))
+    (asked,) = entries(run, "budget")
+    assert (asked.body["at"], asked.body["stage"]) == ("design_gate", None) and reviewer.asked == 0
+    amend(run, amended_spec(run, ("max_cost_usd: 10", "max_cost_usd: 80")), **AMENDED)
+    drive(quick_session(run, reviewer=reviewer))
+    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+
+
+def test_a_builder_without_money_waits_where_it_stood(tmp_path: Path) -> None:
+    """2 USD for the builder, 0.45 a phase: it plans and submits twice, and the third plan waits."""
+    run = open_quick(tmp_path)
+    builder = Thinking(0.45)
+    drive(quick_session(run, builder))
+    (asked,) = entries(run, "budget")
+    assert asked.body["reasons"] == [
+        "the builder's turn may cost 0.4500 USD, 0.2000 USD of the 2 USD for the builder are left"
+    ]
+    assert (asked.body["at"], asked.body["stage"], asked.body["attempt"]) == ("plan", "train", 1)
+    amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  builder_max_usd: 2.5\n")), **AMENDED)
+    drive(quick_session(run, builder))
+    assert [one.body["at"] for one in entries(run, "budget")] == ["plan", "submit"]
+    amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  builder_max_usd: 9\n")), **AMENDED)
+    drive(quick_session(run, builder))
+    assert launched(run) == ["base.1", "sample.1", "train.1", "tuned.1", "ship.1"], "an attempt was made twice"
+    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+
+
+def test_keeping_outputs_is_reserved_and_settled_where_the_spec_states_a_rate(tmp_path: Path) -> None:
+    rate = 10_000.0
+    run = open_quick(tmp_path, ("  max_hours: 2\n", f"  max_hours: 2\n  storage_usd_per_gb: {rate:g}\n"))
+    drive(quick_session(run))
+    lines = {one.entry.key.removeprefix("small."): one.body for one in entries(run, "spend")}
+    for stage in ("base", "sample", "train", "tuned", "ship"):
+        reserved, settled = (lines[f"{what}/storage/small.{stage}.1"] for what in ("reserve", "settle"))
+        (ended,) = (one.body for one in entries(run, "exit") if one.body["stage"] == stage)
+        kept = sum(one["bytes"] for one in ended["outputs"].values())
+        assert kept > 0 and (settled["bytes"], settled["usd"]) == (kept, pytest.approx(kept / 1e9 * rate, abs=1e-6))
+        assert (reserved["usd"] > 0) is (stage in ("train", "ship")), "only what leaves a checkpoint is known before"
+    assert audited(run) == 0

@@ -1,0 +1,251 @@
+"""A review that costs money, through the gate: reserved before, settled after, kept without the key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from reviews.gate.reviewer import Exchange
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
+from sessions.jobs.local_launcher import job_environment
+from sessions.money import ledger
+from sessions.nodes import judge, reviewer_call
+from sessions.session import Session
+from sessions.wiring import make_reviewer
+from specs.digests import digest_bytes
+from specs.errors import BudgetExceeded, UserError
+from specs.session.session_spec import ResolvedSpec
+from specs.vendors import http_exchange
+from tests.factories.bodies import body_of
+from tests.factories.evidence_on_disk import resolved_spec
+from tests.factories.spec_files import loads, told, write_spec
+from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api, truncated
+from tests.fixtures.reviewer_here import ReviewerHere
+from tests.reviews.reviewers.test_vendors import ANSWER, KEY
+
+pytestmark = pytest.mark.integration
+
+REVIEWER = "reviewer: {vendor: openai, model: gpt-5-mini}"
+BUDGET = ("review: 0.05", "review: 0.3")
+USD = (1000 * 0.25 + 200 * 2) / 1e6
+"""What the usage of the loopback server costs at the list price of gpt-5-mini."""
+
+
+def nothing(*_: Any) -> tuple[()]:
+    return ()
+
+
+class Quiet:
+    """A display that shows nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return nothing
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with loopback_api() as running:
+        monkeypatch.setitem(http_exchange.ADDRESSES, OPENAI, running.address)
+        running.steps = [answered(OPENAI, json.dumps(ANSWER))]
+        yield running
+        assert running.complaints() == []
+
+
+@pytest.fixture
+def resolved(tmp_path: Path) -> ResolvedSpec:
+    return resolved_spec(tmp_path, ("reviewer: {vendor: checklist}", REVIEWER), BUDGET)
+
+
+@pytest.fixture
+def session(tmp_path: Path, api: Api, resolved: ResolvedSpec) -> Iterator[Session]:
+    yield from opened(tmp_path, resolved)
+
+
+def opened(folder: Path, resolved: ResolvedSpec) -> Iterator[Session]:
+    trail = Trail(folder / "trail.sqlite", "small")
+    trail.append("open", "open", body_of("open", registration=resolved.registration()))
+    store = Store(folder / "store")
+    for named in (resolved.spec.heldout, *resolved.spec.data.values()):
+        store.put(resolved.path(named.path).read_bytes())
+    trail.keys.create()
+    process = trail.reviewer = ReviewerHere("small", resolved.spec.reviewers(), trail.keys.path("reviewer"))
+    parts = SimpleNamespace(
+        name="small",
+        run=folder,
+        resolved=resolved,
+        trail=trail,
+        store=store,
+        display=Quiet(),
+        reviewer=make_reviewer(resolved.spec, process),
+        reviewing=process,
+    )
+    parts.body = partial(body, cast(Session, parts))
+    yield cast(Session, parts)
+    trail.close()
+
+
+def body(session: Session, key: str) -> dict[str, Any]:
+    found = session.trail.find(key)
+    assert found is not None, key
+    return found.body
+
+
+def money(session: Session) -> tuple[float, float]:
+    now = ledger.balance(session.trail, session.resolved.spec.budget)
+    return now.spent_usd, now.reserved_usd
+
+
+def test_a_review_is_reserved_recorded_and_settled(session: Session, api: Api) -> None:
+    judge.design_gate(session, {})
+    judged = body(session, "verdict/design.1")
+    assert (judged["model"], judged["statuses"], judged["error"]) == ("model-as-answered", [200], "")
+    assert judged["reviewer"] == "openai:gpt-5-mini" and judged["seconds"] > 0
+    # The design gate has medium stakes, and the spec states nothing else.
+    assert judged["reasoning"] == api.got[0].value()["reasoning"]["effort"] == "medium"
+    assert session.store.get(judged["request"]) == api.got[0].body
+    assert judged["response"] == digest_bytes(answered(OPENAI, json.dumps(ANSWER)).body)
+    assert body(session, "reserve/review/design.1")["usd"] == 0.5
+    assert body(session, "settle/review/design.1") == {
+        "what": "settle",
+        "job": "review/design.1",
+        "party": "reviewer",
+        "stage": "design",
+        "usd": pytest.approx(USD),
+    }
+    assert money(session) == (pytest.approx(USD), 0)
+
+
+@pytest.mark.parametrize("step", [failed(OPENAI, 500), truncated(OPENAI, json.dumps(ANSWER))])
+def test_a_review_that_failed_asks_a_person_and_is_settled_too(
+    session: Session, api: Api, step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The small design fails its own checks, which would be worse than a missing review.
+    monkeypatch.setattr(judge, "check_design", nothing)
+    api.steps = [step]
+    assert judge.design_gate(session, {}) == {"route": "human"}
+    judged = body(session, "verdict/design.1")
+    assert judged["cause"] in ("server_error", "incomplete") and judged["error"]
+    assert body(session, "decision/design.1")["outcome"] == "escalate"
+    assert money(session) == (pytest.approx(judged["usd"]), 0)
+
+
+def test_the_key_is_in_nothing_that_is_kept(session: Session, api: Api, tmp_path: Path) -> None:
+    echo = json.dumps({"error": {"type": "t", "message": f"wrong key {KEY}"}}).encode()
+    api.steps = [type(failed(OPENAI, 401))(echo, 401)]
+    judge.design_gate(session, {})
+    assert body(session, "verdict/design.1")["error"]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 8
+    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+    assert KEY not in json.dumps(job_environment())
+
+
+def test_a_call_whose_process_died_counts_as_its_whole_cap(session: Session) -> None:
+    """The reservation is there and no verdict: nobody knows whether the call was billed."""
+    ledger.reserve_review(session.trail, session.resolved.spec.budget, "design", 1, 0.5)
+    judge.design_gate(session, {})
+    assert body(session, "settle/review/design.1")["usd"] == 0.5
+    assert body(session, "verdict/design.1")["reservation"] == "review/design.1/2"
+    assert money(session) == (pytest.approx(0.5 + USD), 0)
+
+
+def test_a_process_that_died_before_settling_settles_when_it_goes_on(
+    session: Session, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "settle", die)
+        with pytest.raises(KeyboardInterrupt):
+            judge.design_gate(session, {})
+    assert money(session) == (0, 0.5)
+    judge.design_gate(session, {})
+    assert money(session) == (pytest.approx(USD), 0) and len(api.got) == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("usd", 0.0), ("model", "gpt-9"), ("request", digest_bytes(b"another"))])
+def test_what_a_review_took_is_signed_as_the_reviewer_left_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch, name: str, value: Any
+) -> None:
+    """The session does not make a review cheaper, of another model, or an answer to another request."""
+    honest = reviewer_call.exchange_facts
+
+    def altered(store: Store, exchange: Exchange) -> dict[str, Any]:
+        return honest(store, exchange) | {name: value}
+
+    monkeypatch.setattr(reviewer_call, "exchange_facts", altered)
+    judge.design_gate(session, {})
+    told = body(session, "verdict/design.1")
+    assert told["error"].endswith(f"{name} is not what the reviewer left")
+    assert body(session, "decision/design.1")["outcome"] != "approve"
+
+
+def test_reviews_end_with_their_share(session: Session, api: Api) -> None:
+    budget = session.resolved.spec.budget
+    for attempt in range(1, 7):
+        ledger.reserve_review(session.trail, budget, "sample", attempt, 0.5)
+    with pytest.raises(BudgetExceeded, match=r"the review may cost 0\.5000 USD, 0\.0000"):
+        judge.design_gate(session, {})
+    assert session.trail.find("verdict/design.1") is None and api.got == []
+
+
+def test_what_reviews_take_from_their_share_is_not_held_back_a_second_time(session: Session) -> None:
+    budget = session.resolved.spec.budget
+    key = ledger.reserve_review(session.trail, budget, "design", 1, 3.0)
+    ledger.settle(session.trail, key, 3.0)
+    # 10 USD, 3 for reviews (spent), 2 and 0.5 held back for evaluation and teardown: 4.5 are left for training.
+    train = session.resolved.spec.stage("train").model_copy(update={"max_minutes": 4.5 / 2 * 60})
+    budget = budget.model_copy(update={"max_hours": 100})
+    ledger.reserve_job(session.trail, budget, train, "train.1")
+
+
+LINT = [
+    ("{vendor: checklist, effort: {}}", "reviewer.effort: 'checklist' asks no model"),
+    ("{vendor: anthropic, model: m, base_url: 'http://127.0.0.1/v1'}", "has one address"),
+    ("{vendor: openai, model: m, base_url: 'http://127.0.0.1/v1'}", "the price of an endpoint of your own"),
+    ("{vendor: openai, model: m, base_url: 'http://me:secret@host/v1'}", "here begins a secret (a password)"),
+    ("{vendor: openai, model: m, base_url: 'ftp://host'}", "base_url must be an address with http"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), LINT)
+def test_what_does_not_go_together_is_one_problem_at_its_place(tmp_path: Path, given: str, message: str) -> None:
+    (problem,) = told(write_spec(tmp_path, ("reviewer: {vendor: checklist}", f"reviewer: {given}"), BUDGET))
+    assert message in problem and problem.startswith("8:")
+
+
+def test_reviews_that_their_share_does_not_pay_for_are_refused(tmp_path: Path) -> None:
+    (problem,) = told(write_spec(tmp_path, ("reviewer: {vendor: checklist}", REVIEWER)))
+    assert "one review of every gate may cost 2.75 USD, held_back.review keeps 0.50 USD" in problem
+
+
+def test_a_free_endpoint_needs_no_share(tmp_path: Path) -> None:
+    free = "{vendor: openai, model: m, base_url: 'http://h/v1', usd_per_million_tokens: {input: 0, output: 0}}"
+    assert loads(write_spec(tmp_path, ("reviewer: {vendor: checklist}", f"reviewer: {free}"))).spec.reviewer.base_url
+
+
+def test_a_spec_without_a_model_is_registered_as_it_always_was(tmp_path: Path) -> None:
+    spec = loads(write_spec(tmp_path)).spec
+    assert spec.model_dump(mode="json")["reviewer"] == {"vendor": "checklist", "model": None}
+    (tmp_path / "other").mkdir()
+    asked = loads(write_spec(tmp_path / "other", ("reviewer: {vendor: checklist}", REVIEWER), BUDGET)).spec
+    assert asked.model_validate(asked.model_dump(mode="json")) == asked
+    assert asked.model_dump(mode="json")["reviewer"]["effort"]["low"]["max_cost_usd"] == 0.25
+
+
+def test_a_session_without_the_key_is_refused(
+    tmp_path: Path, resolved: ResolvedSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(UserError, match="OPENAI_API_KEY is not set"):
+        make_reviewer(resolved.spec)

@@ -1,0 +1,106 @@
+"""`peergate pod up` on real machines that are not fit: each says what is wrong and what helps, and nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sessions.pods.host_key import confirm
+from sessions.pods.install import bundle_of
+from sessions.pods.lifecycle import prepare
+from sessions.pods.pod_checks import Check
+from sessions.pods.pod_file import read_pod_file
+from sessions.pods.pod_record import place_of
+from specs.errors import Blocked, UserError
+from specs.session.loading import load_spec
+from tests.fixtures.sshd_pod import MISSING, Pod, pod
+from tests.fixtures.sshd_quick import plant_environment, write_pod_file, write_quick_spec
+
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
+    with pod(tmp_path_factory.mktemp("pod")) as one:
+        yield one
+
+
+def up(folder: Path, machine: Pod, python: str | None, *lines: str, spec: Path | None = None) -> tuple[str, str]:
+    """Try `pod up` without its process; return the checks that are not PASS, and the error."""
+    file = read_pod_file(write_pod_file(folder, machine, python, *lines))
+    given = spec or write_quick_spec(folder / "spec")
+    place, resolved = place_of(folder / "pods", "small"), load_spec(given)
+    connection = place.connection(file)
+    confirm(connection, (machine.fingerprint,), None)
+    found: list[Check] = []
+    try:
+        with pytest.raises((Blocked, UserError)) as caught:
+            prepare(connection, place, file, resolved, bundle_of(given, resolved), found.append)
+    finally:
+        connection.close()
+    return "\n".join(f"{one.id}: {one.detail}; {one.hint}" for one in found if one.status != "PASS"), str(caught.value)
+
+
+def test_a_root_that_cannot_be_written_or_is_full_or_in_memory(machine: Pod, tmp_path: Path) -> None:
+    python = plant_environment(machine)
+    told, error = up(tmp_path, machine, python, "root: /proc/peergate")
+    assert "write: /proc/peergate cannot be written: FileNotFoundError" in told
+    assert "make room, or name another root" in error and "nothing was installed or started after it" in error
+    told, _ = up(tmp_path, machine, python, "root: /full/peergate")
+    assert "write: /full/peergate cannot be written: OSError" in told and "No space left" in told
+    told, _ = up(tmp_path, machine, python, "root: /dev/shm/peergate")
+    assert "lies in memory (tmpfs): a restart loses it" in told
+    told, _ = up(tmp_path, machine, python, "min_disk_gb: 1e6")
+    assert "GB are free, the pod file wants 1e+06" in told
+    assert not machine.seen.exists(), "nothing is left there"
+
+
+@pytest.mark.slow
+def test_a_machine_without_gpu_hub_or_torch(machine: Pod, tmp_path: Path) -> None:
+    python = plant_environment(machine)
+    told, _ = up(tmp_path, machine, python, "gpus: 1")
+    assert "gpu: 0 GPUs" in told and "rent another machine" in told
+    hub = write_quick_spec(tmp_path / "hub", ('source: "path:model"', 'source: "hub:lab/none"'))
+    told, _ = up(tmp_path, machine, python, spec=hub)
+    assert "no snapshot of lab/none there, and the hub is not reached" in told
+    hangs = plant_environment(machine, "hangs", "import time\ntime.sleep(600)\n")
+    told, _ = up(tmp_path, machine, hangs, "torch_import_s: 1.0")
+    assert "torch: importing torch did not end within 1 s" in told
+    assert not machine.processes("import json, torch"), "the import that hung was ended"
+    broken = plant_environment(machine, "broken", "raise ImportError('libcudart.so.12')\n")
+    told, _ = up(tmp_path, machine, broken)
+    assert "torch: torch cannot be imported: ImportError: libcudart.so.12" in told
+    told, _ = up(tmp_path, machine, "/usr/bin/python3")
+    assert "peergate: it does not run there" in told and "sessions" in told
+    assert not machine.seen.exists(), "nothing is left there"
+
+
+def test_a_machine_without_python(tmp_path: Path) -> None:
+    with pod(tmp_path / "pod") as machine:
+        (tmp_path / "pod" / "root" / "root" / ".bashrc").write_text("PATH=/nowhere\n", encoding="utf-8")
+        told, error = up(tmp_path, machine, None)
+        assert "python: none of python3.13" in told and "install Python 3.11 or newer" in error
+
+
+def test_an_installation_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pod(tmp_path / "pod") as machine:
+        # No index: pip fails at once, as it does where the network of a pod is closed.
+        config = tmp_path / "pod" / "root" / "root" / ".config" / "pip"
+        config.mkdir(parents=True)
+        (config / "pip.conf").write_text("[global]\nno-index = true\n", encoding="utf-8")
+        told, error = up(tmp_path, machine, None)
+        assert not told, told
+        assert "Peergate could not be installed" in error and "torch==" in error and "nothing of it is left" in error
+        environments = machine.seen / "environments"
+        assert [one.suffix for one in environments.iterdir()] == [".lock"], "an environment is half there"
+
+
+def test_another_session_of_the_same_name_is_not_taken_for_this_one(machine: Pod, tmp_path: Path) -> None:
+    python = plant_environment(machine)
+    trail = machine.seen / "runs" / "small" / "trail.sqlite"
+    trail.parent.mkdir(parents=True)
+    trail.touch()
+    _, error = up(tmp_path, machine, python)
+    assert "a session 'small' is on the pod already" in error

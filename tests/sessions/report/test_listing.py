@@ -1,0 +1,141 @@
+"""Many sessions at a glance: of a workspace, of a database, read again only where something changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from reviews.trail.key_rotation import rotate
+from reviews.trail.tables.postgres_table import begin_log
+from reviews.trail.trail import Trail
+from sessions.commands.status import list_sessions
+from sessions.report import session_list
+from sessions.report.overview import overview
+from sessions.report.session_list import INDEX, everywhere, listed
+from sessions.run.lease import lease
+from specs.errors import UserError
+from tests.factories.bodies import body_of
+
+pytestmark = pytest.mark.integration
+
+
+def begun(runs: Path, name: str, address: str | None = None) -> Trail:
+    path = runs / name / "trail.sqlite"
+    path.parent.mkdir(parents=True)
+    if address is not None:
+        begin_log(path, name, address)
+    trail = Trail(path, name)
+    trail.append("open", "open", body_of("open"))
+    trail.append("plan", "plan/sft.1", body_of("plan"))
+    return trail
+
+
+def states(runs: Path) -> dict[str, str]:
+    return {one.name: one.state for one in listed(runs)}
+
+
+@pytest.fixture(params=["file", "postgres"])
+def address(request: pytest.FixtureRequest) -> str | None:
+    return request.getfixturevalue("database") if request.param == "postgres" else None
+
+
+def test_the_list_says_what_each_overview_says(tmp_path: Path, address: str | None) -> None:
+    for name in ("c", "a", "b"):
+        trail = begun(tmp_path, name, address)
+        if name == "a":
+            trail.append("decision", "decision/sft.1", body_of("decision", outcome="escalate", reasons=["why"]))
+        if name == "b":
+            trail.append("close", "close", body_of("close", decision="reject"))
+        trail.close()
+    (tmp_path / "no session").mkdir()
+    found = listed(tmp_path)
+    assert found == [overview(tmp_path / name) for name in "abc"]
+    assert [one.state for one in found] == ["waiting", "closed", "paused"]
+    # Once more, from what was kept.
+    assert listed(tmp_path) == found
+    with lease(tmp_path / "c"):
+        assert states(tmp_path) == {"a": "waiting", "b": "closed", "c": "running"}
+    assert states(tmp_path)["c"] == "paused"
+
+
+def test_only_what_changed_is_read_again(tmp_path: Path, address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    trails = {name: begun(tmp_path, name, address) for name in "abc"}
+    for trail in trails.values():
+        trail.close()
+    read: list[str] = []
+    whole = session_list.summary
+
+    def counted(name: str, *rest: object) -> object:
+        read.append(name)
+        return whole(name, *rest)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(session_list, "summary", counted)
+    listed(tmp_path)
+    assert sorted(read) == ["a", "b", "c"]
+    listed(tmp_path)
+    assert len(read) == 3
+    again = Trail(trails["b"].path, "b")
+    again.append("close", "close", body_of("close", decision="reject"))
+    # Also while it is open, and what was written lies in the log beside the file.
+    assert states(tmp_path)["b"] == "closed" and read[3:] == ["b"]
+    again.close()
+    rotate(again.keys, [(trails["a"].path, "a")], "log", by="ada", reason="due", revoke=False)
+    assert {one.name: one.entries for one in listed(tmp_path)} == {"a": 3, "b": 3, "c": 2}
+
+
+def test_what_was_kept_can_be_lost_or_damaged(tmp_path: Path) -> None:
+    begun(tmp_path, "a").close()
+    expected = listed(tmp_path)
+    (tmp_path / INDEX).write_bytes(b"no database at all, and long enough to look like one" * 40)
+    assert listed(tmp_path) == expected and listed(tmp_path) == expected
+    (tmp_path / INDEX).unlink()
+    (tmp_path / INDEX).mkdir()
+    assert listed(tmp_path) == expected
+
+
+def test_a_damaged_session_is_listed_as_damaged(tmp_path: Path) -> None:
+    begun(tmp_path, "a").close()
+    begun(tmp_path, "b").close()
+    (tmp_path / "b" / "trail.sqlite").write_bytes(b"SQLite format 3" + bytes(5000))
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    (tmp_path / "c" / "trail.postgres").write_text("{}", encoding="utf-8")
+    assert states(tmp_path) == {"a": "paused", "b": "damaged", "c": "damaged"}
+
+
+def test_all_sessions_of_a_database_are_listed_wherever_they_are(
+    tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("one", "two"):
+        begun(tmp_path / folder, "same", database).close()
+    begun(tmp_path / "one", "file").close()
+    with lease(tmp_path / "two" / "same"):
+        found = everywhere(tmp_path / "one")
+    assert [one.name for one in found] == ["same", "same"]
+    places = {str(one.path).rpartition(":")[2]: one.state for one in found}
+    assert places == {str(tmp_path / "one" / "same"): "paused", str(tmp_path / "two" / "same"): "running"}
+    list_sessions(tmp_path / "one", all_of_database=True)
+    assert str(tmp_path / "two" / "same") in capsys.readouterr().out
+    list_sessions(tmp_path / "one", as_json=True)
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["sessions"]] == ["file", "same"]
+    monkeypatch.delenv("PEERGATE_DATABASE")
+    with pytest.raises(UserError, match="this workspace has no database"):
+        everywhere(tmp_path / "one")
+    assert states(tmp_path / "one") == {"file": "paused", "same": "damaged"}
+
+
+def test_a_list_of_many_is_quick(tmp_path: Path) -> None:
+    """A hundredth of what bench/many_sessions.py lists: a millisecond each the first time, a tenth of it later."""
+    begun(tmp_path, "s000").close()
+    for number in range(1, 100):
+        shutil.copytree(tmp_path / "s000", tmp_path / f"s{number:03}")
+    begin = time.monotonic()
+    assert len(listed(tmp_path)) == 100
+    first = time.monotonic() - begin
+    assert first < 100 * 0.05
+    begin = time.monotonic()
+    assert len(listed(tmp_path)) == 100
+    assert time.monotonic() - begin < 100 * 0.02

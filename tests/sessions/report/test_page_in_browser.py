@@ -1,0 +1,211 @@
+"""The page of an export in a real browser: the result is seen first, columns can be read, nothing runs off the side."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.reviewers.checklist import Checklist
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.report.trail_page import trail_page
+from specs.trail.verdict import Finding, Packet, Span, Verdict
+from tests.fixtures.hostile_trail import plant, small_trail
+from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+)
+WIDE, NARROW, FOLD = 1280, 390, 900
+LEAST_COLUMN = 40
+"""Pixels; two letters are 15."""
+SCHEMES = ("light", "dark")
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the page was seen in no browser"),
+]
+
+MEASURE = """
+let left = views.length;
+const frames = views.map(([width, scheme]) => {
+  const frame = document.createElement('iframe');
+  frame.style = `border: 0; height: 900px; width: ${width}px; color-scheme: ${scheme}`;
+  frame.dataset.scheme = scheme;
+  frame.onload = () => --left || measure();
+  frame.srcdoc = shown;
+  return frame;
+});
+document.body.append(...frames);
+function measure() {
+  const found = frames.map(frame => {
+    const page = frame.contentDocument, view = frame.contentWindow, width = view.innerWidth;
+    const box = one => one ? one.getBoundingClientRect().toJSON() : null;
+    const all = [...page.querySelectorAll('body *')];
+    const rows = [...page.querySelectorAll('table.gates tbody tr')];
+    const style = one => { const s = view.getComputedStyle(one); return [s.color, s.backgroundColor]; };
+    return {
+      scheme: frame.dataset.scheme, width, scrollWidth: page.documentElement.scrollWidth,
+      beyond: all.filter(one => box(one).right > width + 1).map(one => one.outerHTML.slice(0, 80)).slice(0, 5),
+      headline: box(page.querySelector('#result h1')), sentence: box(page.querySelector('#result h1 + p')),
+      effect: box(page.querySelector('#effect')), gates: box(page.querySelector('#gates')),
+      cells: rows.map(row => [...row.cells].map(one => box(one).width)), head: page.querySelector('#result').innerText,
+      colours: [page.body, ...page.querySelectorAll('#result strong, td[class], .quiet, a')].map(style),
+    };
+  });
+  document.getElementById('measured').textContent = JSON.stringify(found);
+}
+"""
+
+
+def measured(page: str, folder: Path) -> dict[tuple[int, str], dict[str, Any]]:
+    """Open a page in the browser, at both widths and in both colour schemes, and return what was measured."""
+    # In the copy only: the page itself forbids scripts.
+    text = re.sub(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", "", page, count=1)
+    views = [(width, scheme) for width in (WIDE, NARROW) for scheme in SCHEMES]
+    given = f"const views = {json.dumps(views)}, shown = {json.dumps(text).replace('</', '<' + chr(92) + '/')};"
+    wrapper = folder / "wrapper.html"
+    body = f'<body><pre id="measured"></pre><script>{given}{MEASURE}</script>'
+    wrapper.write_text(f'<!doctype html><meta charset="utf-8">{body}', encoding="utf-8")
+    assert CHROMIUM is not None
+    where = (f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--virtual-time-budget=60000")
+    command = [CHROMIUM, *QUIET, *where, "--dump-dom", wrapper.as_uri()]
+    for _ in range(3):
+        # On a machine under load the browser may print the page before its frames are there.
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        said = re.search(r'<pre id="measured">(.+?)</pre>', done.stdout, re.DOTALL)
+        if said is not None:
+            break
+    else:
+        raise AssertionError("the browser did not measure the page")
+    return {(one["width"], one["scheme"]): one for one in json.loads(html.unescape(said[1]))}
+
+
+def wrong_with(found: dict[str, Any]) -> list[str]:
+    """Return what a person would see amiss in a page."""
+    told = [f"runs off the side: {one}" for one in found["beyond"]]
+    if found["scrollWidth"] > found["width"]:
+        told.append(f"{found['scrollWidth']} px wide in a window of {found['width']}")
+    told += [f"{name} is below the fold" for name in ("headline", "sentence") if found[name]["bottom"] > FOLD]
+    if found["width"] == WIDE:
+        told += [f"{name} begins below the fold" for name in ("effect", "gates") if found[name]["top"] > FOLD]
+        columns = [min(cells) for cells in found["cells"]]
+        reasons = [cells[3] for cells in found["cells"]]
+        told += ["a column is two letters wide"] if min(columns) < LEAST_COLUMN or min(reasons) < 250 else []
+    elif min(min(cells) for cells in found["cells"]) < found["width"] * 0.8:
+        told.append("a cell is narrow where each should have a line of its own")
+    faint = [pair for pair in found["colours"] if _contrast(pair[0], pair[1], found["colours"][0][1]) < 4.5]
+    told += [f"{front} on {back} cannot be read" for front, back in faint]
+    return told
+
+
+def _contrast(front: str, back: str, page: str) -> float:
+    """Return the contrast of two colours as WCAG defines it; what has no background has that of the page."""
+    shown = page if back.startswith("rgba(0, 0, 0, 0") else back
+    light, dark = sorted((_luminance(front), _luminance(shown)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(one) / 255 for one in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+class Refuses:
+    """A reviewer that finds at the evaluation what nothing would mend."""
+
+    name = "checklist"
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Approve by the rules, but not the treatment."""
+        verdict = Checklist().review(packet, packet_digest)
+        if packet.stage != "tuned":
+            return verdict
+        place = Span(artifact=packet_digest, pointer="/stage")
+        found = Finding(id="f", severity="blocking", statement="the test does not fit the design", evidence=(place,))
+        return verdict.model_copy(update={"findings": (found,), "approve": False})
+
+
+def page_of(run: Path) -> str:
+    return trail_page(read_entries(run / "trail.sqlite"), Store(run / "store"))
+
+
+def ended(folder: Path, **parts: Any) -> str:
+    run = open_quick(folder)
+    drive(quick_session(run, **parts))
+    return page_of(run)
+
+
+def accepted(folder: Path) -> str:
+    return ended(folder)
+
+
+def null(folder: Path) -> str:
+    return ended(folder, launcher=QuickLauncher(rows_with(0)))
+
+
+def rejected(folder: Path) -> str:
+    return ended(folder, reviewer=Refuses())
+
+
+def waiting(folder: Path) -> str:
+    return page_of(small_trail(folder))
+
+
+def hostile(folder: Path) -> str:
+    """A page whose every text is one word of a thousand letters."""
+    return page_of(plant(small_trail(folder), folder / "planted", "x" * 1000))
+
+
+PAGES: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
+    "accepted": (accepted, ("Accepted", "gain +1.000")),
+    "null": (null, ("Null result", "no significant difference")),
+    "rejected": (rejected, ("Rejected", "rejected at the gate of 'tuned'", "the test does not fit the design")),
+    "waiting": (
+        waiting,
+        ("Waiting for a person", "the gate of 'tuned' stays closed", "points at nothing in the packet"),
+    ),
+}
+
+
+# Another page is drawn by the test below in every run.
+@pytest.mark.parametrize(
+    "name", ["accepted", *(pytest.param(one, marks=pytest.mark.slow) for one in PAGES if one != "accepted")]
+)
+def test_the_result_is_seen_first_and_everything_can_be_read(tmp_path: Path, name: str) -> None:
+    make, said = PAGES[name]
+    page = make(tmp_path)
+    found = measured(page, tmp_path)
+    assert sorted(found) == sorted((width, scheme) for width in (WIDE, NARROW) for scheme in SCHEMES)
+    for at, one in found.items():
+        assert wrong_with(one) == [], at
+        assert all(words in one["head"] for words in said), one["head"]
+    assert found[WIDE, "dark"]["colours"][0] != found[WIDE, "light"]["colours"][0]
+
+
+def test_a_page_of_long_words_keeps_its_columns(tmp_path: Path) -> None:
+    for at, one in measured(hostile(tmp_path), tmp_path).items():
+        told = [each for each in wrong_with(one) if "fold" not in each]
+        assert told == [], at
+
+
+def test_the_control_a_table_that_breaks_words_anywhere_is_found(tmp_path: Path) -> None:
+    """The style of before: columns two letters wide, and no result above the fold."""
+    page = accepted(tmp_path)
+    style = "td, th { white-space: normal !important; overflow-wrap: anywhere; min-width: 0 !important; padding: 0 }"
+    style += "td.text { width: 1200px; white-space: nowrap !important }"
+    before = page.replace("</style>", f"{style}</style>", 1)
+    assert "a column is two letters wide" in wrong_with(measured(before, tmp_path)[WIDE, "light"])
+    below = page.replace('<header id="result">', '<header id="result" style="margin-top: 60rem">', 1)
+    assert "headline is below the fold" in wrong_with(measured(below, tmp_path)[NARROW, "dark"])

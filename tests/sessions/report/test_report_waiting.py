@@ -1,0 +1,137 @@
+"""The report of a session that waits for a person, and critics in words: why, and what can be done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from reviews.trail.trail import Trail
+from sessions.cli import app
+from sessions.report.remarks import critic_in_words
+from sessions.report.report import told_so_far
+from specs.errors import EvidenceMissing
+from specs.session.thresholds import Thresholds
+from specs.trail.entry import EntryKind
+from tests.factories.bodies import body_of
+from tests.fixtures.quick_session import open_quick
+
+WHY = "check critics.calibration is FAIL: kappa 0.30"
+
+
+def waiting(folder: Path, kind: EntryKind, key: str, **body: Any) -> Path:
+    """Return a session that waits, because of one entry at the end of its trail."""
+    run = open_quick(folder)
+    trail = Trail(run / "trail.sqlite", "small")
+    trail.append(kind, key, body_of(kind, **body))
+    trail.close()
+    return run
+
+
+def escalated(folder: Path, stage: str | None = "base") -> Path:
+    body = {"stage": stage, "attempt": 1, "outcome": "escalate", "reasons": [WHY], "opens": None}
+    return waiting(folder, "decision", f"decision/{stage or 'design'}.1", **body)
+
+
+def test_a_closed_gate_is_told_with_its_reasons_and_every_answer(tmp_path: Path) -> None:
+    run = escalated(tmp_path)
+    data, text = told_so_far(run, "trail.sqlite", "store")
+    assert data["result"] == "interim: the gate of 'base' stays closed, and a person is asked how to continue"
+    assert data["why"] == [WHY] and f"- {WHY}" in text.splitlines()
+    assert [one["commands"] for one in data["answers"]] == [
+        ["peergate resume small --answer retry --reason WHY"],
+        ["peergate override small --gate --reason WHY"],
+        ["peergate resume small --answer stop --reason WHY"],
+    ]
+    assert "## What you can do" in text and all(f"- `{one['commands'][0]}` " in text for one in data["answers"])
+    assert not (run / "report").exists() and not (run / "interim").exists()
+
+
+def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
+    data, _ = told_so_far(escalated(tmp_path, None), "trail.sqlite", "store")
+    assert data["result"].startswith("interim: the gate of 'design' stays closed")
+    assert [one["commands"][0].split()[1] for one in data["answers"]] == ["override", "resume"]
+
+
+def test_the_command_prints_it_and_says_that_it_is_not_the_end(tmp_path: Path) -> None:
+    escalated(tmp_path)
+    told = CliRunner().invoke(app, ["report", "small", "--runs", str(tmp_path / "runs")])
+    assert told.exit_code == 0 and told.stdout.startswith("# small: interim: the gate of 'base' stays closed")
+    assert "interim: the gate of 'base' stays closed" in told.stderr
+    as_json = CliRunner().invoke(app, ["report", "small", "--runs", str(tmp_path / "runs"), "--json"])
+    assert '"outcome": "waiting"' in as_json.stdout
+
+
+def test_a_session_that_asks_nothing_has_no_report_yet(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    with pytest.raises(EvidenceMissing, match="asks nothing of a person"):
+        told_so_far(run, "trail.sqlite", "store")
+    told = CliRunner().invoke(app, ["report", "small", "--runs", str(tmp_path / "runs")])
+    assert isinstance(told.exception, EvidenceMissing) and "has no report yet" in str(told.exception)
+
+
+def test_a_budget_that_is_used_up_is_lifted_by_nobody(tmp_path: Path) -> None:
+    body = {"stage": "base", "attempt": 1, "at": "launch", "reasons": ["0.1 USD are left"]}
+    data, text = told_so_far(waiting(tmp_path, "budget", "budget/1", **body), "trail.sqlite", "store")
+    assert "the session waits for a larger budget" in data["result"] and data["why"] == ["0.1 USD are left"]
+    assert [one["commands"][0].split()[1] for one in data["answers"]] == ["amend", "resume"]
+    assert "override" not in text.partition("## What you can do")[2].partition("\n| |")[0]
+
+
+def test_a_builder_that_asks_is_told_with_its_words(tmp_path: Path) -> None:
+    body = {"stage": "base", "attempt": 2, "escalate": True, "reason": "the data\x1b[2J look odd"}
+    data, _ = told_so_far(waiting(tmp_path, "plan", "plan/base.2", **body), "trail.sqlite", "store")
+    assert data["result"] == "interim: at 'base' the builder asks a person how to continue"
+    assert len(data["why"]) == 1 and "look odd" in data["why"][0] and "\x1b" not in data["why"][0]
+
+
+# ---- critics ---------------------------------------------------------------------------------------------------
+
+
+def measured(kappa: float, low: float, swap: float) -> dict[str, Any]:
+    values = {
+        "instructions_agreement": (0.65, (0.5, 0.78)),
+        "instructions_kappa": (kappa, (low, 0.9)),
+        "instructions_swap_inconsistency": (swap, (0.0, 1.0)),
+    }
+    same = {"n": 40, "unit": "1", "population": "labelled items", "definition": "of this test"}
+    return {id: {"id": id, "value": value, "interval": ends} | same for id, (value, ends) in values.items()}
+
+
+def words(kappa: float, low: float, swap: float) -> tuple[str, list[str]]:
+    found = critic_in_words("critique_instructions", measured(kappa, low, swap), Thresholds())
+    assert found is not None
+    assert [row["asked"] for row in found["rows"]] == ["", ">= 0.6", "<= 0.25"]
+    return " ".join(found["follows"]), found["helps"]
+
+
+def test_a_critic_that_is_good_enough_needs_no_help() -> None:
+    follows, helps = words(0.7, 0.4, 0.1)
+    assert follows.startswith("The critic agrees with the person beyond luck") and helps == []
+
+
+@pytest.mark.parametrize(
+    ("kappa", "low", "swap", "said"),
+    [
+        (0.5, 0.2, 0.1, "is too low."),
+        (0.3, -0.01, 0.1, "is too low and may be luck altogether"),
+        (0.7, -0.1, 0.1, "is high enough, on too few items and may be luck altogether"),
+        (0.7, 0.4, 0.3, "It is unsure: too many of its verdicts turn"),
+        (0.7, 0.4, 1.0, "It answers with a label, whatever the label stands for"),
+    ],
+)
+def test_what_is_wrong_with_a_critic_is_said_in_words(kappa: float, low: float, swap: float, said: str) -> None:
+    follows, helps = words(kappa, low, swap)
+    assert said in follows and any("larger model" in one for one in helps)
+    assert any("more labelled items" in one for one in helps) == (low <= 0)
+
+
+def test_limits_are_the_registered_ones() -> None:
+    found = critic_in_words("critique_instructions", measured(0.5, 0.2, 0.3), Thresholds(critic_kappa=0.4))
+    assert (
+        found is not None and found["rows"][1]["asked"] == ">= 0.4" and "is too low" not in " ".join(found["follows"])
+    )
+    assert critic_in_words("evaluate", measured(0.5, 0.2, 0.3), Thresholds()) is None
+    assert critic_in_words("critique_instructions", {}, Thresholds()) is None

@@ -1,0 +1,284 @@
+"""One owner a session, in a run folder and in Postgres: refused, followed, taken over and kept out; real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from reviews.audit.verify import verify_run
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions import runtime
+from sessions.nodes import act
+from sessions.run import lease as leases
+from sessions.run import lease_record
+from sessions.run.lease import is_running, lease, records_of, take_up
+from sessions.run.lease_record import NAME, LeaseRecord
+from sessions.session import Display
+from specs.errors import LeaseHeld, LeaseLost
+from tests.fixtures.quick_session import Silent, open_quick, quick_session
+
+pytestmark = pytest.mark.integration
+
+HOME = Path(__file__).parents[3]
+BEAT_S, LEASE_S = 0.1, 1.0
+OWNER = """
+import sys, time
+from pathlib import Path
+from typing import Any
+from sessions import runtime
+from sessions.report import plots
+from sessions.run import lease, lease_record
+from tests.fixtures.quick_session import QuickLauncher, Silent, quick_session
+from tests.fixtures.reviewer_here import key_here
+from reviews.trail import keys
+
+run, lease_record.LEASE_S, lease.BEAT_EVERY_S = Path(sys.argv[1]), float(sys.argv[2]), 0.1
+keys.key_apart, plots.draw = key_here, lambda *_: []
+
+class Slow(QuickLauncher):
+    def start(self, folder):
+        with (run / "started").open("a") as file:
+            file.write(folder.name + "\\n")
+        super().start(folder)
+
+    def poll(self, folder):
+        state = super().poll(folder)
+        return state if (run / "go").exists() else type(state)("running")
+
+runtime.make_session = lambda run, display, resolved=None: quick_session(run, launcher=Slow(), display=display)
+display = Silent()
+try:
+    runtime.resume(run, display)
+finally:
+    print("\\n".join(display.lines))
+"""
+
+
+@pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.slow)])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A registered session, in a run folder or in Postgres."""
+    if request.param == "postgres":
+        request.getfixturevalue("database")
+    return open_quick(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_record, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(leases, "BEAT_EVERY_S", BEAT_S)
+
+
+def owner(run: Path, lease_s: float = LEASE_S) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(run), str(lease_s)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=HOME,
+    )  # fmt: skip
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 300.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def at_work(run: Path) -> bool:
+    return any(one.entry.kind == "launch" for one in read_entries(run / "trail.sqlite"))
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    said = process.communicate(timeout=120)[0]
+    return process.returncode, said
+
+
+def test_an_owner_that_hangs_is_taken_over_and_does_nothing_when_it_wakes(run: Path) -> None:
+    first = owner(run)
+    try:
+        wait_for(lambda: at_work(run))
+        with pytest.raises(LeaseHeld, match=rf"process {first.pid} on .*, last sign of life \d s ago") as refused:
+            runtime.resume(run, cast(Display, Silent()))
+        assert "`peergate resume` takes over" in str(refused.value) and is_running(run)
+        first.send_signal(signal.SIGSTOP)
+        time.sleep(1.5 * LEASE_S)
+        (run / "go").touch()
+        code, said = end(owner(run))
+        assert code == 0, said
+        assert f"taken over from process {first.pid}" in said
+        before = read_entries(run / "trail.sqlite")
+        report = (run / "report" / "report.json").read_bytes()
+    finally:
+        first.send_signal(signal.SIGCONT)
+    code, said = end(first)
+    assert code == 1 and "LeaseLost" in said and "the session was taken over by" in said, said
+    after = read_entries(run / "trail.sqlite")
+    assert [one.digest for one in after] == [one.digest for one in before] and after[-1].entry.kind == "close"
+    assert (run / "report" / "report.json").read_bytes() == report
+    told = next(one.body["lease"] for one in after if one.entry.key == "resume/2")
+    assert told["over"]["pid"] == first.pid and told["over"]["silent_s"] >= LEASE_S and told["epoch"] == 3
+    assert set(Counter((run / "started").read_text().splitlines()).values()) == {1}
+    assert verify_run(run, "trail.sqlite", "store").exit_code == 0
+
+
+@pytest.mark.slow
+def test_an_owner_that_was_killed_is_followed_at_once(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    first = owner(run, lease_s=600)
+    wait_for(lambda: at_work(run))
+    first.kill()
+    first.communicate()
+    (run / "go").touch()
+    assert not is_running(run)
+    code, said = end(owner(run, lease_s=600))
+    assert code == 0 and "taken over" not in said
+    resumed = [one.body["lease"] for one in read_entries(run / "trail.sqlite") if one.entry.kind == "resume"]
+    assert [one["epoch"] for one in resumed] == [2, 3]
+    assert [one["over"] for one in resumed] == [None, None]
+
+
+def record(run: Path, **changes: Any) -> LeaseRecord:
+    """Leave the record of an owner on another machine."""
+    own = {"number": 7, "by": "eve", "host": "elsewhere", "pid": 5, "started": 1.0, "since": 2.0} | changes
+    records = records_of(run)
+    left = LeaseRecord.model_validate(own)
+    assert records.replace(records.read(), left)
+    records.close()
+    return left
+
+
+def test_an_owner_on_another_machine_keeps_it_as_long_as_it_shows_signs_of_life(run: Path) -> None:
+    left = record(run)
+    records = records_of(run)
+    with pytest.raises(LeaseHeld, match="eve, process 5 on elsewhere"), lease(run):
+        pass
+    stop = threading.Event()
+
+    def beats() -> None:
+        while not stop.wait(BEAT_S):
+            assert records.beat(left)
+
+    thread = threading.Thread(target=beats)
+    thread.start()
+    try:
+        time.sleep(1.2 * LEASE_S)
+        with pytest.raises(LeaseHeld), lease(run):
+            pass
+        assert is_running(run)
+    finally:
+        stop.set()
+        thread.join()
+    time.sleep(1.2 * LEASE_S)
+    with lease(run) as held:
+        assert held.record.number == 8 and held.over is not None and held.over["host"] == "elsewhere"
+        assert not records.beat(left), "who was taken over still shows signs of life"
+    with lease(run) as again:
+        assert again.over is None and again.record.number == 9
+    records.close()
+
+
+def test_a_clock_that_was_set_does_not_take_a_session_from_its_owner(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    with lease(run):
+        # As if hours had passed since: the owner goes on to touch it.
+        os.utime(run / NAME, (1, 1))
+        time.sleep(0.01)
+        with pytest.raises(LeaseHeld), lease(run, wait_s=0):
+            pass
+
+
+def test_of_two_who_take_over_at_once_one_does(run: Path) -> None:
+    record(run)
+    time.sleep(1.2 * LEASE_S)
+    won: list[int] = []
+    lost: list[str] = []
+    begin, done = threading.Barrier(2), threading.Barrier(2)
+
+    def takes() -> None:
+        begin.wait()
+        try:
+            with lease(run) as held:
+                won.append(held.record.number)
+                done.wait()
+        except LeaseHeld as error:
+            lost.append(str(error))
+            done.wait()
+
+    threads = [threading.Thread(target=takes) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won == [8] and len(lost) == 1
+
+
+def test_who_lost_the_lease_before_it_took_the_session_up_is_refused(run: Path) -> None:
+    session = quick_session(run)
+    lost = threading.Event()
+    with lease(run) as held:
+        # Before the loss: the first beat after it is the only one that calls.
+        held.on_loss = lost.set
+        other = records_of(run)
+        assert other.replace(held.record, held.record.model_copy(update={"number": 9, "pid": 1}))
+        other.close()
+        with pytest.raises(LeaseLost, match="nothing was recorded"):
+            take_up(session.trail, held)
+        assert not list(session.trail.iterate("resume"))
+        wait_for(lost.is_set, 60)
+    session.trail.close()
+
+
+def test_who_was_taken_over_writes_no_report(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    session = quick_session(run)
+    session.trail.fence = session.trail.epoch()
+    other = Trail(run / "trail.sqlite", "small")
+    with lease(run) as held:
+        take_up(other, held)
+        with pytest.raises(LeaseLost):
+            act.close_with(session, "cancelled")
+    assert not (run / "report").exists()
+    other.close()
+    session.trail.close()
+
+
+def test_a_lost_record_begins_again_above_what_the_trail_says(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    trail = Trail(run / "trail.sqlite", "small")
+    for expected in (2, 3):
+        with lease(run) as held:
+            take_up(trail, held)
+            assert trail.fence == trail.epoch() == expected
+        (run / NAME).unlink()
+    (run / NAME).write_text("{", encoding="utf-8")
+    with lease(run) as held:
+        take_up(trail, held)
+        assert trail.epoch() == 4 and held.record.number == 1
+    trail.close()
+
+
+def test_a_process_of_this_machine_that_is_gone_owns_nothing(run: Path) -> None:
+    # Its number was given to another process since.
+    record(run, host=platform.node(), pid=os.getpid(), started=1.0)
+    with lease(run) as held:
+        assert held.over is None
+
+
+def test_who_takes_a_closed_look_changes_nothing(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    assert not is_running(run) and not (run / NAME).exists()
+    with lease(run):
+        assert is_running(run)
+        assert json.loads((run / NAME).read_bytes())["released"] is False
+    assert not is_running(run) and json.loads((run / NAME).read_bytes())["released"] is True

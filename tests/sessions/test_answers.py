@@ -1,0 +1,243 @@
+"""What answers to a waiting session do: one on record is carried out, a design without a verdict is judged again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.audit.event_order import order_damage
+from reviews.audit.verify import verify_run
+from reviews.evidence.gather import registered_spec
+from reviews.gate.human_answers import answer_effect, last_question
+from reviews.gate.packet import DESIGN
+from reviews.reviewers.checklist import Checklist
+from reviews.reviewers.process import reviewer_proxy
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions.jobs.launcher import JobState
+from sessions.report.overview import is_waiting
+from sessions.report.result import answers_to
+from specs.digests import Digest
+from specs.errors import ReviewerUnavailable, UserError
+from specs.trail.verdict import Packet, Verdict
+from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+
+pytestmark = pytest.mark.integration
+
+
+def answer(word: str) -> dict[str, Any]:
+    return {"answer": word, "reason": "it was lost", "by": "ada", "expires": None}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
+
+
+class Away(Checklist):
+    """Gives no verdict on the design the first times it is asked, as if it had been killed each time."""
+
+    def __init__(self, times: int = 1) -> None:
+        self.times = times
+
+    def review(self, packet: Packet, packet_digest: Digest) -> Verdict:
+        if packet.stage == DESIGN and self.times:
+            self.times -= 1
+            raise ReviewerUnavailable("killed by signal 9", where="the reviewer's process")
+        return super().review(packet, packet_digest)
+
+
+class Unwilling(Checklist):
+    """Judges the design and does not approve it."""
+
+    def review(self, packet: Packet, packet_digest: Digest) -> Verdict:
+        return super().review(packet, packet_digest).model_copy(update={"approve": False})
+
+
+def entries_of(run: Path) -> list[Recorded]:
+    return read_entries(run / "trail.sqlite")
+
+
+def keys(run: Path) -> list[str]:
+    return [one.entry.key for one in entries_of(run)]
+
+
+def outcomes(run: Path) -> dict[str, str]:
+    return {one.entry.key: one.body["outcome"] for one in entries_of(run) if one.entry.kind == "decision"}
+
+
+# ---- the design, judged again -------------------------------------------------------------------------------
+
+
+def test_a_design_without_a_verdict_is_judged_again(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    reviewer = Away(2)
+    drive(quick_session(run, reviewer=reviewer))
+    drive(quick_session(run, reviewer=reviewer), answer("retry"))
+    assert is_waiting(entries_of(run))
+    drive(quick_session(run, reviewer=reviewer), answer("retry"))
+    assert entries_of(run)[-1].body["decision"] == "approve"
+    found = outcomes(run)
+    assert [found[f"decision/design.{number}"] for number in (1, 2, 3)] == ["escalate", "escalate", "approve"]
+    # Nobody has overridden anything, and all of it is derived again.
+    assert not [key for key in keys(run) if key.startswith("override/")]
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert (audit.exit_code, audit.damage) == (0, [])
+    told = (run / "report" / "report.json").read_text(encoding="utf-8")
+    assert '"overrides": 0' in told and '"outcome": "escalate"' not in told
+
+
+def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Away()))
+    entries = entries_of(run)
+    resolved, _ = registered_spec(entries, Store(run / "store"))
+    asked = last_question(entries, "small")
+    told = answers_to(entries, asked, "small")
+    assert told[0]["effect"].startswith("has the design reviewed once more") and len(told) == 3
+    # As older trails have it too, where such an answer ended the session.
+    assert answer_effect(resolved, entries, asked, "retry") == {"opens": None, "waives": []}
+
+
+def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
+    """Otherwise asking often enough would find a mild reviewer."""
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Unwilling()))
+    assert outcomes(run) == {"decision/design.1": "escalate"}
+    before = keys(run)
+    told = answers_to(entries_of(run), last_question(entries_of(run), "small"), "small")
+    assert not [one for one in told if "retry" in one["commands"][0]]
+    with pytest.raises(UserError, match=r"'retry' is no answer here: the design was judged"):
+        drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
+    assert keys(run) == before
+    drive(quick_session(run, reviewer=Checklist()), answer("stop"))
+    assert entries_of(run)[-1].body["decision"] == "stop"
+
+
+def without_error(verdict: Recorded) -> Recorded:
+    return verdict._replace(entry=verdict.entry.model_copy(update={"body": verdict.body | {"error": ""}}))
+
+
+def packets(*made: tuple[str, str, dict[str, Any]], of: list[Recorded]) -> list[str]:
+    """Return what the audit says of a trail with these entries at its end, in the place of those that are there."""
+    kept = [one for one in of if one.entry.kind not in ("human", "close") and not one.entry.key.endswith("/design.2")]
+    for kind, key, body in made:
+        entry = kept[-1].entry.model_copy(update={"kind": kind, "key": key, "seq": len(kept), "body": body})
+        kept.append(kept[-1]._replace(entry=entry))
+    return list(order_damage(kept))
+
+
+def test_the_audit_finds_a_design_that_was_judged_again_without_need(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Away()))
+    lost = entries_of(run)
+    again = ("packet", "packet/design.2", {"stage": "design", "attempt": 2})
+    wanted = ("human", "human/decision/design.1", {"stage": None, "attempt": 1, "answer": "retry"})
+    other = ("human", "human/decision/design.1", {"stage": None, "attempt": 1, "answer": "approve"})
+    assert packets(wanted, again, of=lost) == []
+    for made in ((again,), (other, again)):
+        (found,) = packets(*made, of=lost)
+        assert found.endswith("no person wanted the design to be judged again")
+    judged = [without_error(one) if one.entry.key == "verdict/design.1" else one for one in lost]
+    (found,) = packets(wanted, again, of=judged)
+    assert found.endswith("the design had a verdict and was judged again")
+
+
+# ---- the same evidence again --------------------------------------------------------------------------------
+
+
+class Lost(QuickLauncher):
+    """The first attempts at a stage are lost."""
+
+    def __init__(self, stage: str, attempts: int) -> None:
+        super().__init__()
+        self.lost = {f"small.{stage}.{number}" for number in range(1, attempts + 1)}
+
+    def poll(self, folder: Path) -> JobState:
+        return JobState("lost") if folder.name in self.lost else super().poll(folder)
+
+
+def repeated(run: Path) -> dict[str, int]:
+    """Return the verdicts that repeat one of an earlier attempt, with its number."""
+    found = {one.entry.key: one.body.get("same_as") for one in entries_of(run) if one.entry.kind == "verdict"}
+    return {key: same for key, same in found.items() if same is not None}
+
+
+def test_a_verdict_that_is_repeated_verifies_though_figures_in_its_words_have_moved(tmp_path: Path) -> None:
+    """The checks of an evaluation count how often the held-out split was evaluated; the evidence is the same."""
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Lost("tuned", 3)))
+    for _ in range(3):
+        drive(quick_session(run, launcher=Lost("tuned", 3)), answer("retry"))
+    assert repeated(run) == {"verdict/tuned.3": 2}
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert (audit.exit_code, audit.damage) == (0, [])
+
+
+@pytest.mark.parametrize(("times", "gives_up"), [(1, False), (2, False), (3, True)])
+def test_a_process_that_is_killed_while_a_verdict_is_repeated_is_replaced(
+    tmp_path: Path, times: int, gives_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Lost("base", 2)))
+    real, left = reviewer_proxy.repeat, [times]
+
+    def killed(*given: Any) -> Verdict:
+        if left[0]:
+            left[0] -= 1
+            raise ReviewerUnavailable("the reviewer's process gave no answer: it ended")
+        return real(*given)
+
+    monkeypatch.setattr(reviewer_proxy, "repeat", killed)
+    if gives_up:
+        with pytest.raises(ReviewerUnavailable, match="it ended"):
+            drive(quick_session(run, launcher=Lost("base", 2)), answer("retry"))
+        # What is not signed is not recorded, and the next resume asks again.
+        drive(quick_session(run, launcher=Lost("base", 2)))
+    else:
+        drive(quick_session(run, launcher=Lost("base", 2)), answer("retry"))
+    assert repeated(run) == {"verdict/base.2": 1} and is_waiting(entries_of(run))
+    assert verify_run(run, "trail.sqlite", "store").damage == []
+
+
+# ---- an answer that was recorded, and no more ---------------------------------------------------------------
+
+
+def killed_after_the_answer(run: Path, word: str) -> None:
+    """Leave what a kill leaves between the entry of an answer and what it opens."""
+    session = quick_session(run, reviewer=Away())
+    drive(session)
+    entries = entries_of(run)
+    asked = last_question(entries, "small")
+    resolved, _ = registered_spec(entries, Store(run / "store"))
+    trail = Trail(run / "trail.sqlite", "small")
+    body = {"stage": None, "attempt": 1, "asked": asked.digest, **answer(word)}
+    trail.append("human", f"human/{asked.entry.key}", body | answer_effect(resolved, entries, asked, word))
+    trail.close()
+
+
+@pytest.mark.parametrize(("word", "closed"), [("retry", "approve"), ("approve", "approve"), ("stop", "stop")])
+def test_an_answer_on_record_is_carried_out_by_the_next_resume(tmp_path: Path, word: str, closed: str) -> None:
+    run = open_quick(tmp_path)
+    killed_after_the_answer(run, word)
+    assert not is_waiting(entries_of(run))
+    drive(quick_session(run))
+    assert entries_of(run)[-1].body["decision"] == closed
+    assert keys(run).count("human/decision/design.1") == 1
+    assert verify_run(run, "trail.sqlite", "store").damage == []
+
+
+def test_an_answer_on_record_is_not_replaced_by_another(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    killed_after_the_answer(run, "approve")
+    with pytest.raises(UserError, match=r"the answer is 'approve' already, given by ada"):
+        drive(quick_session(run), answer("stop"))
+    drive(quick_session(run), answer("approve"))
+    assert entries_of(run)[-1].body["decision"] == "approve"

@@ -1,0 +1,97 @@
+"""A session on the command line whose reviewer is a model behind a loopback server, through the official SDK."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reviews.trail.store import Store
+from tests.e2e.sessions import CANARY, called, entries, environment, verify
+from tests.factories.evidence_on_disk import resolved_spec
+from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
+from tests.reviews.reviewers.test_vendors import ANSWER, FINDING, REJECTED
+
+pytestmark = pytest.mark.integration
+
+POWERED = ("  minimum_effect: 0.1\n", "  minimum_effect: 0.8\n")
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with loopback_api() as running:
+        yield running
+        assert running.complaints() == []
+
+
+def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return called(*arguments, env=environment() | {"PEERGATE_REVIEWER_KEY": CANARY})
+
+
+def start(folder: Path, api: Api) -> tuple[subprocess.CompletedProcess[str], Path]:
+    reviewer = (
+        f'reviewer: {{vendor: openai, model: tiny, base_url: "{api.address}", '
+        "usd_per_million_tokens: {input: 0, output: 0}}"
+    )
+    resolved_spec(folder, POWERED, ("reviewer: {vendor: checklist}", reviewer), ("review: 0.05", "review: 0.3"))
+    return peergate("start", folder / "spec.yaml", "--runs", folder / "runs"), folder / "runs" / "small"
+
+
+def test_a_reviewer_that_blocks_with_evidence_stops_the_session_before_it_costs_anything(
+    tmp_path: Path, api: Api
+) -> None:
+    place = {"pointer": "/registered/analysis", "first_line": None, "last_line": None, "quote": "exact_mcnemar"}
+    finding = FINDING | {"evidence": [place], "required_change": None, "statement": "the test does not fit the design"}
+    api.steps = [answered(OPENAI, json.dumps(REJECTED | {"findings": [finding]}))]
+    done, run = start(tmp_path, api)
+    assert done.returncode == 3 and "the test does not fit the design" in done.stdout, done.stderr
+    assert len(api.got) == 1 and not entries(run, "grant", "launch")
+    (judged,) = entries(run, "verdict")
+    kept = Store(run / "store")
+    assert kept.get(judged.body["request"]) == api.got[0].body
+    assert b"exact_mcnemar" in kept.get(judged.body["response"])
+    assert verify(run)[0] == 0
+    # Deleting what was asked or answered is found.
+    kept.path(judged.body["request"]).unlink()
+    assert verify(run)[0] == 1
+
+
+def test_a_reviewer_that_is_down_closes_the_gate(tmp_path: Path, api: Api) -> None:
+    api.steps = [failed(OPENAI, 500)]
+    done, run = start(tmp_path, api)
+    assert done.returncode == 4, done.stderr
+    (judged,) = entries(run, "verdict")
+    assert judged.body["cause"] == "server_error"
+    assert [one.body["outcome"] for one in entries(run, "decision")] == ["escalate"]
+
+
+def test_no_key_is_kept_anywhere_in_the_run(tmp_path: Path, api: Api) -> None:
+    echo = ANSWER | {"approve": False, "reasoning": f"I was called with {CANARY}"}
+    api.steps = [answered(OPENAI, json.dumps(echo))]
+    _, run = start(tmp_path, api)
+    assert any(CANARY in value for value in api.got[0].headers.values()), "the control: the key was really sent"
+    needle = CANARY.encode()
+    assert [path for path in run.rglob("*") if path.is_file() and needle in path.read_bytes()] == []
+
+
+def test_a_vendor_without_its_key_is_refused_at_the_start(tmp_path: Path) -> None:
+    reviewer = "reviewer: {vendor: openai, model: gpt-5-mini}"
+    resolved_spec(tmp_path, POWERED, ("reviewer: {vendor: checklist}", reviewer), ("review: 0.05", "review: 0.3"))
+    bare = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
+    command = [
+        sys.executable,
+        "-m",
+        "sessions.cli",
+        "start",
+        str(tmp_path / "spec.yaml"),
+        "--runs",
+        str(tmp_path / "runs"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=bare, check=False, timeout=300)
+    assert done.returncode == 2 and "OPENAI_API_KEY" in done.stderr
+    assert not (tmp_path / "runs").exists()

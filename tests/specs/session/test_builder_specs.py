@@ -1,0 +1,125 @@
+"""A builder in a spec: what goes together, who may judge it, and that older registrations stay what they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from reviews.gate.design_checks import design_checks
+from specs.digests import digest_value
+from specs.session.lint.party_rules import makers
+from specs.session.session_spec import Builder, ResolvedSpec, Reviewer
+from tests.factories.spec_files import loads, problems_of, write_spec
+
+PLAYBOOK = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"
+FREE = "usd_per_million_tokens: {input: 0, output: 0}"
+OWN = f"base_url: 'http://127.0.0.1:8000/v1', {FREE}"
+
+
+def told(folder: Path, builder: str, reviewer: str = "{vendor: checklist}") -> list[str]:
+    changes = ((PLAYBOOK, f"builder: {builder}\nreviewer: {reviewer}"), ("review: 0.05", "review: 0.4"))
+    return [f"{one.keys}: {one.message}" for one in problems_of(write_spec(folder, *changes))]
+
+
+def independence(resolved: ResolvedSpec) -> str:
+    return next(one.status for one in design_checks(resolved, (), {}) if one.id == "design.independence")
+
+
+@pytest.mark.parametrize(
+    ("builder", "reviewer"),
+    [
+        ("{vendor: anthropic, model: claude-opus-5}", "{vendor: checklist}"),
+        ("{vendor: anthropic, model: claude-opus-5}", "{vendor: openai, model: gpt-5.4}"),
+        ("{vendor: openai, model: gpt-5-mini, reasoning: low, max_output_tokens: 4000}", "{vendor: checklist}"),
+        (f"{{vendor: openai, model: qwen, {OWN}}}", "{vendor: anthropic, model: claude-opus-5}"),
+        ("{vendor: anthropic, model: claude-opus-5}", f"{{vendor: openai, model: qwen, {OWN}}}"),
+    ],
+)
+def test_what_goes_together_loads(tmp_path: Path, builder: str, reviewer: str) -> None:
+    changes = ((PLAYBOOK, f"builder: {builder}\nreviewer: {reviewer}"), ("review: 0.05", "review: 0.4"))
+    resolved = loads(write_spec(tmp_path, *changes))
+    assert resolved.spec.builder.asks_a_model
+    assert independence(resolved) == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("builder", "message"),
+    [
+        ("{vendor: playbook, timeout_s: 5}", "builder.timeout_s: 'playbook' asks no model"),
+        (f"{{vendor: playbook, {FREE}}}", "builder.usd_per_million_tokens: 'playbook' asks no model"),
+        ("{vendor: anthropic}", "builder.model: vendor 'anthropic' needs a model"),
+        ("{vendor: anthropic, model: nobody-knows-it}", "builder.model: no price is known of model 'nobody-knows-it'"),
+        ("{vendor: openai, model: m, base_url: 'http://127.0.0.1/v1'}", "builder.base_url: the price of an endpoint"),
+        (f"{{vendor: anthropic, model: m, {OWN}}}", "builder.base_url: vendor 'anthropic' has one address"),
+        ("{vendor: anthropic, model: claude-opus-5, max_output_tokens: 10}", "builder.max_output_tokens"),
+        ("{vendor: openai, model: m, base_url: 'http://key@host/v1'}", "builder.base_url"),
+    ],
+)
+def test_what_does_not_is_one_problem_at_its_key(tmp_path: Path, builder: str, message: str) -> None:
+    (said,) = told(tmp_path, builder)
+    assert said.startswith(message), said
+
+
+AT_ANTHROPIC = f"base_url: 'https://api.anthropic.com/v1', {FREE}"
+AT_OPENAI = f"base_url: 'https://eu.api.openai.com/v1', {FREE}"
+OWN_WORK = [
+    ("{vendor: anthropic, model: claude-opus-5}", "{vendor: anthropic, model: claude-opus-5}"),
+    (f"{{vendor: openai, model: qwen, {OWN}}}", "{vendor: openai, model: gpt-5.4}"),
+    (f"{{vendor: openai, model: a, {OWN}}}", f"{{vendor: openai, model: b, {OWN}}}"),
+    (f"{{vendor: openai, model: some, {AT_ANTHROPIC}}}", "{vendor: anthropic, model: claude-opus-5}"),
+    ("{vendor: anthropic, model: claude-opus-5}", f"{{vendor: openai, model: some, {AT_ANTHROPIC}}}"),
+    ("{vendor: anthropic, model: claude-opus-5}", f"{{vendor: openai, model: anthropic/claude-sonnet-5, {OWN}}}"),
+    (f"{{vendor: openai, model: claude-opus-5, {OWN}}}", "{vendor: anthropic, model: claude-opus-5}"),
+]
+
+
+@pytest.mark.parametrize(("builder", "reviewer"), OWN_WORK)
+def test_nobody_judges_a_model_of_its_own_maker(tmp_path: Path, builder: str, reviewer: str) -> None:
+    (said,) = told(tmp_path, builder, reviewer)
+    assert said.startswith("reviewer.vendor: ") and "judge its own work" in said
+
+
+@pytest.mark.parametrize(("builder", "reviewer"), OWN_WORK)
+def test_nor_does_the_design_gate_believe_a_spec_that_was_never_checked(
+    tmp_path: Path, builder: str, reviewer: str
+) -> None:
+    resolved = loads(write_spec(tmp_path))
+    yaml = YAML(typ="safe")
+    parties = {"builder": Builder(**yaml.load(builder)), "reviewer": Reviewer(**yaml.load(reviewer))}
+    unchecked = resolved.model_copy(update={"spec": resolved.spec.model_copy(update=parties)})
+    assert independence(unchecked) == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("party", "found"),
+    [
+        ({"vendor": "openai", "model": "gpt-5", "base_url": None}, {"openai"}),
+        ({"vendor": "openai", "model": "x", "base_url": "https://API.Anthropic.com./v1"}, {"openai", "anthropic"}),
+        ({"vendor": "openai", "model": "x", "base_url": "https://anthropic.com.evil.example/v1"}, {"openai"}),
+        ({"vendor": "openai", "model": "claudette", "base_url": "http://h/v1"}, {"openai"}),
+        ({"vendor": "anthropic", "model": "openai/gpt-5.4", "base_url": None}, {"openai", "anthropic"}),
+        ({"vendor": "anthropic", "model": "us.anthropic.claude-opus-5-v1:0", "base_url": None}, {"anthropic"}),
+    ],
+)
+def test_makers_are_read_from_vendor_address_and_name(party: dict[str, Any], found: set[str]) -> None:
+    assert makers(Builder.model_validate(party)) == makers(Reviewer.model_validate(party)) == found
+
+
+def test_a_builder_registered_before_keeps_its_digest() -> None:
+    before = {"vendor": "playbook", "model": None}
+    assert Builder().model_dump(mode="json") == before
+    assert Builder().content_digest() == digest_value(before)
+
+
+def test_a_builder_with_a_model_registers_every_limit() -> None:
+    registered = Builder(vendor="anthropic", model="claude-opus-5").model_dump(mode="json")
+    assert registered == {
+        "vendor": "anthropic",
+        "model": "claude-opus-5",
+        "max_output_tokens": 8000,
+        "timeout_s": 600.0,
+        "outage_s": 1800.0,
+    }

@@ -1,0 +1,254 @@
+"""How hard a model is asked to think, how long its answer may be, and what of it is registered."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.reviewers.vendors.review_model import model_reviewer
+from specs.digests import canonical_bytes
+from specs.errors import UserError
+from specs.session.lint.party_rules import LATENCY_S
+from specs.session.loading import read_resolved
+from specs.session.session_spec import Efforts, TokenPrice
+from specs.session.session_spec import Reviewer as ReviewerSpec
+from specs.trail.verdict import Packet
+from tests.factories.spec_files import loads, told, write_spec
+from tests.fixtures.loopback_api import CHAT, OPENAI, Api, answered, failed
+from tests.reviews.reviewers.test_vendors import ANSWER, ask, reviewer_at, unavailable
+from tests.reviews.reviewers.test_vendors import api as api
+from tests.reviews.reviewers.test_vendors import evidence as evidence
+from tests.reviews.reviewers.test_vendors import packet as packet
+from tests.reviews.reviewers.test_vendors import vendor as vendor
+
+pytestmark = pytest.mark.integration
+
+CHECKLIST = "reviewer: {vendor: checklist}"
+BUDGET = ("review: 0.05", "review: 0.3")
+OPEN = "vendor: openai, model: gpt-5-mini"
+CLAUDE = "vendor: anthropic, model: claude-opus-5"
+FREE = "vendor: openai, model: m, base_url: 'http://h/v1'"
+LOCAL = f"{FREE}, usd_per_million_tokens: {{input: 0, output: 0}}"
+
+
+def asked_for(body: dict[str, Any]) -> list[str]:
+    """Return every word on reasoning in a request, whatever the API calls it."""
+    found = [body.get("reasoning", {}).get("effort"), body.get("reasoning_effort")]
+    found += [body.get("output_config", {}).get("effort"), body.get("thinking", {}).get("type")]
+    return [word for word in found if word is not None]
+
+
+@pytest.mark.parametrize("reasoning", ["low", "medium", "high"])
+def test_reasoning_is_sent_as_the_vendor_calls_it_and_recorded(
+    api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch, reasoning: str
+) -> None:
+    api.steps = [answered(vendor, json.dumps(ANSWER))]
+    review = ask(reviewer_at(api, vendor, monkeypatch, reasoning=reasoning), packet)
+    assert asked_for(api.got[0].value()) == ([reasoning, "adaptive"] if vendor == "anthropic" else [reasoning])
+    assert review.exchange.reasoning == reasoning and review.value is not None
+
+
+@pytest.mark.parametrize("reasoning", ["not_sent", None])
+def test_reasoning_that_is_not_to_be_sent_is_not_sent(
+    api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch, reasoning: str | None
+) -> None:
+    api.steps = [answered(vendor, json.dumps(ANSWER))]
+    review = ask(reviewer_at(api, vendor, monkeypatch, reasoning=reasoning), packet)
+    assert asked_for(api.got[0].value()) == [] and review.exchange.reasoning is None
+
+
+def test_a_model_that_refuses_reasoning_says_so_and_the_hint_says_what_to_do(
+    api: Api, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [failed(OPENAI, 400)]
+    review = ask(reviewer_at(api, OPENAI, monkeypatch, reasoning="high"), packet)
+    assert review.error is not None and "reasoning: not_sent" in review.error.hint
+    api.next_review()
+    without = ask(reviewer_at(api, OPENAI, monkeypatch), packet)
+    assert without.error is not None and "not_sent" not in without.error.hint
+
+
+def test_the_answer_is_bounded_by_tokens_too(
+    api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [answered(vendor, json.dumps(ANSWER))]
+    ask(reviewer_at(api, vendor, monkeypatch, max_output_tokens=700), packet)
+    sent = api.got[0].value()
+    assert 700 in (sent.get("max_output_tokens"), sent.get("max_tokens"))
+
+
+def test_a_token_bound_does_not_lift_the_one_of_the_money(
+    api: Api, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [answered(OPENAI, json.dumps(ANSWER))]
+    ask(reviewer_at(api, OPENAI, monkeypatch, max_cost_usd=0.05, max_output_tokens=900_000), packet)
+    assert api.got[0].value()["max_output_tokens"] * 2 / 1e6 < 0.05
+
+
+def test_an_endpoint_of_ones_own_is_sent_what_the_spec_states_and_no_more(api: Api, packet: Packet) -> None:
+    own = ReviewerSpec(
+        vendor="openai",
+        model="m",
+        base_url=api.address,
+        api="chat",
+        usd_per_million_tokens=TokenPrice(input=0, output=0),
+    )
+    api.steps = [answered(CHAT, json.dumps(ANSWER))]
+    ask(model_reviewer(own.with_reasoning(), {}), packet)
+    assert set(api.got[0].value()) == {"model", "messages", "max_tokens", "response_format"}
+
+
+def loaded(folder: Path, reviewer: str) -> ReviewerSpec:
+    return loads(write_spec(folder, (CHECKLIST, f"reviewer: {{{reviewer}}}"), BUDGET)).spec.reviewer
+
+
+def test_a_spec_that_states_nothing_registers_the_reasoning_of_its_tiers(tmp_path: Path) -> None:
+    effort = loaded(tmp_path, CLAUDE).effort
+    assert (effort.low.reasoning, effort.medium.reasoning, effort.high.reasoning) == ("low", "medium", "high")
+    (tmp_path / "stated").mkdir()
+    stated = "effort: {high: {timeout_s: 900, max_cost_usd: 1, reasoning: not_sent}}"
+    effort = loaded(tmp_path / "stated", f"{OPEN}, {stated}").effort
+    assert (effort.low.reasoning, effort.high.reasoning) == ("low", "not_sent")
+    (tmp_path / "own").mkdir()
+    assert loaded(tmp_path / "own", LOCAL).effort.high.reasoning is None
+
+
+def test_reviews_have_more_time_than_they_take() -> None:
+    for tier, latency in LATENCY_S.items():
+        assert getattr(Efforts(), tier).timeout_s > latency
+
+
+SHORT = [
+    (OPEN, "high", "timeout_s: 599", "is 599; a review with high reasoning takes up to 600 s"),
+    (OPEN, "low", "timeout_s: 119", "takes up to 120"),
+    (CLAUDE, "low", "timeout_s: 299, reasoning: medium", "medium reasoning takes up to 300"),
+    (LOCAL, "low", "timeout_s: 60, reasoning: low", "low reasoning takes up to 120"),
+]
+
+
+@pytest.mark.parametrize(("reviewer", "tier", "given", "message"), SHORT)
+def test_less_time_than_a_review_takes_is_a_problem_at_its_place(
+    tmp_path: Path, reviewer: str, tier: str, given: str, message: str
+) -> None:
+    effort = f"{reviewer}, effort: {{{tier}: {{max_cost_usd: 0.1, {given}}}}}"
+    (problem,) = told(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{effort}}}"), BUDGET))
+    assert f": reviewer.effort.{tier}.timeout_s: timeout_s is " in problem and message in problem
+
+
+@pytest.mark.parametrize(
+    ("reviewer", "given"),
+    [
+        (OPEN, "high: {timeout_s: 600, max_cost_usd: 1}"),
+        (OPEN, "high: {timeout_s: 120, max_cost_usd: 1, reasoning: low}"),
+        (OPEN, "high: {timeout_s: 5, max_cost_usd: 1, reasoning: not_sent}"),
+        (LOCAL, "high: {timeout_s: 5, max_cost_usd: 1}"),
+    ],
+)
+def test_as_much_time_as_it_takes_is_none(tmp_path: Path, reviewer: str, given: str) -> None:
+    assert loaded(tmp_path, f"{reviewer}, effort: {{{given}}}").effort.high.timeout_s
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (f"{OPEN}, api: chat", "'chat' is for an endpoint of your own"),
+        (f"{CLAUDE}, api: chat_json_object", "vendor 'anthropic' has one API"),
+        ("vendor: checklist, api: chat", "reviewer.api: 'checklist' asks no model"),
+        ("vendor: openai, model: gpt-99-of-nobody", "reviewer.model: no price is known of model 'gpt-99-of-nobody' of"),
+        ("vendor: openai, model: gpt5-mini", "did you mean 'gpt-5-mini'? otherwise state usd_per_million_tokens"),
+        ("vendor: anthropic, model: gpt-5-mini", "no price is known of model 'gpt-5-mini' of anthropic"),
+        (f"{OPEN}, api_key: sk-1", "unknown key 'api_key' (a spec is kept and shown: keys come from the environment"),
+        (f"{FREE}, usd_per_million_tokens: {{input: 1}}", "usd_per_million_tokens.output: 'output' is missing"),
+        (f"{FREE}, usd_per_million_tokens: {{input: -1, output: 0}}", "input must be at least 0, got -1"),
+        (f"{FREE}, usd_per_million_tokens: 3", "usd_per_million_tokens must be keys and values, got 3"),
+        (f"{LOCAL}, api: json", "api must be 'responses', 'chat' or 'chat_json_object', got 'json'"),
+        (f"{LOCAL}, effort: {{low: {{timeout_s: 1, max_cost_usd: 1, reasoning: none}}}}", "got 'none'"),
+        (f"{LOCAL}, effort: {{low: {{timeout_s: 1, max_cost_usd: 1, max_output_tokens: 5}}}}", "at least 256"),
+    ],
+)
+def test_what_cannot_be_is_one_problem(tmp_path: Path, given: str, message: str) -> None:
+    (problem,) = told(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{given}}}"), BUDGET))
+    assert message in problem
+
+
+BEFORE: dict[str, tuple[dict[str, Any] | None, str]] = {
+    "checklist": (None, "sha256:85d0ede1782f52d1adcfad1eb845da18fdf476886c2236e611011166880e87ea"),
+    "vendor": (
+        {
+            "vendor": "openai",
+            "model": "gpt-5-mini",
+            "base_url": None,
+            "usd_per_million_tokens": None,
+            "effort": {
+                "low": {"timeout_s": 120.0, "max_cost_usd": 0.25},
+                "medium": {"timeout_s": 300.0, "max_cost_usd": 0.5},
+                "high": {"timeout_s": 600.0, "max_cost_usd": 1.0},
+            },
+        },
+        "sha256:2d3b4484b5aba43ac529bdee1233297141a16d463f92eef6ba986ffa54821648",
+    ),
+    "endpoint": (
+        {
+            "vendor": "openai",
+            "model": "m",
+            "base_url": "http://h/v1",
+            "usd_per_million_tokens": {"input": 0.0, "output": 0.0},
+            "effort": {
+                "low": {"timeout_s": 10.0, "max_cost_usd": 0.1},
+                "medium": {"timeout_s": 300.0, "max_cost_usd": 0.5},
+                "high": {"timeout_s": 600.0, "max_cost_usd": 1.0},
+            },
+        },
+        "sha256:342536f0f8578b09b84c608fca11b6d5ad3ba083f8645abf4741a1d2e624d0cc",
+    ),
+}
+"""Reviewers as a version without reasoning registered them, and the registrations it computed."""
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_what_was_registered_before_keeps_its_registration_and_is_asked_as_before(tmp_path: Path, name: str) -> None:
+    reviewer, registration = BEFORE[name]
+    values = loads(write_spec(tmp_path, (CHECKLIST, CHECKLIST), BUDGET)).model_dump(mode="json")
+    if reviewer is not None:
+        values["spec"]["reviewer"] = reviewer
+    else:
+        values["spec"]["budget"]["held_back"]["review"] = 0.3
+    resolved = read_resolved(canonical_bytes(values))
+    assert resolved.registration() == registration
+    assert resolved.spec.reviewer.effort.high.reasoning is None
+
+
+def test_a_model_without_a_known_price_needs_one_stated(tmp_path: Path) -> None:
+    stated = "usd_per_million_tokens: {input: 1, output: 2}"
+    assert loaded(tmp_path, f"vendor: openai, model: gpt-99-of-nobody, {stated}").usd_per_million_tokens
+
+
+def test_without_the_price_list_a_spec_is_not_refused_for_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    assert loaded(tmp_path, "vendor: openai, model: gpt-99-of-nobody").model == "gpt-99-of-nobody"
+    with pytest.raises(UserError, match="'genai-prices' is not installed"):
+        model_reviewer(ReviewerSpec(vendor="openai", model="gpt-5-mini"), {"OPENAI_API_KEY": "key"})
+
+
+def test_a_word_on_reasoning_changes_the_registration(tmp_path: Path) -> None:
+    found: set[str] = set()
+    for number, word in enumerate(("low", "high", "not_sent")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        given = f"effort: {{low: {{timeout_s: 900, max_cost_usd: 0.1, reasoning: {word}}}}}"
+        path = write_spec(folder, (CHECKLIST, f"reviewer: {{{OPEN}, {given}}}"), BUDGET)
+        found.add(loads(path).registration())
+    assert len(found) == 3
+
+
+def test_unavailable_reviews_tell_their_reasoning_too(
+    api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [failed(vendor, 401)]
+    assert unavailable(reviewer_at(api, vendor, monkeypatch, reasoning="low"), packet)[1].reasoning == "low"

@@ -1,0 +1,294 @@
+"""A task in a file beside the spec: registered with its text, run by its digest, its errors told with their line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from reviews.checks.definition import guarded
+from reviews.checks.measuring_code import measuring_code, measuring_files
+from reviews.stages.evaluation.scorer_checks import admitted
+from sessions.pods.install import bundle_of
+from specs import plugins, task_file
+from specs.errors import PluginFault, SpecError
+from specs.session.loading import load_spec, read_resolved
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.artifacts import Item
+from tests.factories.spec_files import write_spec
+from training.rules.tasks import verifier
+from training.rules.tasks.form import plugin_task
+from training.rules.tasks.verifier_cases import cases_of
+
+GOOD = """
+from specs.stages.artifacts import Item
+
+def verify(item, answer):
+    return int(answer) == 1
+
+def worked_example(item):
+    return "Say one.", "1"
+
+def known_answers():
+    item = Item(id="a", group="g", kind="k", prompt="p", constraint={})
+    return [(item, text, text.strip() == "1") for text in ("1", " 1", "1 ", "2", "10", "-1")]
+"""
+ITEM = Item(id="i1", group="g", kind="k", prompt="Say one.", constraint={"due": "yes"})
+TASK = ("task: format_instructions", "task: ./verify.py")
+
+
+def spec_with(folder: Path, code: str, *changes: tuple[str, str]) -> Path:
+    path = write_spec(folder, *(changes or (TASK,)))
+    (folder / "verify.py").write_text(code, encoding="utf-8")
+    return path
+
+
+def told(folder: Path, code: str, *changes: tuple[str, str]) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        load_spec(spec_with(folder, code, *changes))
+    return [str(one).removeprefix(f"{folder}/") for one in caught.value.problems]
+
+
+def test_it_is_registered_with_its_text_and_judges_answers(tmp_path: Path) -> None:
+    resolved = load_spec(spec_with(tmp_path, GOOD))
+    assert resolved.spec.task == task_file.pinned("./verify.py", GOOD) and resolved.task_text == GOOD
+    judge = verifier(resolved.spec.task)
+    assert judge(ITEM, "1").passed and not judge(ITEM, "2").passed and not judge(ITEM, "one").passed
+    assert [case.good for case in cases_of(resolved.spec.task)] == [True] * 3 + [False] * 3
+    before = resolved.registration()
+    other = load_spec(spec_with(tmp_path, GOOD.replace("== 1", "== 2")))
+    assert other.registration() != before and not verifier(other.spec.task)(ITEM, "1").passed
+    # Two texts of one path in one process: each name runs its own.
+    assert verifier(resolved.spec.task)(ITEM, "1").passed
+
+
+def test_whoever_reads_the_registered_spec_can_run_it_without_the_file(tmp_path: Path) -> None:
+    resolved = load_spec(spec_with(tmp_path, GOOD))
+    (tmp_path / "resolved.json").write_bytes(resolved.canonical())
+    (tmp_path / "verify.py").unlink()
+    code = (
+        "import sys; from pathlib import Path; from specs.session.loading import read_resolved\n"
+        "from specs.stages.artifacts import Item; from training.rules.tasks import verifier\n"
+        "spec = read_resolved(Path(sys.argv[1]).read_text()).spec\n"
+        "item = Item(id='i', group='g', kind='k', prompt='p', constraint={})\n"
+        "print(verifier(spec.task)(item, '1').passed, verifier(spec.task)(item, '2').passed)"
+    )
+    command = [sys.executable, "-P", "-c", code, str(tmp_path / "resolved.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
+def test_another_text_than_the_registered_one_is_refused(tmp_path: Path) -> None:
+    values: dict[str, Any] = load_spec(spec_with(tmp_path, GOOD)).model_dump(mode="json")
+    for text in (GOOD + "\n", None):
+        with pytest.raises(ValidationError, match="not the registered one"):
+            ResolvedSpec.model_validate(values | {"task_text": text}, strict=False)
+    with pytest.raises(KeyError):
+        plugin_task(f"./nobody.py@sha256:{'0' * 64}")
+
+
+def test_a_change_of_the_file_is_another_measuring_code(tmp_path: Path) -> None:
+    resolved = load_spec(spec_with(tmp_path, GOOD))
+    before = measuring_code(resolved)
+    assert "task ./verify.py" in measuring_files(resolved) and "task ./verify.py" not in measuring_files()
+    assert measuring_code(read_resolved(resolved.canonical())) == before
+    (tmp_path / "verify.py").write_text(GOOD + "\n", encoding="utf-8")
+    assert measuring_code(resolved) != before
+    (tmp_path / "verify.py").unlink()
+    assert measuring_files(resolved)["task ./verify.py"] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def verify(item, answer)\n    return True\n", "verify.py:1:25: not valid Python: expected ':'"),
+        ("x = 1\ny = x.z\n" + GOOD, "verify.py:2:1: cannot be loaded: AttributeError: 'int' object has no attribute"),
+        ("import sys\nsys.exit(0)\n", "verify.py:2:1: cannot be loaded: SystemExit: 0"),
+        ("import torch\n" + GOOD, "verify.py:1:1: cannot be loaded: ImportError: it imports torch"),
+        ("import helper_beside_it\n" + GOOD, "verify.py:1:1: cannot be loaded: ModuleNotFoundError"),
+        ("x = 1\nverify = True\n", "verify.py:2:1: has no function verify(item, answer)"),
+        (
+            "\ndef verify(item):\n    pass\n",
+            "verify.py:2:1: its function verify(item) cannot be called as verify(item, an",
+        ),
+        (GOOD + "\n\ndef known_answers(n):\n    pass\n", "verify.py:15:1: its function known_answers(n) cannot be"),
+        (GOOD + "\nworked_example = 1\n", "verify.py:14:1: has no function worked_example(item)"),
+        (
+            GOOD.replace("    return int", "  return int").replace("def v", "\n  def v"),
+            "verify.py:5:2: not valid Python",
+        ),
+        ("\x00", "verify.py:1:1: not valid Python"),
+        ("KEY = 'sk-proj-" + "aB3" * 16 + "'\n" + GOOD, "verify.py:1:8: here begins a secret"),
+    ],
+)
+def test_an_error_in_the_file_is_one_problem_with_its_line(
+    tmp_path: Path, code: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    found = told(tmp_path, code)
+    assert len(found) == 1 and found[0].startswith(expected), found
+
+
+def test_a_file_that_hangs_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins.bounded, "__defaults__", (0.2, "be loaded"))
+    found = told(tmp_path, "import time\ntime.sleep(3)\n")
+    assert len(found) == 1 and "it takes more than 0.2 s" in found[0], found
+
+
+def test_it_goes_to_a_pod_with_the_spec(tmp_path: Path) -> None:
+    path = spec_with(tmp_path, GOOD)
+    assert bundle_of(path, load_spec(path)).files["verify.py"] == (tmp_path / "verify.py").resolve()
+
+
+def test_what_the_spec_says_of_it_is_checked(tmp_path: Path) -> None:
+    (missing,) = told(tmp_path, GOOD, (TASK[0], "task: ./other.py"))
+    assert missing.endswith(f"(paths start from the spec's folder {tmp_path})") and "no file './other.py'" in missing
+    pin = f"sha256:{'0' * 64}"
+    (changed,) = told(tmp_path, GOOD, (TASK[0], f"task: ./verify.py@{pin}"))
+    assert "'./verify.py' has the digest sha256:" in changed and f"the spec registers {pin}" in changed
+    (form,) = told(tmp_path, GOOD, (TASK[0], "task: /verify.py"))
+    assert "a Python file beside the spec: './FILE.py'" in form
+    bare = GOOD.replace("def worked_example", "def other")
+    assert load_spec(spec_with(tmp_path, GOOD)).task_text == GOOD
+    (without,) = told(tmp_path, bare)
+    assert "task ./verify.py has no worked example" in without
+
+
+RUNS = "from pathlib import Path\nPath('MARK').touch()\n" + GOOD
+READS = """
+import sys
+from pathlib import Path
+from specs.session.loading import read_resolved
+from training.rules.tasks import verifier
+verifier(read_resolved(Path(sys.argv[1]).read_text()).spec.task)
+"""
+
+
+def read_elsewhere(path: Path) -> subprocess.CompletedProcess[str]:
+    """Read a registered spec in another process, and ask for its verifier."""
+    command = [sys.executable, "-c", READS, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_reading_a_strangers_run_runs_none_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is in the trail: whoever audits an export would run what its author wrote."""
+    mark = tmp_path / "it-ran"
+    registered = tmp_path / "resolved.json"
+    registered.write_bytes(load_spec(spec_with(tmp_path, RUNS.replace("MARK", str(mark)))).canonical())
+    mark.unlink()
+    # Whoever named the file themselves may judge with it in every later process.
+    assert read_elsewhere(registered).returncode == 0 and mark.exists()
+    mark.unlink()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a-stranger"))
+    refused = read_elsewhere(registered)
+    assert "no spec that was checked here names it" in refused.stderr and refused.returncode != 0
+    assert not mark.exists()
+
+
+ANSWERS = """
+from specs.stages.artifacts import Item
+
+def verify(item, answer):
+    return VERDICT
+
+def worked_example(item):
+    return "Say one.", "1"
+
+def known_answers():
+    return [(Item(id="a", group="g", kind="k", prompt="p", constraint={}), text, good) for text, good in KNOWN]
+"""
+BOTH = [("1", True), ("one", True), ("uno", True), ("2", False), ("3", False), ("4", False)]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "known", "status", "told"),
+    [
+        ("answer in ('1', 'one', 'uno')", BOTH, "PASS", "judges all 6 known answers right"),
+        ("True", BOTH, "FAIL", "says yes to all 6 known answers, right and wrong: let verify(item, answer) return"),
+        ("False", BOTH, "FAIL", "says no to all 6 known answers, right and wrong: let verify(item, answer) return"),
+        (
+            "True",
+            BOTH[:3],
+            "BLOCKED",
+            "has 3 right and 0 wrong known answers, which is too few: let known_answers() ret",
+        ),
+        ("False", BOTH[3:], "BLOCKED", "has 0 right and 3 wrong known answers, which is too few"),
+        ("len(answer) < 9 and answer < '2'", BOTH[:1] + BOTH[3:], "BLOCKED", "has 1 right and 3 wrong known answers"),
+        ("answer == '1'", BOTH[:1] * 3 + BOTH[3:], "BLOCKED", "has 1 right and 3 wrong known answers"),
+        ("True", [], "BLOCKED", "has 0 right and 0 wrong known answers"),
+    ],
+)
+def test_a_verifier_is_admitted_on_known_answers_of_both_labels(
+    tmp_path: Path, verdict: str, known: list[tuple[str, bool]], status: str, told: str
+) -> None:
+    """One right answer alone would admit ``return True``, and one given three times is one."""
+    resolved = load_spec(spec_with(tmp_path, ANSWERS.replace("VERDICT", verdict).replace("KNOWN", repr(known))))
+    found = guarded(lambda: admitted(resolved.spec, resolved.spec.task, {}))
+    assert (found.status, told in found.detail) == (status, True), found
+    if status == "BLOCKED":
+        assert "(item, answer, right) for 3 right (True) and 3 wrong (False) answers or more" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (GOOD.replace("    return int(answer) == 1", "    return item.constraint['gone'] == 1"), "KeyError: 'gone'"),
+        (
+            GOOD.replace("    return [(item,", "    {}['gone']\n    return [(item,"),
+            "verify.py:12: its known_answers breaks: KeyError: 'gone'",
+        ),
+    ],
+)
+def test_a_verifier_that_breaks_is_not_called_one_without_known_answers(tmp_path: Path, broken: str, told: str) -> None:
+    resolved = load_spec(spec_with(tmp_path, broken))
+    with pytest.raises((KeyError, PluginFault)) as caught:
+        admitted(resolved.spec, resolved.spec.task, {})
+    assert "no known answers" not in str(caught.value)
+    assert told in f"{type(caught.value).__name__}: {caught.value}"
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (GOOD.replace("    return int(answer) == 1", "    return 'yes'"), "./verify.py:4: its verifier returns a str"),
+        (
+            GOOD.replace("    return int(answer) == 1", "    there = 1\n    return there.gone"),
+            "./verify.py:6: its verifier breaks on item 'i1': AttributeError",
+        ),
+    ],
+)
+def test_a_verifier_that_does_not_do_its_part_is_told_with_its_line(tmp_path: Path, broken: str, told: str) -> None:
+    resolved = load_spec(spec_with(tmp_path, broken))
+    with pytest.raises(PluginFault) as caught:
+        verifier(resolved.spec.task)(ITEM, "1")
+    assert str(caught.value).startswith(told)
+
+
+def test_a_known_answer_that_raises_is_a_no_where_it_is_wrong_and_a_fault_where_it_is_right(tmp_path: Path) -> None:
+    """``int("one")`` raises ValueError; a rule that raises it for right answers has a typo, or wrong labels."""
+    wrong = GOOD.replace('("1", " 1", "1 ", "2", "10", "-1")', '("1", " 1", "1 ", "2", "3", "one", "")')
+    resolved = load_spec(spec_with(tmp_path, wrong))
+    assert admitted(resolved.spec, resolved.spec.task, {}).status == "PASS"
+    (tmp_path / "other").mkdir()
+    right = wrong.replace('text.strip() == "1")', 'text.strip() in ("1", "one"))')
+    resolved = load_spec(spec_with(tmp_path / "other", right))
+    found = guarded(lambda: admitted(resolved.spec, resolved.spec.task, {}))
+    assert found.status == "ERROR"
+    assert "verify.py:5: its verifier breaks on the known right answer 'one'" in found.detail
+
+
+@pytest.mark.parametrize("answer", ["(None, '1', True)", "(item, 1, True)", "(item, '1', 'yes')", "(item, '1')", "'1'"])
+def test_known_answers_of_another_form_are_told(tmp_path: Path, answer: str) -> None:
+    code = GOOD.replace("    return [(item, ", f"    return [{answer}] + [(item, ")
+    resolved = load_spec(spec_with(tmp_path, code))
+    found = guarded(lambda: admitted(resolved.spec, resolved.spec.task, {}))
+    assert found.status == "ERROR" and "which is not (Item, text, True or False)" in found.detail
+
+
+def test_a_task_that_nobody_brings_is_told_with_the_way_to_write_a_file(tmp_path: Path) -> None:
+    found = told(tmp_path, GOOD, ("task: format_instructions", "task: verify"))
+    assert "unknown task 'verify'" in found[0] and "a file beside the spec is written ./verify.py" in found[0]

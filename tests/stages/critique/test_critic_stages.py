@@ -1,0 +1,292 @@
+"""The stages with critics, revisions and preferences as jobs on tiny random models: rows, resuming, derivation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from specs.stages.artifacts import Example
+from specs.stages.critique.rows import DroppedPair
+from specs.stages.registry import Kind
+from specs.stages.registry import outputs_of as outputs_due
+from specs.stages.rubric import Rubric
+from tests.factories.critic_evidence import STAGES, bound
+from tests.factories.evidence_on_disk import evidence_of
+from tests.fixtures.critic_jobs import (
+    CONSTITUTION,
+    instructions,
+    labelled_items,
+    lines,
+    lively_checkpoint,
+    responses,
+    stage_job,
+)
+from training.jobs.critique import (
+    best_of_n,
+    critic_stage,
+    pair_judge,
+    revise,
+)
+from training.jobs.critique.critic import Critic
+from training.jobs.job import Done, Job
+
+pytestmark = pytest.mark.integration
+
+WORK: dict[str, Callable[[Job], Done]] = {
+    "critique_instructions": critic_stage.critique_instructions,
+    "critique_responses": critic_stage.critique_responses,
+    "revise": revise.revise,
+    "best_of_n": best_of_n.prefer,
+}
+# A byte is a token of these models, and they read 512 of them.
+HEAD: dict[str, Any] = {"good": "it is good", "bad": "it is bad", "head": "Judge it.\n{options}\nElse {bad}."}
+RUBRICS = {
+    "critique_instructions": Rubric(judges="instruction", item="I: {instruction}\nLabel:", **HEAD),
+    "critique_responses": Rubric(judges="response", item="I: {instruction}\nR: {response}\nLabel:", **HEAD),
+    "best_of_n": Rubric(
+        judges="comparison",
+        good="A is better",
+        bad="B is better",
+        head="Compare these two.\n{options}",
+        item="I: {instruction}\n1: {first}\n2: {second}\nLabel:",
+    ),
+}
+SMALL: dict[str, dict[str, Any]] = {
+    "critique_instructions": {"margin": 0.0, "agreement": "mean"},
+    "critique_responses": {"margin": 0.0, "agreement": "mean"},
+    "revise": {"revisions": 2, "critique_tokens": 6, "revision_tokens": 12, "min_words": 1},
+    "best_of_n": {
+        "samples": 3,
+        "max_new_tokens": 24,
+        "shown_characters": 40,
+        "margin": 0.0,
+        "agreement": "mean",
+        "shots": [],
+        "max_length_ratio": 100,
+        "hard_negatives": ["verbosity", "off_topic"],
+    },
+}
+Form = Literal["base", "instruct"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models this small are slower with more."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("tiny")
+    # Of these seeds the first tells items apart as a critic, and the second ends most of what it writes.
+    return {
+        "critic": lively_checkpoint(folder / "critic", seed=3),
+        "writer": lively_checkpoint(folder / "writer", seed=5),
+    }
+
+
+def job_of(folder: Path, kind: str, models: dict[str, Path], form: Form = "base", **parameters: Any) -> Job:
+    """Return a job with six instructions or examples."""
+    data = folder / "data"
+    inputs = {"model": models["critic" if kind.startswith("critique") else "writer"]}
+    given = dict(SMALL[kind]) | parameters
+    if kind == "revise":
+        inputs |= {"examples": lines(data / "examples.jsonl", responses()), "constitution": CONSTITUTION}
+    else:
+        judges: Literal["instruction", "response", "comparison"] = RUBRICS[kind].judges
+        inputs["calibration"] = lines(data / "labelled.jsonl", labelled_items(judges))
+        given["rubric"] = RUBRICS[kind].model_dump(mode="json")
+    if kind == "critique_instructions":
+        inputs["items"] = lines(data / "items.jsonl", instructions())
+    if kind == "critique_responses":
+        inputs["examples"] = lines(data / "examples.jsonl", responses())
+    if kind == "best_of_n":
+        inputs |= {"prompts": lines(data / "items.jsonl", instructions()), "judge": models["critic"]}
+    job_kind: Kind = STAGES[kind].kind
+    return stage_job(folder / "job", job_kind, inputs, form, **given)
+
+
+def outputs_of(job: Job) -> dict[str, Path]:
+    return {name: job.out / f"{name}.jsonl" for name in outputs_due(job.order.kind, job.parameters)}
+
+
+def bytes_of(job: Job) -> dict[str, bytes]:
+    return {name: path.read_bytes() for name, path in outputs_of(job).items()}
+
+
+def as_evidence(folder: Path, kind: str, job: Job, form: Form) -> Evidence:
+    """Return the evidence of a job's attempt, with what it really left."""
+    folder.mkdir()
+    whole = evidence_of(folder, "base")
+    stage = STAGES[kind].model_copy(update={"parameters": job.parameters})
+    return bound(whole, stage, dict(job.inputs), outputs_of(job), form)
+
+
+@pytest.mark.parametrize("form", ["base", "instruct"])
+@pytest.mark.parametrize("kind", WORK)
+def test_what_a_job_leaves_is_what_its_checks_derive_again(
+    tmp_path: Path, models: dict[str, Path], kind: str, form: Form
+) -> None:
+    job = job_of(tmp_path, kind, models, form)
+    done = WORK[kind](job)
+    assert all(done.effective[name] == value for name, value in job.order.parameters.items())
+    assert done.tokens > 0 and done.device == "cpu"
+    found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", kind, job, form), None)}
+    derived = ("follows", "prompts", "complete", "accepted", "principles", "examples", "derived", "split")
+    mine = {id: one for id, one in found.items() if id.split(".")[1] in derived and id.split(".")[0] != "text"}
+    # Without a judge a stage that revises has no critic.
+    due = {id: one for id, one in mine.items() if kind != "revise" or not id.startswith("critics.")}
+    assert len(due) >= 4 and {id: one.detail for id, one in due.items() if one.status != "PASS"} == {}
+
+
+class Killed(Exception):
+    """Stands for the end of a process."""
+
+
+@pytest.mark.parametrize("kind", ["critique_instructions", "revise", "best_of_n"])
+def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
+    tmp_path: Path, models: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(critic_stage, "GROUP", 2)
+    monkeypatch.setattr(revise, "GROUP", 2)
+    monkeypatch.setattr(best_of_n, "PROMPTS_A_GROUP", 2)
+    monkeypatch.setattr(pair_judge, "GROUP", 3)
+    whole = job_of(tmp_path / "whole", kind, models)
+    WORK[kind](whole)
+    job = job_of(tmp_path / "ended", kind, models)
+    owner, name = {
+        "critique_instructions": (Critic, "critiques"),
+        "revise": (revise.Reviser, "group"),
+        "best_of_n": (Critic, "comparisons"),
+    }[kind]
+    real, calls = getattr(owner, name), list[int]()
+
+    def ends_the_third_time(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise Killed
+        return real(*given)
+
+    def counted(*given: Any) -> Any:
+        calls.append(1)
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, ends_the_third_time)
+        with pytest.raises(Killed):
+            WORK[kind](job)
+    assert not (job.out / "rows.jsonl").exists()
+    calls.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, counted)
+        WORK[kind](job)
+    assert bytes_of(job) == bytes_of(whole)
+    # What was whole was not done again: the labelled sample and a group, or two groups.
+    compared = len(bytes_of(job).get("comparisons", b"").splitlines())
+    groups = {"critique_instructions": 3, "revise": 3, "best_of_n": -(-compared // 3)}
+    assert len(calls) == groups[kind] - (2 if kind == "revise" else 1)
+
+
+def test_the_accepted_examples_are_the_input_lines(tmp_path: Path, models: dict[str, Path]) -> None:
+    job = job_of(tmp_path, "critique_responses", models)
+    WORK["critique_responses"](job)
+    kept = [Example.model_validate_json(line) for line in (job.out / "accepted.jsonl").read_bytes().splitlines()]
+    assert kept and all(one in responses() for one in kept)
+
+
+def test_a_sample_without_labels_ends_the_job_before_a_model_is_loaded(
+    tmp_path: Path, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path, "critique_instructions", models)
+    lines(job.inputs["calibration"], instructions(2))
+
+    def loaded(_: Path) -> None:
+        pytest.fail("a model was loaded")
+
+    monkeypatch.setattr(critic_stage, "load", loaded)
+    with pytest.raises(SystemExit, match=r"item 'i0' has the label None; it has to be 'good' or 'bad'"):
+        WORK["critique_instructions"](job)
+
+
+def test_margins_of_the_parameters_decide(tmp_path: Path, models: dict[str, Path]) -> None:
+    """Nothing is confident at 20 nats, and nothing is accepted then."""
+    job = job_of(tmp_path, "critique_instructions", models, margin=20.0)
+    WORK["critique_instructions"](job)
+    assert (job.out / "accepted.jsonl").read_bytes() == b""
+    other = job_of(tmp_path / "other", "critique_instructions", models)
+    WORK["critique_instructions"](other)
+    kept = (other.out / "accepted.jsonl").read_bytes().splitlines()
+    # The control: at no margin some are accepted and some are not.
+    assert 0 < len(kept) < 6
+
+
+RULES: dict[str, dict[str, float]] = {
+    "revise": {"max_length_ratio": 3.0, "revisions": 1, "revision_tokens": 60, "revision_temperature": 1.5},
+    "best_of_n": {"length_balance": 0.05},
+}
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_pairs_that_a_rule_leaves_out_are_written_down_and_derived_again(
+    tmp_path: Path, models: dict[str, Path], kind: str
+) -> None:
+    job = job_of(tmp_path, kind, models, "instruct", **RULES[kind])
+    done = WORK[kind](job)
+    out = [DroppedPair.model_validate_json(line) for line in (job.out / "dropped.jsonl").read_bytes().splitlines()]
+    assert out and (job.out / "preferences.jsonl").read_bytes()
+    assert done.facts["dropped"] == dict(Counter(one.reason for one in out))
+    found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", kind, job, "instruct"), None)}
+    assert found["pairs.derived"].status == "PASS" and f"left out: {out[0].reason}" in found["pairs.derived"].detail
+
+
+def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing(
+    tmp_path: Path, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair_judge, "GROUP", 1)
+    rubric = RUBRICS["best_of_n"].model_dump(mode="json")
+    given = RULES["revise"] | {"max_length_ratio": 100.0}
+    judge = {"rubric": rubric, "margin": 0.0, "shown_characters": 40}
+
+    def judged_job(folder: Path) -> Job:
+        data = folder / "data"
+        inputs = {
+            "model": models["writer"],
+            "judge": models["critic"],
+            "examples": lines(data / "examples.jsonl", responses()),
+            "calibration": lines(data / "labelled.jsonl", labelled_items("comparison")),
+            "constitution": CONSTITUTION,
+        }
+        return stage_job(folder / "job", "revise", inputs, "instruct", judge=judge, **(SMALL["revise"] | given))
+
+    whole = judged_job(tmp_path / "whole")
+    done = revise.revise(whole)
+    assert done.facts["comparisons"] == 3 and done.facts["labelled"] == 4
+    found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", "revise", whole, "instruct"), None)}
+    asked = ("critics.follows", "critics.prompts", "critics.complete", "pairs.derived", "revise.complete")
+    assert {id: found[id].detail for id in asked if found[id].status != "PASS"} == {}
+    ended = judged_job(tmp_path / "ended")
+    real, calls = Critic.comparisons, list[int]()
+
+    def ends_the_third_time(self: Critic, pairs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise Killed
+        return real(self, pairs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Critic, "comparisons", ends_the_third_time)
+        with pytest.raises(Killed):
+            revise.revise(ended)
+    revise.revise(ended)
+    assert bytes_of(ended) == bytes_of(whole)

@@ -1,0 +1,184 @@
+"""Revisions that a judge has to prefer to their originals, in both orders, each with the margin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
+from reviews.stages.critique.label_check import samples_of
+from specs.errors import EvidenceMissing
+from specs.stages.artifacts import Preference
+from specs.stages.critique.parameters import PairJudge, ReviseParameters
+from specs.stages.critique.rows import DroppedPair
+from specs.stages.registry import STAGE_KINDS, inputs_of, outputs_of
+from specs.trail.verdict import CheckResult
+from tests.factories.critic_evidence import (
+    JUDGED,
+    Scripted,
+    chains,
+    critic_evidence,
+    edited,
+    labelled_sample,
+    revision_first,
+)
+from tests.factories.evidence_on_disk import write_rows
+from tests.factories.spec_files import loads, told, write_spec
+from training.rules.critique.preference_pairs import all_revisions, revisions_to_compare
+
+
+def in_turn(place: int) -> tuple[float, float]:
+    """Prefers the revision, the original, one in each order, and the revision without the margin in one order."""
+    return ((2.0, 1.5), (-2.0, -1.5), (2.0, -2.0), (2.0, 0.5))[place % 4]
+
+
+def results_of(evidence: Evidence) -> dict[str, CheckResult]:
+    try:
+        metrics = measure(evidence)
+    except EvidenceMissing:
+        metrics = None
+    return {one.id: one for one in run_checks(evidence, metrics)}
+
+
+def test_a_pair_is_kept_where_both_orders_prefer_the_revision_with_the_margin(tmp_path: Path) -> None:
+    evidence = critic_evidence(tmp_path, "revise", stage=JUDGED, signed=in_turn)
+    kept = read_rows(evidence.outputs["preferences"], Preference, "kept")
+    assert [(one.item, one.margin) for one in kept] == [("i0", 1.5), ("i4", 1.5)]
+    out = read_rows(evidence.outputs["dropped"], DroppedPair, "dropped")
+    assert [(one.pair.item, one.reason) for one in out] == [
+        ("i1", "original_preferred"),
+        ("i2", "no_preference"),
+        ("i3", "no_preference"),
+        ("i5", "original_preferred"),
+    ]
+    values = {id: one.value for id, one in measure(evidence).metrics.items()}
+    assert (values["revision_pairs"], values["revision_pairs_dropped_judge"]) == (2, 4)
+    assert values["revision_preferred_rate"] == pytest.approx(2 / 6)
+    assert values["revision_judge_swap_inconsistency"] == pytest.approx(1 / 6) and values["revision_judge_kappa"] == 1
+    found = results_of(evidence)["pairs.derived"]
+    assert found.status == "PASS" and "left out: no_preference 2, original_preferred 2" in found.detail
+
+
+def test_the_judge_is_asked_of_pairs_that_the_other_rules_leave() -> None:
+    given = ReviseParameters(revisions=2, max_length_ratio=3.0, judge=PairJudge())
+    rows = [row.model_copy(update={"final": row.final * 5}) if n == 2 else row for n, row in enumerate(chains(given))]
+    asked = revisions_to_compare(rows, given)
+    assert [one.item for one in asked] == ["i0", "i1", "i3", "i4", "i5"]
+    assert all(one.first == row.final for one, row in zip(asked[:2], rows[:2], strict=True))
+    judge = Scripted("comparison", PairJudge().as_critic(), lambda _: (2.0, 2.0))
+    assert all_revisions(rows, given, judge.comparisons(asked)).reasons() == {"length_ratio": 1}
+    with pytest.raises(ValueError, match="zip"):
+        all_revisions(rows, given, judge.comparisons(asked[:-1]))
+
+
+def test_both_orders_have_to_agree_whatever_the_margin() -> None:
+    critic = PairJudge(margin=0.5, batch_size=4).as_critic()
+    assert (critic.agreement, critic.margin, critic.batch_size) == ("both", 0.5, 4)
+
+
+def prefer_it(row: dict[str, Any]) -> None:
+    row["preferred"] = "first"
+
+
+def ask_for_another(row: dict[str, Any]) -> None:
+    row["first"] = row["shown_first"] = "Something else that was never written."
+
+
+def state_another_margin(row: dict[str, Any]) -> None:
+    row["margin"] = 9.0
+
+
+@pytest.mark.parametrize(
+    ("output", "change", "check"),
+    [
+        ("comparisons", prefer_it, "critics.follows"),
+        ("comparisons", ask_for_another, "critics.complete"),
+        ("comparisons", ask_for_another, "critics.prompts"),
+        ("preferences", state_another_margin, "pairs.derived"),
+    ],
+)
+def test_what_does_not_follow_from_the_log_probabilities_is_found(
+    tmp_path: Path, output: str, change: Callable[[dict[str, Any]], None], check: str
+) -> None:
+    place = 1 if output == "comparisons" else 0
+    evidence = edited(critic_evidence(tmp_path, "revise", stage=JUDGED, signed=in_turn), output, place, change)
+    assert results_of(evidence)[check].status == "FAIL"
+
+
+def only_a(_: int) -> tuple[float, float]:
+    """A judge that answers A whatever A means."""
+    return 3.0, -3.0
+
+
+@pytest.mark.parametrize(
+    ("check", "changes"),
+    [
+        ("critics.calibration", {"labels": revision_first}),
+        ("critics.calibration", {"sample": labelled_sample("revise", 10)}),
+        ("critics.swap", {"signed": only_a}),
+    ],
+    ids=["it likes what stands first", "a sample of ten", "it likes a label"],
+)
+def test_a_judge_that_is_not_admitted_closes_the_gate(tmp_path: Path, check: str, changes: dict[str, Any]) -> None:
+    found = results_of(critic_evidence(tmp_path, "revise", stage=JUDGED, **changes))[check]
+    assert (found.status, found.blocking) == ("FAIL", True)
+
+
+def test_without_comparisons_nothing_is_measured(tmp_path: Path) -> None:
+    evidence = critic_evidence(tmp_path, "revise", stage=JUDGED)
+    write_rows(evidence.outputs["comparisons"], [])
+    with pytest.raises(EvidenceMissing, match="no revision could be compared"):
+        measure(evidence)
+    derived = results_of(evidence)["pairs.derived"]
+    assert derived.status == "BLOCKED" and "not every revision has one comparison" in derived.detail
+
+
+def test_only_a_stage_with_a_judge_reads_and_leaves_what_a_judge_does() -> None:
+    plain, judged = (
+        STAGE_KINDS["revise"].parameters.model_validate(given) for given in ({}, {"judge": {"margin": 0.5}})
+    )
+    assert "judge" not in plain.model_dump() and judged.model_dump()["judge"]["margin"] == 0.5
+    assert set(inputs_of("revise", judged)) - set(inputs_of("revise", plain)) == {"judge", "calibration"}
+    left = set(outputs_of("revise", judged)) - set(outputs_of("revise", plain))
+    assert left == {"comparisons", "calibration", "dropped"}
+
+
+STAGE = """\
+  - name: rewrite
+    kind: revise
+    inputs: {model: model, examples: sample.accepted, constitution: constitutionMORE}
+    parameters: {seed: 7JUDGE}
+  - name: ship
+"""
+
+
+def spec_with(folder: Path, more: str, judge: str) -> Path:
+    stage = STAGE.replace("MORE", more).replace("JUDGE", judge)
+    path = write_spec(folder, ("  - name: ship\n", stage))
+    text = path.read_text(encoding="utf-8").replace("data:\n", "data:\n  pairs: {path: prompts.jsonl}\n")
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+INPUTS, JUDGE = ", judge: model, calibration: data.pairs", ", judge: {margin: 0.5}"
+
+
+def test_a_spec_names_a_judge_and_its_labelled_sample_together(tmp_path: Path) -> None:
+    assert loads(spec_with(tmp_path, INPUTS, JUDGE)).spec.stage("rewrite").inputs["judge"] == "model"
+    assert any("input 'judge' is missing" in one for one in told(spec_with(tmp_path, "", JUDGE)))
+    assert any("revise has no input 'calibration'" in one for one in told(spec_with(tmp_path, INPUTS, "")))
+
+
+def test_the_labelled_sample_of_a_judge_is_looked_at_before_anything_is_spent(tmp_path: Path) -> None:
+    spec = loads(spec_with(tmp_path, INPUTS, JUDGE)).spec
+    assert samples_of(spec, {"pairs": tuple(labelled_sample("revise"))}).status == "PASS"
+    found = samples_of(spec, {"pairs": tuple(labelled_sample("revise", 4))})
+    assert found.status == "FAIL" and "stage 'rewrite' holds 4 items" in found.detail
+    plain = loads(spec_with(tmp_path, "", "")).spec
+    assert samples_of(plain, {}).detail == "no stage has a critic"

@@ -1,0 +1,228 @@
+"""Pairs by the task's verifier: which samples make them, and what finds pairs that do not follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
+from specs.stages.artifacts import Preference
+from specs.stages.critique.kinds import BEST_OF_N_VERIFIED
+from specs.stages.critique.parameters import BestOfNVerifiedParameters
+from specs.stages.critique.rows import VerifiedRow
+from specs.stages.generation.rows import GenerationRow
+from tests.factories.critic_evidence import bound
+from tests.factories.evidence_on_disk import evidence_of, prompt_items, samples, with_manifest
+from tests.factories.spec_files import loads, told, write_spec
+from tests.fixtures.critic_jobs import lines, stage_job
+from training.jobs.critique.best_of_n_verified import prefer_verified
+from training.jobs.job import Job
+from training.rules.critique.verified_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs
+
+TASK = "format_instructions"
+GIVEN = BestOfNVerifiedParameters(pairs_per_prompt=2, validation_share=0.2, max_length_ratio=100)
+STAGE = BEST_OF_N_VERIFIED.stage(
+    name="pairs",
+    kind="best_of_n_verified",
+    inputs={"samples": "sample.rows", "prompts": "data.prompts"},
+    parameters=GIVEN,
+)
+
+
+def rows(**changes: Any) -> list[GenerationRow]:
+    return [GenerationRow.model_validate(row | changes) for row in samples()]
+
+
+def test_what_the_verifier_accepts_is_chosen_over_what_it_refuses() -> None:
+    given_rows = rows()
+    said = verdicts(TASK, prompt_items(), given_rows)
+    pairs = verified_pairs(given_rows, said, GIVEN).kept
+    assert [one.verdict for one in said] == ["accepted", "refused"] * 5
+    assert len(pairs) == 5 and mixed_prompts(said) == 5
+    assert all(one.chosen.islower() and one.rejected == "A Tale In Capitals." for one in pairs)
+    assert {one.split for one in pairs} == {"train", "validation"}
+    assert {(one.source, one.margin, one.made_by) for one in pairs} == {("verified", None, "sample")}
+
+
+def test_what_the_token_limit_ended_is_on_neither_side() -> None:
+    given_rows = rows(truncated=True)
+    said = verdicts(TASK, prompt_items(), given_rows)
+    assert {one.verdict for one in said} == {"truncated"}
+    assert verified_pairs(given_rows, said, GIVEN).kept == [] and mixed_prompts(said) == 0
+
+
+@pytest.mark.parametrize(("most", "left"), [(100.0, 5), (1.5, 0)])
+def test_pairs_of_very_different_lengths_are_left_out(most: float, left: int) -> None:
+    given_rows = rows()
+    parameters = GIVEN.model_copy(update={"max_length_ratio": most})
+    assert len(verified_pairs(given_rows, verdicts(TASK, prompt_items(), given_rows), parameters).kept) == left
+
+
+def test_a_sample_of_another_prompt_is_refused() -> None:
+    with pytest.raises(NotTheirs, match="sample 0 of 'p0' is not of a prompt that came in"):
+        verdicts(TASK, prompt_items(), [row.model_copy(update={"prompt": "Other words."}) for row in rows()])
+    with pytest.raises(NotTheirs, match="'other'"):
+        verdicts(TASK, prompt_items(), [row.model_copy(update={"item": "other"}) for row in rows()])
+
+
+@given(
+    texts=st.lists(
+        st.tuples(st.integers(0, 4), st.sampled_from(["in small letters.", "In Large Letters.", "a b", "A", ""])),
+        max_size=30,
+    ),
+    most=st.integers(1, 3),
+)
+def test_a_sample_stands_in_one_pair_at_most(texts: list[tuple[int, str]], most: int) -> None:
+    items = prompt_items()
+    given_rows = [
+        rows()[2 * place].model_copy(update={"sample": n, "completion": f"{text}{n % 3}" if text else ""})
+        for n, (place, text) in enumerate(texts)
+    ]
+    parameters = GIVEN.model_copy(update={"pairs_per_prompt": most})
+    said = verdicts(TASK, items, given_rows)
+    pairs = verified_pairs(given_rows, said, parameters).kept
+    accepted = {row.completion.strip() for row, one in zip(given_rows, said, strict=True) if one.verdict == "accepted"}
+    refused = {row.completion.strip() for row, one in zip(given_rows, said, strict=True) if one.verdict == "refused"}
+    for item in items:
+        own = [one for one in pairs if one.item == item.id]
+        assert len(own) <= most
+        assert len({one.chosen for one in own}) == len({one.rejected for one in own}) == len(own)
+    assert all(one.chosen in accepted and one.rejected in refused for one in pairs)
+
+
+def job_of(tmp_path: Path) -> Job:
+    model = tmp_path / "model"
+    model.write_text("none is needed")
+    inputs = {
+        "samples": lines(tmp_path / "samples.jsonl", rows()),
+        "prompts": lines(tmp_path / "prompts.jsonl", list(prompt_items())),
+        "model": model,
+    }
+    return stage_job(tmp_path / "job", "best_of_n_verified", inputs, "instruct", **GIVEN.model_dump())
+
+
+def test_the_job_writes_what_the_functions_return(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    done = prefer_verified(job)
+    said = verdicts(TASK, prompt_items(), rows())
+    kept = (job.out / "preferences.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [Preference.model_validate_json(line) for line in kept] == verified_pairs(rows(), said, GIVEN).kept
+    assert done.effective == GIVEN.model_dump(mode="json") and done.facts == {"samples": 10, "pairs": 5, "dropped": {}}
+
+
+def nothing(_: list[VerifiedRow], __: list[Preference]) -> None:
+    pass
+
+
+def evidence(folder: Path, change: Callable[[list[VerifiedRow], list[Preference]], None] = nothing) -> Evidence:
+    said = verdicts(TASK, prompt_items(), rows())
+    pairs = verified_pairs(rows(), said, GIVEN).kept
+    change(said, pairs)
+    inputs = {
+        "samples": lines(folder / "in" / "samples.jsonl", rows()),
+        "prompts": lines(folder / "in" / "prompts.jsonl", list(prompt_items())),
+    }
+    outputs = {"rows": lines(folder / "o" / "rows.jsonl", said), "preferences": lines(folder / "o" / "p.jsonl", pairs)}
+    return bound(evidence_of(folder, "sample"), STAGE, inputs, outputs, "instruct")
+
+
+def test_a_stage_without_a_model_gets_no_warning_about_precision(tmp_path: Path) -> None:
+    """Not even with what the job itself writes; a stage with a model keeps the warning about such a manifest."""
+    for name in ("pairs", "sampled"):
+        (tmp_path / name).mkdir()
+    done = prefer_verified(job_of(tmp_path))
+    stated = {"device": done.device, "dtype": done.dtype, "threads": done.threads}
+    found = with_manifest(evidence(tmp_path / "pairs"), **stated)
+    told = {one.id: (one.status, one.detail) for one in run_checks(found, measure(found))}
+    assert told["jobs.device"] == ("NOT_APPLICABLE", "the stage computes with no model: it has no precision")
+    sampled = with_manifest(evidence_of(tmp_path / "sampled", "sample"), **stated)
+    assert {one.id: one.status for one in run_checks(sampled, measure(sampled))}["jobs.device"] == "WARN"
+
+
+def failed(found: Evidence) -> set[str]:
+    return {one.id for one in run_checks(found, measure(found)) if one.status not in ("PASS", "NOT_APPLICABLE", "WARN")}
+
+
+def test_whole_evidence_is_measured_and_passes(tmp_path: Path) -> None:
+    found = evidence(tmp_path)
+    assert {name: one.value for name, one in measure(found).metrics.items()} == {
+        "verified_samples": 10,
+        "verified_accepted_rate": 0.5,
+        "verified_mixed_prompts": 5,
+        "verified_pairs": 5,
+        "verified_pairs_for_validation": 1,
+        "verified_length_bias": pytest.approx(0.777, abs=0.1),
+        "verified_pairs_dropped_ratio": 0,
+        "verified_pairs_dropped_balance": 0,
+        "verified_pairs_log_length_ratio": pytest.approx(0.764, abs=1e-3),
+    }
+    # These tales are twice as long as what stands against them, on purpose.
+    assert failed(found) == {"pairs.length"}
+
+
+def call_it_accepted(said: list[VerifiedRow], _: list[Preference]) -> None:
+    said[1] = said[1].model_copy(update={"verdict": "accepted"})
+
+
+def leave_out_a_refusal(said: list[VerifiedRow], _: list[Preference]) -> None:
+    del said[3]
+
+
+def turn_a_pair(_: list[VerifiedRow], pairs: list[Preference]) -> None:
+    pairs[0] = pairs[0].model_copy(update={"chosen": pairs[0].rejected, "rejected": pairs[0].chosen})
+
+
+def write_a_better_answer(_: list[VerifiedRow], pairs: list[Preference]) -> None:
+    pairs[0] = pairs[0].model_copy(update={"chosen": "a tale that nobody sampled."})
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (call_it_accepted, "pairs.verdicts"),
+        (leave_out_a_refusal, "pairs.verdicts"),
+        (turn_a_pair, "pairs.derived"),
+        (write_a_better_answer, "pairs.derived"),
+    ],
+)
+def test_what_does_not_follow_from_the_samples_is_found(tmp_path: Path, change: Any, check: str) -> None:
+    assert check in failed(evidence(tmp_path, change))
+
+
+PAIRS = """\
+  - name: pairs
+    kind: best_of_n_verified
+    inputs: {samples: SAMPLES, prompts: PROMPTS}
+    parameters: {seed: 7}
+  - name: ship
+"""
+
+
+def spec_with(folder: Path, samples: str, prompts: str) -> Path:
+    return write_spec(folder, ("  - name: ship\n", PAIRS.replace("SAMPLES", samples).replace("PROMPTS", prompts)))
+
+
+def test_a_spec_pairs_the_samples_of_a_generate_stage(tmp_path: Path) -> None:
+    assert loads(spec_with(tmp_path, "sample.rows", "data.prompts")).spec.stage("pairs").kind == "best_of_n_verified"
+
+
+@pytest.mark.parametrize(
+    ("samples", "prompts", "said"),
+    [
+        ("tuned.rows", "data.prompts", "'tuned.rows' are rows of a stage of kind evaluate"),
+        ("train.rows", "data.prompts", "'train.rows' are rows of a stage of kind sft"),
+        ("sample.rows", "data.others", "prompts are 'data.others', the samples are of 'data.prompts'"),
+    ],
+)
+def test_samples_of_other_stages_are_refused(tmp_path: Path, samples: str, prompts: str, said: str) -> None:
+    path = spec_with(tmp_path, samples, prompts)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("data:\n", "data:\n  others: {path: prompts.jsonl}\n"), encoding="utf-8")
+    assert any(said in one for one in told(path))

@@ -1,0 +1,248 @@
+"""Checks and metrics of preference training: pass on healthy evidence, fail on their flaw, blocked without evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import CHECKS
+from reviews.gate.measurer import measure
+from specs.digests import digest_path
+from specs.stages.artifacts import Preference
+from specs.stages.finetuning.kinds import DPO
+from specs.stages.finetuning.parameters import DpoParameters
+from tests.factories.evidence_on_disk import evidence_of, heldout_items, with_manifest, write_rows
+from tests.reviews.checks.test_checks import results_of
+from training.jobs.row_files import read_rows
+from training.rules.finetuning.preference_split import divide
+
+PAIRS, GROUPS = 40, 20
+GRANTED = DpoParameters(epochs=2, batch_size=8, learning_rate=1e-5, validation_share=0.5, seed=7)
+
+
+def preferences(**changes: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "prompt": f"Say something kind about number {n} of the list.",
+            "chosen": f"It is a fine {n}.",
+            "rejected": f"It is {n}, so what.",
+            "group": f"pairs-{n % GROUPS}",
+            "source": "given",
+        }
+        | changes
+        for n in range(PAIRS)
+    ]
+
+
+def course(count: int = 6) -> list[dict[str, Any]]:
+    """Return steps: three batches of eight of twenty pairs, twice, on a straight line after a warm-up of one."""
+    return [
+        {
+            "step": n,
+            "epoch": n / 3,
+            "loss": 0.7 - 0.05 * n,
+            "learning_rate": 0.0 if n == 1 else 1e-5 * (count + 1 - n) / (count - 1),
+            "grad_norm": 1.0 + 0.01 * n,
+            "tokens": 100,
+            "chosen_reward": 0.1 * n,
+            "rejected_reward": -0.1 * n,
+            "margin": 0.2 * n,
+            "accuracy": 1.0,
+        }
+        for n in range(1, count + 1)
+    ]
+
+
+def scores(pairs: list[dict[str, Any]], lines: tuple[int, ...], **changes: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "pair": line,
+            "group": pairs[line]["group"],
+            "chosen_tokens": 4,
+            "rejected_tokens": 5,
+            "chosen_before": -10.0,
+            "rejected_before": -11.0,
+            "chosen_after": -8.0,
+            "rejected_after": -15.0,
+        }
+        | changes
+        for line in lines
+    ]
+
+
+def dpo_evidence(folder: Path, **changes: Any) -> Evidence:
+    """Return the healthy evidence of a ``dpo`` stage; ``changes`` go to its parameters."""
+    parameters = GRANTED.model_copy(update=changes)
+    base = evidence_of(folder, "train", course())
+    rows = preferences()
+    given = write_rows(folder / "preferences.jsonl", rows)
+    split = divide(read_rows(given, Preference), parameters.validation_share, parameters.seed)
+    stage = DPO.stage(
+        name="train", kind="dpo", inputs={"model": "model", "preferences": "best_of_n.pairs"}, parameters=parameters
+    )
+    outputs = base.outputs | {"pairs": write_rows(folder / "train" / "pairs.jsonl", scores(rows, split.validation))}
+    digests = {name: digest_path(path) for name, path in outputs.items()}
+    evidence = replace(
+        base,
+        stage=stage,
+        parameters=parameters.model_dump(mode="json"),
+        inputs={"model": base.inputs["model"], "preferences": given},
+        outputs=outputs,
+        output_digests=digests,
+    )
+    read_back = parameters.model_dump() | {"steps": 6, "planned_steps": 6, "precision": "float32", "trained_share": 1.0}
+    seen = {"pairs": len(split.train), "sequences": 4 * len(split.train), "epochs_done": 2.0, "batches": 6}
+    seen |= {"distinct_batches": 6, "reference_difference": 1e-7, "reference_responses": 32}
+    return with_manifest(evidence, outputs=digests, effective=read_back, facts=seen)
+
+
+def own(evidence: Evidence) -> dict[str, tuple[str, str]]:
+    """Return status and detail of the checks that are about training."""
+    results = results_of(evidence)
+    return {id: (one.status, one.detail) for id, one in results.items() if id.startswith(("training.", "dpo."))}
+
+
+def test_healthy_evidence_passes_every_check(tmp_path: Path) -> None:
+    found = own(dpo_evidence(tmp_path))
+    assert {id for id, (status, _) in found.items() if status != "PASS"} == set(), found
+    assert len(found) == 14
+
+
+def test_metrics_by_hand(tmp_path: Path) -> None:
+    values = {id: (one.value, one.n) for id, one in measure(dpo_evidence(tmp_path)).metrics.items()}
+    kept = PAIRS // 2
+    # (-8 + 10) - (-15 + 11); 2 nats over 4 tokens; -10/4 is less than -11/5, -8/4 more than -15/5.
+    assert values["validation_margin"] == (6.0, kept) and values["validation_chosen_change"] == (0.5, kept)
+    assert (values["validation_ranked_before"][0], values["validation_ranked_after"][0]) == (0.0, 1.0)
+    assert values["validation_accuracy"] == (1.0, kept) and values["validation_pairs"] == (kept, kept)
+    assert values["dpo_steps"][0] == 6 and values["dpo_train_tokens"][0] == 600
+    assert values["dpo_loss_drop"][0] == pytest.approx(0.25) and values["dpo_max_grad_norm"][0] == pytest.approx(1.06)
+
+
+def _pairs(evidence: Evidence, rows: list[dict[str, Any]]) -> Evidence:
+    return replace(evidence, outputs=evidence.outputs | {"pairs": write_rows(evidence.outputs["pairs"], rows)})
+
+
+def _given(evidence: Evidence, **changes: Any) -> Evidence:
+    write_rows(evidence.inputs["preferences"], preferences(**changes))
+    return evidence
+
+
+def _kept(evidence: Evidence) -> tuple[int, ...]:
+    return divide(read_rows(evidence.inputs["preferences"], Preference), 0.5, 7).validation
+
+
+def _trained(evidence: Evidence) -> tuple[int, ...]:
+    return divide(read_rows(evidence.inputs["preferences"], Preference), 0.5, 7).train
+
+
+FLAWS: list[tuple[str, str, str, Callable[[Evidence], Evidence]]] = [
+    ("a held-out prompt", "dpo.overlap", "FAIL", lambda one: _given(one, prompt=heldout_items()[0].prompt.upper())),
+    ("a held-out topic", "dpo.groups", "FAIL", lambda one: _given(one, group="hg3")),
+    ("fewer pairs than were granted", "dpo.split", "FAIL", lambda one: with_manifest(one, facts={"pairs": 19})),
+    ("scored what was trained on", "dpo.split", "FAIL", lambda one: _pairs(one, scores(preferences(), _trained(one)))),
+    ("one score left out", "dpo.split", "FAIL", lambda one: _pairs(one, scores(preferences(), _kept(one)[1:]))),
+    (
+        "scores of another group",
+        "dpo.split",
+        "FAIL",
+        lambda one: _pairs(one, scores(preferences(group="g"), _kept(one))),
+    ),
+    (
+        "a reference that moved",
+        "dpo.reference",
+        "FAIL",
+        lambda one: with_manifest(one, facts={"reference_difference": 0.01}),
+    ),
+    (
+        "no word on the reference",
+        "dpo.reference",
+        "BLOCKED",
+        lambda one: with_manifest(one, facts={"reference_difference": None}),
+    ),
+    (
+        "an order no better than chance",
+        "dpo.learnt",
+        "WARN",
+        lambda one: _pairs(one, scores(preferences(), _kept(one), rejected_after=-5.0)),
+    ),
+    (
+        "chosen responses that got rarer",
+        "dpo.learnt",
+        "WARN",
+        lambda one: _pairs(one, scores(preferences(), _kept(one), chosen_after=-12.0, rejected_after=-30.0)),
+    ),
+    (
+        "a step less",
+        "training.steps",
+        "FAIL",
+        lambda one: with_manifest(one, effective={"steps": 5, "planned_steps": 5}),
+    ),
+    ("the data begun again", "training.steps", "FAIL", lambda one: with_manifest(one, facts={"epochs_done": 4.0})),
+    ("another loss", "training.objective", "FAIL", lambda one: with_manifest(one, facts={"loss_difference": 0.3})),
+    (
+        "no word on the loss",
+        "training.objective",
+        "BLOCKED",
+        lambda one: with_manifest(one, facts={"loss_difference": None}),
+    ),
+    ("another beta", "jobs.effective", "FAIL", lambda one: with_manifest(one, effective={"beta": 0.3})),
+    ("a loss of another name", "jobs.effective", "FAIL", lambda one: with_manifest(one, effective={"loss": "ipo"})),
+]
+
+
+@pytest.mark.parametrize(("flaw", "check", "status", "spoil"), FLAWS, ids=[one[0] for one in FLAWS])
+def test_a_flaw_is_found_by_its_check(
+    tmp_path: Path, flaw: str, check: str, status: str, spoil: Callable[[Evidence], Evidence]
+) -> None:
+    assert results_of(dpo_evidence(tmp_path))[check].status == "PASS", flaw
+    assert results_of(spoil(dpo_evidence(tmp_path)))[check].status == status
+
+
+def test_every_check_of_preferences_has_a_flaw_that_it_finds() -> None:
+    assert {check.id for check in CHECKS if check.id.startswith("dpo.")} <= {one[1] for one in FLAWS}
+
+
+def test_failure_38_a_group_on_both_sides_is_missing_evidence(tmp_path: Path) -> None:
+    evidence = dpo_evidence(tmp_path)
+    rows = [row | {"split": "train" if n < PAIRS // 2 else "validation"} for n, row in enumerate(preferences())]
+    write_rows(evidence.inputs["preferences"], rows)
+    result = results_of(evidence)["dpo.split"]
+    assert result.status == "BLOCKED" and "20 groups are on both sides" in result.detail
+
+
+def test_without_pairs_kept_out_nothing_is_known(tmp_path: Path) -> None:
+    evidence = dpo_evidence(tmp_path, validation_share=0.0)
+    results = results_of(evidence)
+    assert (results["dpo.split"].status, results["dpo.learnt"].status) == ("WARN", "BLOCKED")
+
+
+def test_kto_sees_each_response_by_itself(tmp_path: Path) -> None:
+    evidence = dpo_evidence(tmp_path, loss="kto")
+    # Forty responses in batches of eight, twice.
+    assert results_of(evidence)["training.steps"].status == "FAIL"
+    evidence = replace(evidence, outputs=evidence.outputs | {"rows": write_rows(evidence.outputs["rows"], course(10))})
+    evidence = with_manifest(evidence, effective={"steps": 10, "planned_steps": 10})
+    assert results_of(evidence)["training.steps"].status == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("trained", "status"), [(4 * (8 + 8) + 4 * (16 + 8), "PASS"), (4 * (8 + 8), "FAIL"), (1, "FAIL")]
+)
+def test_adapters_have_the_size_that_rank_and_modules_make(tmp_path: Path, trained: int, status: str) -> None:
+    import json
+
+    adapter = {"method": "lora", "lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.0}
+    evidence = dpo_evidence(tmp_path, **adapter, target_modules=("q_proj", "down_proj"))
+    shapes = {"a.q_proj.weight": [8, 8], "a.v_proj.weight": [8, 4], "a.down_proj.weight": [8, 16], "q_proj.norm": [8]}
+    tensors = {name: {"dtype": "U8", "shape": shape, "data_offsets": [0, 0]} for name, shape in shapes.items()}
+    header = json.dumps(tensors).encode()
+    weights = evidence.outputs["checkpoint"] / "model.safetensors"
+    weights.write_bytes(len(header).to_bytes(8, "little") + header)
+    evidence = with_manifest(evidence, effective={"trained_parameters": trained, "trained_share": 0.1})
+    assert results_of(evidence)["training.moved"].status == status

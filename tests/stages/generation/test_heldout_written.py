@@ -1,0 +1,185 @@
+"""Instructions that a model wrote and that are held-out prompts: taken out between two jobs, and a stop if many are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from reviews.audit.verify import verify_run
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.nodes import act
+from sessions.report.overview import overview
+from sessions.report.report_check import ReportCheck
+from tests.fixtures.small_pipeline import Here, open_small, writing_model
+from tests.stages.test_pipeline_resumes import to_its_end
+
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")]
+STAGE = "cai_stage1.self_instruct.1"
+READS = "cai_stage1.sample_responses.1"
+CRITIC = "cai_stage1.judge_instructions.1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_plots() -> Iterator[None]:
+    def draw(*_: object) -> list[str]:
+        return []
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sessions.report.plots.draw", draw)
+        yield
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return writing_model(tmp_path_factory.mktemp("model") / "model")
+
+
+class Undisturbed(NamedTuple):
+    """What the model writes where none of it is a held-out prompt; what the pilot wrote too is left out."""
+
+    written: list[str]
+    answered: list[str]
+    """Those that the critic keeps: they get as far as an answer."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    run = open_small("cai_stage1", tmp_path_factory.mktemp("whole"), model)
+    go(run, READS)
+    pilot = written(run, "cai_stage1.pilot_self_instruct.1")
+    answered = dict.fromkeys(row["instruction"] for row in lines(run / "jobs" / READS / "out" / "rows.jsonl"))
+    found = Undisturbed(
+        [one for one in written(run) if one not in pilot], [one for one in answered if one not in pilot]
+    )
+    assert len(found.written) >= 4 and len(found.answered) >= 2
+    return found
+
+
+class Stopped(BaseException):
+    """Ends a session that has shown what is asked of it."""
+
+
+class Until(Here):
+    """A launcher that ends the session when a job has ended."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(after=self._look)
+        self._key = key
+
+    def _look(self, folder: Path) -> None:
+        if folder.name == self._key:
+            raise Stopped
+
+
+def go(run: Path, until: str = "") -> Here:
+    """Drive a session to its end, or until a job has ended."""
+    launcher = Until(until)
+    with suppress(Stopped):
+        to_its_end(run, launcher)
+    return launcher
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def written(run: Path, key: str = STAGE) -> list[str]:
+    return [row["prompt"] for row in lines(run / "jobs" / key / "out" / "instructions.jsonl")]
+
+
+def read_by(run: Path, key: str, role: str) -> list[str]:
+    """Return the prompts that a job was given."""
+    order = json.loads((run / "jobs" / key / "order.json").read_text(encoding="utf-8"))
+    return [row["prompt"] for row in lines(run / order["inputs"][role]["path"])]
+
+
+def entry(run: Path, key: str) -> Recorded:
+    return next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == key)
+
+
+def otherwise(prompt: str) -> str:
+    """Return a prompt with the same words: other letters, and a mark at its end."""
+    return f"{prompt.upper()} !"
+
+
+@pytest.mark.slow
+def test_one_is_taken_out_and_counted_and_the_session_goes_on(
+    undisturbed: Undisturbed, model: Path, tmp_path: Path
+) -> None:
+    collides = undisturbed.answered[0]
+    run = open_small("cai_stage1", tmp_path, model, [otherwise(collides)])
+    launcher = go(run)
+    assert launcher.ran[-1] == "cai_stage1.package.1"
+    # It stands in what the model wrote, and in nothing that later jobs read.
+    assert collides in written(run)
+    handed_on = read_by(run, CRITIC, "items")
+    assert handed_on == [one for one in written(run) if one != collides]
+    assert all(collides not in row["instruction"] for row in lines(run / "jobs" / READS / "out" / "rows.jsonl"))
+    # It is counted, told, and followed to its line.
+    checks = entry(run, "checks/self_instruct.1")
+    assert checks.body["summary"]["text.overlap"] == "WARN"
+    (found,) = [one for one in Store(run / "store").get_value(checks.body["checks"]) if one["id"] == "text.overlap"]
+    assert "1 of " in found["detail"] and [row["train_text"] for row in found["shown"]] == [collides]
+    report = ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)
+    (claim,) = [
+        one for one in report.measured if (one.set.stage, one.metric.id) == ("self_instruct", "instructions_held_out")
+    ]
+    assert claim.metric.value == 1
+    part = report.trace(claim).parts[0]
+    assert [written(run)[line - 1] for line in part.lines] == [collides]
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert audit.exit_code == 0, audit.damage
+
+
+@pytest.mark.slow
+def test_where_many_are_the_gate_stays_shut(undisturbed: Undisturbed, model: Path, tmp_path: Path) -> None:
+    many = undisturbed.written[:4]
+    run = open_small("cai_stage1", tmp_path, model, [otherwise(one) for one in many])
+    launcher = go(run)
+    assert launcher.ran[-1] == STAGE and overview(run).decision == "reject"
+    assert len(many) >= 0.3 * len(written(run))
+    (why,) = [one for one in overview(run).reasons if "text.overlap is FAIL" in one]
+    assert f"{len(many)} of {len(written(run))} kept instructions are held-out prompts" in why
+
+
+def _all(run: Path) -> bytes:
+    return (run / "jobs" / STAGE / "out" / "instructions.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("tampered", [False, True])
+@pytest.mark.slow
+def test_without_the_screen_or_with_another_file_in_its_place_a_later_gate_stays_shut(
+    undisturbed: Undisturbed, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tampered: bool
+) -> None:
+    collides, other = undisturbed.answered[:2]
+    run = open_small("cai_stage1", tmp_path, model, [otherwise(collides)])
+
+    def nothing(*_: object) -> bytes | None:
+        """Take nothing out, or a line that is no held-out prompt."""
+        kept = [line for line in _all(run).splitlines(keepends=True) if other.encode() not in line]
+        return b"".join(kept) if tampered else None
+
+    monkeypatch.setattr(act, "screened", nothing)
+    launcher = go(run)
+    assert launcher.ran[-1] == READS and overview(run).decision == "reject"
+    assert any("text.overlap is FAIL" in one for one in overview(run).reasons)
+    # And a file that no stage left is seen as such, whatever is in it.
+    damage = verify_run(run, "trail.sqlite", "store").damage
+    told = f"input 'items' of job {CRITIC} is not what 'self_instruct' left as instructions"
+    assert any(told in one for one in damage) == tampered

