@@ -35,7 +35,9 @@ def test_a_run_of_an_older_tree_verifies_as_far_as_it_can_be_read(
     audit = verified(unpacked(name, tmp_path))
     assert (audit.damage, audit.exit_code, audit.rederived) == ([], code, 0)
     assert [one for one in audit.not_proven if unread in one] != []
-    assert all("was made by other code" in one for one in audit.notes if one.startswith("entry"))
+    # Its model lay in another folder of another machine: a note of its own, wherever the test runs.
+    assert all("was made by other code" in one for one in audit.notes if "(decision" in one)
+    assert any("was made by other code" in one for one in audit.notes)
 
 
 @pytest.mark.parametrize("name", ["closed", "open"])
