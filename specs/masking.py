@@ -19,14 +19,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from specs.secret_forms import FORMS, Form
+from specs.secret_forms import HINTED, Form
 from specs.strict_json import each_once
 
 if TYPE_CHECKING:
     # Every command loads this module to print; pydantic takes longer than `peergate --help` may.
     from specs.digests import Contract
 
-_MAY_BE_SPLIT = tuple(one for one in FORMS if one.may_be_split)
+_MAY_BE_SPLIT = tuple((hint, form) for hint, form in HINTED if form.may_be_split)
 SHORTEST_VALUE = 8
 """Shorter values are words and settings; masking them would garble the text."""
 _NAMED_LIKE_A_SECRET = re.compile(
@@ -90,12 +90,19 @@ def current() -> Masker:
 
 def masker_of(environ: Mapping[str, str]) -> Masker:
     """Return the masker of this process with another environment."""
-    return _made(tuple(environ.items()), tuple(_known.items()))
+    # Every append asks: only the values that count are read, each is decoded anew.
+    values = tuple((name, environ[name]) for name in environ if _may_name_a_secret(name))
+    return _made(values, tuple(_known.items()))
 
 
 def forms_only() -> Masker:
     """Return a masker that knows no values, so that an audit on another machine masks the same."""
     return _made((), ())
+
+
+@lru_cache(maxsize=1024)
+def _may_name_a_secret(name: str) -> bool:
+    return _NAMED_LIKE_A_SECRET.search(name) is not None and _NAMED_LIKE_A_PLACE.search(name) is None
 
 
 @lru_cache(maxsize=8)
@@ -168,14 +175,14 @@ class Masker:
         if len(text) < SHORTEST_VALUE:
             return []
         found = _joined(self._found(text))
-        for hidden, forms in ((_HIDDEN, FORMS), (_SPLIT, _MAY_BE_SPLIT)):
+        for hidden, hinted in ((_HIDDEN, HINTED), (_SPLIT, _MAY_BE_SPLIT)):
             bare = hidden.sub(_read, text)
-            if bare != text and (spans := list(self._found(bare, forms))):
+            if bare != text and (spans := list(self._found(bare, hinted))):
                 more = _View(text, hidden).source(spans)
                 found = _joined([*found, *(one for one in more if _adds(text, one, found))])
         return found
 
-    def _found(self, text: str, forms: Iterable[Form] = FORMS) -> Iterator[_Span]:
+    def _found(self, text: str, hinted: Iterable[tuple[str, Form]] = HINTED) -> Iterator[_Span]:
         for value, name in self._values.items():
             start = text.find(value)
             while start >= 0:
@@ -185,9 +192,10 @@ class Masker:
         if len(lower) != len(text):
             # Some letters become two in lower case.
             lower = "".join(one.lower() if len(one.lower()) == 1 else one for one in text)
-        for form in forms:
-            for start, end in form.spans(text, lower):
-                yield _Span(start, end, form.mark)
+        for hint, form in hinted:
+            if hint in lower:
+                for start, end in form.spans(text, lower, hint):
+                    yield _Span(start, end, form.mark)
 
 
 class _View:
@@ -258,7 +266,7 @@ def _adds(text: str, one: _Span, found: list[_Span]) -> bool:
 
 def _secrets_in(name: str, value: str) -> Iterator[str]:
     """Yield what of a variable's value is a secret: all of it, and the password of an address."""
-    if not _NAMED_LIKE_A_SECRET.search(name) or _NAMED_LIKE_A_PLACE.search(name):
+    if not _may_name_a_secret(name):
         return
     if "://" in value:
         yield from secrets_of_address(value)

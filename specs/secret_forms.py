@@ -32,16 +32,15 @@ class Form:
         """Compiled when a hint is found first: most never are."""
         return re.compile(self.pattern, re.S), re.compile(f"(?:{self.before})\\Z")
 
-    def spans(self, text: str, lower: str) -> Iterator[tuple[int, int]]:
-        """Yield where it occurs in a text, which is also given in lower case, letter for letter."""
-        for hint in self.hints.split(","):
-            at = lower.find(hint)
-            while at >= 0:
-                end = at + 1
-                if (found := self._at(text, at)) is not None:
-                    yield found
-                    end = max(end, found[1])
-                at = lower.find(hint, end)
+    def spans(self, text: str, lower: str, hint: str) -> Iterator[tuple[int, int]]:
+        """Yield where it occurs from one of its hints on in a text, which is also given in lower case."""
+        at = lower.find(hint)
+        while at >= 0:
+            end = at + 1
+            if (found := self._at(text, at)) is not None:
+                yield found
+                end = max(end, found[1])
+            at = lower.find(hint, end)
 
     def _at(self, text: str, at: int) -> tuple[int, int] | None:
         pattern, before = self._patterns
@@ -226,3 +225,5 @@ _IN_PLACE = (
 )
 
 FORMS = (*_ISSUED, *_PRIVATE_KEYS, *_IN_PLACE)
+HINTED = tuple((hint, form) for form in FORMS for hint in form.hints.split(","))
+"""The hints of all forms. Most texts hold none: looking for each of them is all that such a text costs."""
