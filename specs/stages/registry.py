@@ -1,7 +1,4 @@
-"""Every stage kind by its name: Peergate's own, and those that other distributions bring (``peergate.stages``).
-
-A kind of another distribution is loaded when a spec names it.
-"""
+"""Every stage kind by its name: Peergate's own, and those that other distributions bring (``peergate.stages``)."""
 
 from __future__ import annotations
 
@@ -113,11 +110,7 @@ def kind_of(stage: StageBase) -> StageKind:
 
 
 def arm_of(stage: StageBase) -> Arm:
-    """Return what the analysis asks of the stage's kind.
-
-    Raises:
-        ValueError: no stage of this kind is an arm.
-    """
+    """Return what the analysis asks of the stage's kind; raises ValueError if none of this kind is an arm."""
     arm = kind_of(stage).arm
     if arm is None:
         raise ValueError(f"'{stage.name}' is of kind {stage.kind}, which is no arm of an analysis")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Literal
 
 from specs.stages.row_metric import Over, RowMetric, rate
 
@@ -35,10 +35,10 @@ def rates(prefix: str, population: str, rows: str, **told: str) -> tuple[RowMetr
         rate(
             f"{prefix}_{_NAMES[what]}_rate",
             f"{rows} {told[what] or words}",
-            _counted(what),
+            attrgetter(what),
+            "lower",
             over=over,
             of=rows,
-            better="lower",
         )
         for what, words in _TOLD.items()
         if what in told
@@ -48,7 +48,3 @@ def rates(prefix: str, population: str, rows: str, **told: str) -> tuple[RowMetr
 def revised(what: Counts) -> str:
     """Return what is wrong with a revision, in words."""
     return f"with a revision {_TOLD[what]}"
-
-
-def _counted(what: Counts) -> Callable[[Any], bool]:
-    return lambda one: getattr(one, what)

@@ -1,7 +1,4 @@
-"""Rows of critics, revisions and preferences: what was asked, the log-probabilities, and what follows from them.
-
-A row whose verdict does not follow from its log-probabilities (:func:`contradiction`) is no evidence.
-"""
+"""Rows of critics, revisions and preferences: what was asked, the log-probabilities, and what follows from them."""
 
 from __future__ import annotations
 
@@ -65,7 +62,7 @@ class JudgeCalibrationRow(ComparisonRow):
 
 
 def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin: float) -> str | None:
-    """Return how a row's verdict does not follow from its log-probabilities, as granted (margin in nats); else None."""
+    """Return how a row's verdict does not follow from its log-probabilities (it is no evidence then), else None."""
     for name, given, label in (("plain", row.plain, "A"), ("swapped", row.swapped, "B")):
         if given.good_label != label:
             return f"{name}: 'good' is {given.good_label} instead of {label}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from specs.digests import Contract, Count, omitted
-from specs.stages.answer_end import Finish, Form, require_ending
+from specs.stages.answer_end import Finish, Form, ended_once
 
 
 class GenerationRow(Contract):
@@ -25,11 +25,7 @@ class GenerationRow(Contract):
     """None in rows that were written before it was kept."""
     stop: str | None = omitted()
     """The stop string that ended it."""
-
-    @model_validator(mode="after")
-    def _ended_once(self) -> Self:
-        require_ending(self.truncated, self.finish, self.stop)
-        return self
+    _ended_once = model_validator(mode="after")(ended_once)
 
 
 class BaseModelCheckRow(Contract):
