@@ -1,7 +1,4 @@
-"""Requested reviews: what is asked, what was read for it, and the form of each answer.
-
-The three requests are also schemas of tools: their JSON Schemas carry these descriptions.
-"""
+"""Requested reviews: what is asked, what was read for it, and the form of each answer."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 
 
 class Request(Contract):
-    """What all requests share."""
+    """What all requests share: they are schemas of tools, so models read their docstrings."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
