@@ -72,11 +72,7 @@ def _whole(text: str) -> None:
 
 
 def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's members, for ``object_pairs_hook`` of :func:`json.loads`.
-
-    Raises:
-        ValueError: a name appears twice.
-    """
+    """Return an object's members for ``object_pairs_hook``; raises ValueError if a name appears twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

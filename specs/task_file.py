@@ -59,11 +59,7 @@ def pinned(path: str, text: str) -> str:
 
 
 def text_of(path: Path, raw: bytes) -> str:
-    """Return the text of a task file.
-
-    Raises:
-        SpecError: it is too long, no text, or holds a secret, which the trail would keep.
-    """
+    """Return the text of a task file; raises SpecError if it is too long, no text, or holds a secret."""
     if len(raw) > MAX_BYTES:
         raise SpecError([Problem(str(path), 1, 1, "", f"the file is larger than {MAX_BYTES} bytes")])
     try:

@@ -1,7 +1,4 @@
-"""From a file to a registered spec; problems have their line and column, the schema's before the rules'.
-
-Reads the spec, its constitution and data files. Whether the model exists is not checked here.
-"""
+"""From a file to a registered spec; problems have their line and column, the schema's before the rules'."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ def load_spec(
     allow_missing_data: bool = False,
     launcher: LauncherName | None = None,
 ) -> ResolvedSpec:
-    """Read a session spec and pin everything it names.
+    """Read a session spec and pin everything it names; whether the model exists is not checked here.
 
     Args:
         path: the spec file.

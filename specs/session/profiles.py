@@ -1,7 +1,4 @@
-"""Profiles: one experiment for several machines. A profile changes values of a spec before it is read.
-
-Each value keeps the place it was written at, for problems.
-"""
+"""Profiles: one experiment for several machines. A profile changes values of a spec before it is read."""
 
 from __future__ import annotations
 

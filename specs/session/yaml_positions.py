@@ -109,11 +109,7 @@ class Document:
 
 
 def decode(raw: bytes) -> str:
-    """Return the text of a file.
-
-    Raises:
-        UnreadableError: too large, not UTF-8, a byte order mark or a NUL byte.
-    """
+    """Return a file's text; raises UnreadableError if it is too large, not UTF-8, or has a byte order mark or NUL."""
     top = Place(1, 1)
     if len(raw) > MAX_BYTES:
         raise UnreadableError(top, f"the file has {len(raw)} bytes, at most {MAX_BYTES} are read")

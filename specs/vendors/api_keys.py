@@ -33,11 +33,7 @@ def find_key(party: Party, vendor: str, base_url: str | None, environ: Mapping[s
 
 
 def key_in(name: str, who: str, environ: Mapping[str, str], *, required: bool = True) -> str:
-    """Return the key that a variable holds; empty where none is required.
-
-    Raises:
-        UserError: it is not set, or holds none.
-    """
+    """Return the key of a variable; empty where none is required. Raises UserError if it is not set or holds none."""
     key = environ.get(name, "").strip()
     if not key and required:
         raise UserError(f"{name} is not set", where=who, hint=f"export {name}=...")
