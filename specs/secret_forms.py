@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 
 @dataclass(frozen=True)
@@ -139,10 +139,7 @@ _VALUE = (
 )
 
 
-def _in_place(mark: str, hints: str, pattern: str, before: str = "", may_be_split: bool = False) -> Form:
-    return Form(mark, hints, pattern, before, may_be_split)
-
-
+_in_place = partial(Form, may_be_split=False)
 _UNMASKED = r"(?!\[masked: )"
 _NAMED = r"api|access|account|secret|auth|shared|client|encryption|signing|service|subscription|app|private|refresh|id"
 _IN_PLACE = (

@@ -19,11 +19,7 @@ _MOST = 2**53
 
 
 def read_json(data: str | bytes, most_bytes: int | None = None) -> Any:
-    """Return the value of a JSON text in UTF-8.
-
-    Raises:
-        ValueError: it is no such JSON, or longer than ``most_bytes``; says what is wrong in one line.
-    """
+    """Return the value of JSON in UTF-8; raises ValueError, in one line, if it is none or over ``most_bytes``."""
     if most_bytes is not None and len(data) > most_bytes:
         raise ValueError(f"it has more than {most_bytes} bytes")
     try:

@@ -88,11 +88,7 @@ def require_no_secret(path: Path, text: str) -> None:
 
 
 def remember(task: str, text: str | None) -> None:
-    """Keep the text of a task file, so that :func:`module_of` can run it.
-
-    Raises:
-        ValueError: it is not the text that the task's name pins, or there is one without a task file.
-    """
+    """Keep a task file's text for :func:`module_of`; raises ValueError if it is not the one that the name pins."""
     if (text is None and is_file(task)) or (text is not None and pinned(path_of(task), text) != task):
         raise ValueError("the text of the task file is not the registered one")
     if text is not None:

@@ -110,11 +110,7 @@ def missing_plugins(resolved: str | bytes) -> str:
 
 
 def list_profiles(path: Path) -> tuple[str, ...]:
-    """Return the profiles of a spec; none when it cannot be read, which :func:`load_spec` tells about.
-
-    Raises:
-        UserError: the file itself cannot be read.
-    """
+    """Return the profiles of a spec, none where it is no YAML; raises UserError if the file cannot be read."""
     try:
         return profile_names(read_yaml(_read_file(path)))
     except UnreadableError:
@@ -133,11 +129,7 @@ def load_constitution(path: Path) -> tuple[Constitution, str]:
 
 
 def find_spec(text: str) -> Path:
-    """Return the spec file a user means: an existing file, or the bare name of a shipped spec.
-
-    Raises:
-        UserError: neither; the hint lists the shipped names.
-    """
+    """Return the file, or the shipped spec, that a user means; raises UserError, with the shipped names, if neither."""
     path = Path(text)
     library = HOME / "specs" / "library"
     shipped = {file.stem: file for file in sorted(library.glob("*.yaml")) if file.stem != "constitution"}

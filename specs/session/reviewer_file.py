@@ -34,11 +34,7 @@ def load_reviewer(path: Path) -> Reviewer:
 
 
 def reviewer_of(values: dict[str, Any], options: dict[Loc, str]) -> Reviewer:
-    """Return a reviewer of values as in a spec that were given as options, each with its option's name.
-
-    Raises:
-        UserError: it is no reviewer; names the options.
-    """
+    """Return the reviewer of values that options gave, each by its place; raises UserError, which names them."""
     reviewer = _read(json.loads(canonical_bytes(values)))
     if isinstance(reviewer, list):
         raise UserError("\n".join(printable(_told(one, options)) for one in reviewer))

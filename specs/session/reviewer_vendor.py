@@ -57,11 +57,7 @@ def vendor_of(name: str) -> ReviewerVendor:
 
 
 def key_variable(reviewer: Reviewer) -> str:
-    """Return the name of the variable that holds a reviewer's key; empty where it needs none.
-
-    Raises:
-        PluginFault: another distribution brings the vendor, and it cannot be used.
-    """
+    """Return the variable of a reviewer's key, empty where it needs none; raises PluginFault as :func:`vendor_of`."""
     if reviewer.is_plugin:
         return vendor_of(reviewer.vendor).key_variable
     if not reviewer.asks_a_model:

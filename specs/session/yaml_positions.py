@@ -147,11 +147,7 @@ def read_yaml(raw: bytes) -> Document:
 
 
 def read_document(path: Path, raw: bytes) -> Document:
-    """Read the YAML document of a file that people wrote.
-
-    Raises:
-        SpecError: it cannot be read, or holds what is refused; with every such problem.
-    """
+    """Read a file's YAML document; raises SpecError, with every problem, if it is none or holds what is refused."""
     try:
         document = read_yaml(raw)
     except UnreadableError as error:

@@ -9,18 +9,9 @@ from pydantic import ConfigDict, Field, StringConstraints
 from specs.digests import Contract, Digest
 
 Mode = Literal["question", "review", "adversarial"]
-DecisionKind = Literal[
-    "methodology",
-    "priority",
-    "experimental_design",
-    "statistics",
-    "spec_deviation",
-    "gpu_spend",
-    "technical",
-    "trivial",
-    "already_in_spec",
-    "execution",
-]
+_Asked = Literal["methodology", "priority", "experimental_design", "statistics", "spec_deviation", "gpu_spend"]
+_NotAsked = Literal["technical", "trivial", "already_in_spec", "execution"]
+DecisionKind = Literal[_Asked, _NotAsked]
 Stakes = Literal["low", "medium", "high", "critical"]
 Tier = Literal["low", "medium", "high"]
 ReviewKind = Literal["methodology", "code", "design"]

@@ -23,11 +23,7 @@ def variable_of(party: Party, vendor: str, base_url: str | None) -> str:
 
 
 def find_key(party: Party, vendor: str, base_url: str | None, environ: Mapping[str, str]) -> str:
-    """Return the key a party uses.
-
-    Raises:
-        UserError: the key of a vendor is not set, or cannot be sent; the SDK's error would repeat it.
-    """
+    """Return the key a party uses; raises UserError if a vendor's is not set or cannot be sent."""
     name = variable_of(party, vendor, base_url)
     return key_in(name, f"{party} vendor '{vendor}'", environ, required=not base_url) or NO_KEY
 

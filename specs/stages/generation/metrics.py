@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from specs.stages.row_metric import (
+    Fits,
     Over,
     RowMetric,
     Value,
@@ -153,6 +154,14 @@ _KEPT = Over("the instructions that are kept", output="kept", may_be_empty=True)
 _kept = partial(metric, over=_KEPT)
 
 
+def _fate(*outcomes: str) -> Fits:
+    return lambda one: one.fated.outcome in outcomes
+
+
+def _at_limit(one: Any) -> bool:
+    return one.row.finish == "length"
+
+
 def _different(id: str, over: Over, of: str, twice: Over) -> RowMetric:
     told = f"different word sequences (case, marks and white space ignored) / {of}"
     value = Value(told, lambda rows: Fraction(len({one.words for one in rows}), len(rows)), (twice,))
@@ -181,12 +190,7 @@ INSTRUCT_METRICS = (
         ),
         "higher",
     ),
-    _of_parsed(
-        "instructions_kept_rate",
-        "instructions left after the merge of all shards",
-        lambda one: one.fated.outcome == "kept",
-        "higher",
-    ),
+    _of_parsed("instructions_kept_rate", "instructions left after the merge of all shards", _fate("kept"), "higher"),
     _kept(
         "instructions_held_out",
         "instructions",
@@ -223,36 +227,28 @@ INSTRUCT_METRICS = (
     _of_parsed(
         "instruction_near_rate",
         "instructions whose words differ from all earlier ones of the shard and the seeds and that nearly repeat one",
-        lambda one: one.fated.outcome == "near",
+        _fate("near"),
         "lower",
     ),
     rate(
         "cross_shard_rate",
         "instructions that repeat one of another shard, or nearly",
-        lambda one: one.fated.outcome == "cross_shard",
+        _fate("cross_shard"),
         "lower",
         over=where(
-            "instructions kept by their shards",
-            lambda one: one.fated.outcome in ("kept", "cross_shard", "surplus"),
-            "listed",
-            may_be_empty=True,
+            "instructions kept by their shards", _fate("kept", "cross_shard", "surplus"), "listed", may_be_empty=True
         ),
         of="instructions kept by their shards",
     ),
     rate(
         "meta_rate",
         "items that speak of the list instead of a task",
-        lambda one: one.fated.outcome == "meta",
+        _fate("meta"),
         "lower",
         over=Over("all list items", output="listed", may_be_empty=True),
         of="items",
     ),
-    _of_calls(
-        "instruct_token_limit_rate",
-        "calls that the token limit ended",
-        lambda call: call.row.finish == "length",
-        "lower",
-    ),
+    _of_calls("instruct_token_limit_rate", "calls that the token limit ended", _at_limit, "lower"),
     _of_calls("empty_calls_rate", "calls that gave no instruction", lambda call: call.empty, "lower"),
     _kept(
         "instruction_median_words",
@@ -290,12 +286,7 @@ RESPONSE_METRICS = (
         over=_ANSWERS,
         of="answers; counts healthy answers, kept for comparison",
     ),
-    _of_answers(
-        "response_token_limit_rate",
-        "answers that the token limit ended",
-        lambda one: one.row.finish == "length",
-        "lower",
-    ),
+    _of_answers("response_token_limit_rate", "answers that the token limit ended", _at_limit, "lower"),
     _of_answers(
         "incomplete_rate",
         "answers that the token limit ended, that are empty, under 10 characters (yes, no, true and false apart), or "

@@ -8,15 +8,12 @@ from pydantic import Field, model_validator
 
 from specs.digests import Contract, Count, omitted
 from specs.stages.answer_end import Finish, Form, ended_once
+from specs.stages.artifacts import OfSample
 
 
-class GenerationRow(Contract):
+class GenerationRow(OfSample):
     """One sampled completion."""
 
-    item: str
-    group: str
-    kind: str
-    sample: Count
     prompt: str
     completion: str
     completion_tokens: Count
@@ -77,13 +74,9 @@ class SelfInstructRow(Contract):
     stop: str | None
 
 
-class SampleResponsesRow(Contract):
+class SampleResponsesRow(OfSample):
     """One answer to one instruction, before and after cleaning."""
 
-    item: str
-    group: str
-    kind: str
-    sample: Count
     shard: Count
     seed: Count
     form: Form
