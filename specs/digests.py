@@ -80,12 +80,7 @@ def list_tree(folder: Path) -> list[Path]:
 
 
 def digest_tree(folder: Path) -> str:
-    """Return the digest of a folder: the digest of its ``{relative path: file digest}`` table.
-
-    Raises:
-        OSError: the folder or a file cannot be read.
-        ValueError: the tree holds a symbolic link.
-    """
+    """Return the digest of a folder's ``{path: file digest}`` table; raises OSError, or ValueError at a link."""
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is not a folder")
     return digest_value({path.relative_to(folder).as_posix(): digest_file(path) for path in list_tree(folder)})

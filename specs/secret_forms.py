@@ -53,9 +53,9 @@ class Form:
         ahead = before.search(text, max(0, at - 80), at) if self.before else match
         if ahead is None or text.startswith("[masked: ", start):
             return None
-        if ahead is match:
-            return start, end
-        return (ahead.start(ahead.lastgroup), end) if ahead.lastgroup else (start, end)
+        if ahead is not match and ahead.lastgroup:
+            start = ahead.start(ahead.lastgroup)
+        return start, end
 
 
 _APART, _AFTER = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9])"

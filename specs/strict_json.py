@@ -12,8 +12,6 @@ from typing import Any, NoReturn
 from specs.text import plain
 
 MOST_DEPTH = 64
-_NAME = 60
-_DIGITS = 40
 _MOST = 2**53
 """Canonical JSON refuses integers from here on."""
 
@@ -73,7 +71,7 @@ def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"'{plain(twice, _NAME)}' appears in it twice")
+        raise ValueError(f"'{plain(twice, 60)}' appears in it twice")
     return found
 
 
@@ -90,7 +88,7 @@ def _finite(text: str) -> float:
 
 def _bounded(text: str) -> int:
     # Length first: Python refuses to convert numbers of thousands of digits.
-    value = int(text) if len(text) <= _DIGITS else _MOST
+    value = int(text) if len(text) <= 40 else _MOST
     if abs(value) >= _MOST:
         raise ValueError(f"{text[:40]} is too large: whole numbers stay below 2**53")
     return value

@@ -72,11 +72,7 @@ def text_of(path: Path, raw: bytes) -> str:
 
 
 def require_no_secret(path: Path, text: str) -> None:
-    """Refuse a text that the trail would keep.
-
-    Raises:
-        SpecError: secrets are in it; nothing else is said of the file, because that would quote it.
-    """
+    """Raise SpecError where the trail would keep a secret; no other problem is told then, which would quote it."""
     hint = "take it out of the file; keys are read from variables of the environment"
     found = [
         (start, text.rfind("\n", 0, start), f"here begins a secret ({what})") for start, what in current().places(text)

@@ -39,11 +39,8 @@ def load_spec(
 ) -> ResolvedSpec:
     """Read a session spec and pin everything it names; whether the model exists is not checked here.
 
-    Args:
-        path: the spec file.
-        profile: used instead of the one that the spec names.
-        launcher: used instead of the session's.
-        allow_missing_data: use the registered digests of data files that do not exist; files without are left out.
+    ``profile`` and ``launcher`` replace those that the spec names. With ``allow_missing_data``, the registered digests
+    of data files that do not exist are used; files without one are left out.
 
     Raises:
         SpecError: the spec, its constitution or its data are wrong. Holds every problem of the first of these that
@@ -118,12 +115,7 @@ def list_profiles(path: Path) -> tuple[str, ...]:
 
 
 def load_constitution(path: Path) -> tuple[Constitution, str]:
-    """Read a constitution; returns it with the digest of the file.
-
-    Raises:
-        SpecError: it is wrong; holds every problem found.
-        UserError: the file cannot be read.
-    """
+    """Return a constitution with its digest; raises SpecError, with every problem, or UserError if it is unreadable."""
     raw = _read_file(path)
     return _parse_constitution(path, raw), digest_bytes(raw)
 

@@ -16,12 +16,7 @@ from specs.session.yaml_positions import read_document
 
 
 def load_reviewer(path: Path) -> Reviewer:
-    """Read a reviewer from a YAML file.
-
-    Raises:
-        SpecError: it is no reviewer; holds every problem of its schema, or of the rules.
-        UserError: the file cannot be read.
-    """
+    """Read a reviewer from a YAML file; raises SpecError, with every problem, or UserError if it is unreadable."""
     try:
         raw = path.read_bytes()
     except (OSError, ValueError) as error:

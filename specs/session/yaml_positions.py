@@ -60,10 +60,6 @@ class Listed(list[Any]):
         super().__init__()
         self.places: list[Place] = []
 
-    def remove_at(self, number: int) -> None:
-        """Remove a value with its place."""
-        del self[number], self.places[number]
-
 
 @dataclass
 class Document:

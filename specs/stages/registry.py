@@ -43,12 +43,7 @@ class _Kinds(Mapping[str, StageKind]):
         self._loaded = {one.name: one for one in _BUILT_IN}
 
     def __getitem__(self, name: str) -> StageKind:
-        """Return the kind of a name.
-
-        Raises:
-            KeyError: no such kind.
-            PluginFault: another distribution brings it, and it cannot be used.
-        """
+        """Return the kind of a name; raises KeyError if there is none, PluginFault for one that cannot be used."""
         if name not in self._loaded:
             point = plugins.find(GROUP, name)
             if point is None:

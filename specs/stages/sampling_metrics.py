@@ -22,13 +22,9 @@ _TOLD: dict[Counts, str] = {
 
 
 def rates(prefix: str, population: str, rows: str, **told: str) -> tuple[RowMetric, ...]:
-    """Return the rates of a kind.
+    """Return the rates of a kind over sampled rows; their ids begin with ``prefix``, and ``rows`` says what a row is.
 
-    Args:
-        prefix: what their ids begin with.
-        population: the sampled rows.
-        rows: what one is.
-        told: by what a rate counts (:data:`Counts`), the rows it counts in words; empty for the usual ones.
+    ``told`` says, by what a rate counts (:data:`Counts`), which rows those are; empty for the usual words.
     """
     over = Over(population, output=SAMPLED)
     return tuple(
