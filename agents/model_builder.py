@@ -27,19 +27,14 @@ KEPT_TURNS = 4
 SHORT = 600
 """Characters of a result that is never replaced."""
 
+_LAST = "A second answer without a call ends your work on this phase."
 EXPECTED: dict[Stop, str] = {
-    "end": (
-        "Your answer called no tool, so nothing happened. This phase ends only by a tool call: continue with one, or "
-        "with ask_person where that is open. A second answer without a call ends your work on this phase."
-    ),
-    "length": (
-        "Your answer ended at the limit of its length, and nothing in it was carried out. Answer shorter: one call "
-        "at a time, long texts in parts. A second answer without a call ends your work on this phase."
-    ),
-    "refusal": (
-        "Your answer was a refusal, so nothing happened. Continue with a tool call, or say what stops you with "
-        "ask_person where that is open. A second answer without a call ends your work on this phase."
-    ),
+    "end": "Your answer called no tool, so nothing happened. This phase ends only by a tool call: continue with one, "
+    f"or with ask_person where that is open. {_LAST}",
+    "length": "Your answer ended at the limit of its length, and nothing in it was carried out. Answer shorter: one "
+    f"call at a time, long texts in parts. {_LAST}",
+    "refusal": "Your answer was a refusal, so nothing happened. Continue with a tool call, or say what stops you with "
+    f"ask_person where that is open. {_LAST}",
     "tool_use": "",
 }
 """The reply to a turn without a call."""

@@ -1,7 +1,4 @@
-"""Builders, and what they work at: one phase of one attempt of one stage, and its tools.
-
-``sessions`` makes the workbench; a builder reaches nothing else.
-"""
+"""Builders, and what they work at: one phase of one attempt of one stage, and its tools."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ class PastTurn(NamedTuple):
 
 
 class Workbench(Protocol):
-    """One phase of an attempt. A builder calls tools until the phase is done."""
+    """One phase of an attempt, made by ``sessions``: all that a builder reaches."""
 
     @property
     def phase(self) -> Phase:
@@ -56,11 +53,7 @@ class Workbench(Protocol):
         ...
 
     def reserve(self, cap_usd: float) -> str:
-        """Reserve the most a turn may cost, before it is asked for, and return the reservation.
-
-        Raises:
-            BudgetExceeded: it does not fit in what is left for the builder.
-        """
+        """Reserve the most a turn may cost; raises BudgetExceeded if it does not fit in what the builder has left."""
         ...
 
     def wait(self, seconds: float, why: str) -> None:

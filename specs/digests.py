@@ -1,7 +1,4 @@
-"""Canonical bytes and sha256 digests, by which everything in Peergate is named.
-
-Values are hashed over RFC 8785 bytes, which know no NaN, infinities or integers of 2**53 and beyond.
-"""
+"""Canonical bytes (RFC 8785) and sha256 digests, by which everything in Peergate is named."""
 
 from __future__ import annotations
 
@@ -66,21 +63,13 @@ def digest_value(value: Any) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """Return the digest of a file's bytes, read in pieces.
-
-    Raises:
-        OSError: the file cannot be read, or is no regular file.
-    """
+    """Return the digest of a file's bytes; raises OSError if it cannot be read or is no regular file."""
     with open_regular(path) as handle:
         return f"sha256:{hashlib.file_digest(handle, 'sha256').hexdigest()}"
 
 
 def list_tree(folder: Path) -> list[Path]:
-    """Return every regular file below ``folder``, sorted by POSIX relative path.
-
-    Raises:
-        ValueError: the tree holds a symbolic link (its target could change behind the digest).
-    """
+    """Return every regular file below ``folder``, sorted by path; raises ValueError at a symbolic link."""
     found: list[Path] = []
     for path in folder.rglob("*"):
         if path.is_symlink():
@@ -91,12 +80,7 @@ def list_tree(folder: Path) -> list[Path]:
 
 
 def digest_tree(folder: Path) -> str:
-    """Return the digest of a folder: the digest of its ``{relative path: file digest}`` table.
-
-    Raises:
-        OSError: the folder or a file cannot be read.
-        ValueError: the tree holds a symbolic link.
-    """
+    """Return the digest of a folder's ``{path: file digest}`` table; raises OSError, or ValueError at a link."""
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is not a folder")
     return digest_value({path.relative_to(folder).as_posix(): digest_file(path) for path in list_tree(folder)})

@@ -141,23 +141,10 @@ class DatabaseUnreachable(Blocked):
     """The database with the trail cannot be reached. The session pauses; nothing is half-written or lost."""
 
 
-NoVerdictCause = Literal[
-    "key_refused",
-    "rate_limited",
-    "request_refused",
-    "server_error",
-    "unreachable",
-    "timed_out",
-    "cut_off",
-    "malformed",
-    "incomplete",
-    "refused",
-    "out_of_schema",
-    "cost_cap",
-    "process_lost",
-    "no_quorum",
-    "unusable",
-]
+_OfTheServer = Literal["key_refused", "rate_limited", "request_refused", "server_error", "unreachable"]
+_OfTheAnswer = Literal["timed_out", "cut_off", "malformed", "incomplete", "refused", "out_of_schema"]
+_OfTheSession = Literal["cost_cap", "process_lost", "no_quorum", "unusable"]
+NoVerdictCause = Literal[_OfTheServer, _OfTheAnswer, _OfTheSession]
 """Why a reviewer gave no verdict; what helps against each is in ``specs/trail/no_verdict.py``."""
 
 

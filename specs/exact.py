@@ -23,20 +23,12 @@ _SIGNS: dict[str, Callable[[Fraction, Fraction], bool]] = {
 
 
 def exact(value: Number) -> Fraction:
-    """Return a fraction as it is, and a float as the shortest decimal that is read as it: 0.3 as 3/10.
-
-    Raises:
-        ValueError: the float is not finite.
-    """
+    """Return a fraction as it is, a float as its shortest decimal (0.3 as 3/10); raises ValueError if not finite."""
     return Fraction(float.__repr__(value)) if isinstance(value, float) else Fraction(value)
 
 
 def holds(value: Number, sign: str, limit: Number) -> bool:
-    """Say whether ``value`` is on the named side of ``limit``: at least, at most, above or below it.
-
-    Raises:
-        ValueError: one of them is not finite.
-    """
+    """Say whether ``value`` is on that side of ``limit``; raises ValueError if one of them is not finite."""
     return _SIGNS[sign](exact(value), exact(limit))
 
 

@@ -178,7 +178,7 @@ class Masker:
         for hidden, hinted in ((_HIDDEN, HINTED), (_SPLIT, _MAY_BE_SPLIT)):
             bare = hidden.sub(_read, text)
             if bare != text and (spans := list(self._found(bare, hinted))):
-                more = _View(text, hidden).source(spans)
+                more = _in_source(text, hidden, spans)
                 found = _joined([*found, *(one for one in more if _adds(text, one, found))])
         return found
 
@@ -198,40 +198,27 @@ class Masker:
                     yield _Span(start, end, form.mark)
 
 
-class _View:
-    """A text as it reads once what hides in it is taken out, and where each part of that came from."""
+def _in_source(text: str, hidden: re.Pattern[str], spans: Iterable[_Span]) -> list[_Span]:
+    """Return spans of a text without what hides in it as spans of the text itself."""
+    # Of each piece: where it begins without and with what hides, and whether it is letter for letter the same.
+    pieces: list[tuple[int, int, bool]] = []
+    done = length = 0
+    for match in hidden.finditer(text):
+        for size, start, same in ((match.start() - done, done, True), (len(_read(match)), match.start(), False)):
+            if size:
+                pieces.append((length, start, same))
+                length += size
+        done = match.end()
+    pieces.append((length, done, True))
 
-    def __init__(self, text: str, hidden: re.Pattern[str]) -> None:
-        pieces: list[str] = []
-        self._at: list[int] = []
-        self._from: list[int] = []
-        self._whole: list[bool] = []
-        done = length = 0
-        for match in hidden.finditer(text):
-            for piece, start, whole in ((text[done : match.start()], done, True), (_read(match), match.start(), False)):
-                if piece:
-                    pieces.append(piece)
-                    self._at.append(length)
-                    self._from.append(start)
-                    self._whole.append(whole)
-                    length += len(piece)
-            done = match.end()
-        pieces.append(text[done:])
-        self._at.append(length)
-        self._from.append(done)
-        self._whole.append(True)
-        self._ends = [*self._from[1:], len(text)]
-        self.text = "".join(pieces)
+    def place(at: int, end: bool) -> int:
+        number = bisect_right(pieces, at, key=lambda piece: piece[0]) - 1
+        begins, start, same = pieces[number]
+        if same:
+            return start + at - begins + end
+        return pieces[number + 1][1] if end else start
 
-    def source(self, spans: Iterable[_Span]) -> list[_Span]:
-        """Return the spans of this view as spans of the text it was made from."""
-        return [_Span(self._place(one.start, False), self._place(one.end - 1, True), one.mark) for one in spans]
-
-    def _place(self, at: int, end: bool) -> int:
-        piece = bisect_right(self._at, at) - 1
-        if self._whole[piece]:
-            return self._from[piece] + at - self._at[piece] + end
-        return self._ends[piece] if end else self._from[piece]
+    return [_Span(place(one.start, False), place(one.end - 1, True), one.mark) for one in spans]
 
 
 def _read(match: re.Match[str]) -> str:

@@ -1,7 +1,4 @@
-"""What other distributions bring: found by the name of an entry point, loaded when a spec names it, and identified.
-
-Loading is bounded in time and refuses the libraries that train.
-"""
+"""What other distributions bring: found by the name of an entry point, loaded when a spec names it, and identified."""
 
 from __future__ import annotations
 
@@ -45,11 +42,7 @@ def _looked_up(look: Callable[..., EntryPoints], group: Group) -> tuple[EntryPoi
 
 
 def find(group: Group, name: str) -> EntryPoint | None:
-    """Return the entry point of a name; None where no distribution brings it.
-
-    Raises:
-        PluginFault: several distributions bring it.
-    """
+    """Return the entry point of a name; None where nobody brings it. Raises PluginFault if several do."""
     found = [one for one in installed(group) if one.name == name]
     return _only(f"{group} {name}", found) if found else None
 
@@ -106,11 +99,7 @@ def identities(wanted: Iterable[str] | None = None) -> dict[str, str]:
 
 
 def require_unchanged(registered: Mapping[str, str]) -> None:
-    """Refuse to continue with plug-ins other than the registered ones.
-
-    Raises:
-        PluginFault: one is gone or has changed since.
-    """
+    """Raise PluginFault if a registered plug-in is gone or has changed since."""
     for what, now in identities(registered).items():
         if now != registered[what]:
             told = f"{what} is {now}, registered was {registered[what]}"
@@ -135,11 +124,7 @@ def _files(point: EntryPoint) -> Iterator[tuple[str, str]]:
 
 
 def load(point: EntryPoint) -> Any:
-    """Return what an entry point names.
-
-    Raises:
-        PluginFault: importing it fails, takes too long, or needs a library that trains.
-    """
+    """Return what an entry point names; raises PluginFault as :func:`bounded` does."""
     return bounded(point.load, where(point))
 
 
@@ -204,11 +189,7 @@ class _WithoutHeavy(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        """Return nothing, so that others look.
-
-        Raises:
-            ImportError: the module is one of those libraries.
-        """
+        """Return nothing, so that others look; raises ImportError for one of those libraries."""
         if fullname.partition(".")[0] in HEAVY and threading.current_thread() is self._thread:
             raise ImportError(f"it imports {fullname} at its top; contracts and judges import it nowhere, jobs inside")
         return None

@@ -10,11 +10,7 @@ from pathlib import Path
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a file for reading if it is a regular one, or a link to one; it never blocks.
-
-    Raises:
-        OSError: it cannot be opened, or is a folder, FIFO, socket or device.
-    """
+    """Open a regular file, or a link to one; never blocks. Raises OSError for a folder, FIFO, socket or device."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):

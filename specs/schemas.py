@@ -44,11 +44,7 @@ def schema_text(model: type[BaseModel]) -> str:
 
 
 def write_schemas(folder: Path) -> list[Path]:
-    """Write every schema into ``folder`` and return the files.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Write every schema into ``folder`` and return the files; raises OSError if it cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for name, model in SCHEMAS.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Form:
         ahead = before.search(text, max(0, at - 80), at) if self.before else match
         if ahead is None or text.startswith("[masked: ", start):
             return None
-        if ahead is match:
-            return start, end
-        return (ahead.start(ahead.lastgroup), end) if ahead.lastgroup else (start, end)
+        if ahead is not match and ahead.lastgroup:
+            start = ahead.start(ahead.lastgroup)
+        return start, end
 
 
 _APART, _AFTER = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9])"
@@ -138,10 +138,7 @@ _VALUE = (
 )
 
 
-def _in_place(mark: str, hints: str, pattern: str, before: str = "", may_be_split: bool = False) -> Form:
-    return Form(mark, hints, pattern, before, may_be_split)
-
-
+_in_place = partial(Form, may_be_split=False)
 _UNMASKED = r"(?!\[masked: )"
 _NAMED = r"api|access|account|secret|auth|shared|client|encryption|signing|service|subscription|app|private|refresh|id"
 _IN_PLACE = (

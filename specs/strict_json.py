@@ -12,18 +12,12 @@ from typing import Any, NoReturn
 from specs.text import plain
 
 MOST_DEPTH = 64
-_NAME = 60
-_DIGITS = 40
 _MOST = 2**53
 """Canonical JSON refuses integers from here on."""
 
 
 def read_json(data: str | bytes, most_bytes: int | None = None) -> Any:
-    """Return the value of a JSON text in UTF-8.
-
-    Raises:
-        ValueError: it is no such JSON, or longer than ``most_bytes``; says what is wrong in one line.
-    """
+    """Return the value of JSON in UTF-8; raises ValueError, in one line, if it is none or over ``most_bytes``."""
     if most_bytes is not None and len(data) > most_bytes:
         raise ValueError(f"it has more than {most_bytes} bytes")
     try:
@@ -72,16 +66,12 @@ def _whole(text: str) -> None:
 
 
 def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's members, for ``object_pairs_hook`` of :func:`json.loads`.
-
-    Raises:
-        ValueError: a name appears twice.
-    """
+    """Return an object's members for ``object_pairs_hook``; raises ValueError if a name appears twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"'{plain(twice, _NAME)}' appears in it twice")
+        raise ValueError(f"'{plain(twice, 60)}' appears in it twice")
     return found
 
 
@@ -98,7 +88,7 @@ def _finite(text: str) -> float:
 
 def _bounded(text: str) -> int:
     # Length first: Python refuses to convert numbers of thousands of digits.
-    value = int(text) if len(text) <= _DIGITS else _MOST
+    value = int(text) if len(text) <= 40 else _MOST
     if abs(value) >= _MOST:
         raise ValueError(f"{text[:40]} is too large: whole numbers stay below 2**53")
     return value

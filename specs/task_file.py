@@ -59,11 +59,7 @@ def pinned(path: str, text: str) -> str:
 
 
 def text_of(path: Path, raw: bytes) -> str:
-    """Return the text of a task file.
-
-    Raises:
-        SpecError: it is too long, no text, or holds a secret, which the trail would keep.
-    """
+    """Return the text of a task file; raises SpecError if it is too long, no text, or holds a secret."""
     if len(raw) > MAX_BYTES:
         raise SpecError([Problem(str(path), 1, 1, "", f"the file is larger than {MAX_BYTES} bytes")])
     try:
@@ -76,11 +72,7 @@ def text_of(path: Path, raw: bytes) -> str:
 
 
 def require_no_secret(path: Path, text: str) -> None:
-    """Refuse a text that the trail would keep.
-
-    Raises:
-        SpecError: secrets are in it; nothing else is said of the file, because that would quote it.
-    """
+    """Raise SpecError where the trail would keep a secret; no other problem is told then, which would quote it."""
     hint = "take it out of the file; keys are read from variables of the environment"
     found = [
         (start, text.rfind("\n", 0, start), f"here begins a secret ({what})") for start, what in current().places(text)
@@ -92,11 +84,7 @@ def require_no_secret(path: Path, text: str) -> None:
 
 
 def remember(task: str, text: str | None) -> None:
-    """Keep the text of a task file, so that :func:`module_of` can run it.
-
-    Raises:
-        ValueError: it is not the text that the task's name pins, or there is one without a task file.
-    """
+    """Keep a task file's text for :func:`module_of`; raises ValueError if it is not the one that the name pins."""
     if (text is None and is_file(task)) or (text is not None and pinned(path_of(task), text) != task):
         raise ValueError("the text of the task file is not the registered one")
     if text is not None:

@@ -21,6 +21,7 @@ from agents.providers.turn_request import (
     call_of,
     schema_of,
     sendable_arguments,
+    sendable_function,
     sendable_name,
     sendable_text,
 )
@@ -151,9 +152,4 @@ def _items(message: Message) -> Iterator[dict[str, Any]]:
     if message.text.strip() or not message.calls:
         yield {"role": "assistant", "content": message.text if message.text.strip() else NO_TEXT}
     for call in message.calls:
-        yield {
-            "type": "function_call",
-            "call_id": call.id,
-            "name": sendable_name(call.name),
-            "arguments": sendable_arguments(call.arguments),
-        }
+        yield {"type": "function_call", "call_id": call.id, **sendable_function(call)}

@@ -17,8 +17,7 @@ from agents.providers.turn_request import (
     Reply,
     call_of,
     schema_of,
-    sendable_arguments,
-    sendable_name,
+    sendable_function,
     sendable_text,
 )
 from agents.turns import Message, Stop
@@ -109,9 +108,5 @@ def _messages(message: Message) -> Iterator[dict[str, Any]]:
     if not message.calls:
         yield {"role": "assistant", "content": said or NO_TEXT}
         return
-    functions = (
-        (call.id, {"name": sendable_name(call.name), "arguments": sendable_arguments(call.arguments)})
-        for call in message.calls
-    )
-    calls = [{"id": id, "type": "function", "function": function} for id, function in functions]
+    calls = [{"id": call.id, "type": "function", "function": sendable_function(call)} for call in message.calls]
     yield {"role": "assistant", "content": said, "tool_calls": calls}

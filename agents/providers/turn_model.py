@@ -1,7 +1,4 @@
-"""Asks a model for a turn: what it can cost, one call, and repeated calls until there is a turn.
-
-Each call's money is reserved first; rate limits, outages and cut connections are waited out.
-"""
+"""Asks a model for a turn: what it can cost, one call, and repeated calls until there is a turn."""
 
 from __future__ import annotations
 

@@ -86,6 +86,11 @@ def sendable_name(name: str) -> str:
     return name if _NAME.fullmatch(name) else "unknown_tool"
 
 
+def sendable_function(call: ToolCall) -> dict[str, str]:
+    """Return name and arguments of a call in a form that OpenAI's APIs take back."""
+    return {"name": sendable_name(call.name), "arguments": sendable_arguments(call.arguments)}
+
+
 def sendable_text(pieces: Iterable[str]) -> str:
     """Join the pieces of a text; lone surrogates, which cannot be written in UTF-8, are replaced."""
     return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

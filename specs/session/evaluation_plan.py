@@ -48,10 +48,7 @@ class EvaluationPlan(Contract):
 
 
 Outcome = Literal["binary", "continuous", "ordinal"]
-
 PairedTestName = Literal["exact_mcnemar", "paired_t", "wilcoxon", "sign"]
-
-
 TESTS: dict[Outcome, tuple[PairedTestName, ...]] = {
     "binary": ("exact_mcnemar",),
     "continuous": ("paired_t", "wilcoxon"),

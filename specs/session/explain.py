@@ -29,19 +29,13 @@ _LENGTHS = ("too_short", "too_long")
 _UNDER_PARAMETERS = "write it under 'parameters'"
 _KEYS = ("api_key", "apikey", "key", "token", "secret", "password")
 _TYPES = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
+    **dict.fromkeys(("int_type", "int_from_float"), "a whole number"),
     "float_type": "a number",
     "bool_type": "true or false",
     "string_type": "text",
-    "dict_type": "keys and values",
-    "model_type": "keys and values",
-    "model_attributes_type": "keys and values",
-    "tuple_type": "a list",
-    "list_type": "a list",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "keys and values"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
 }
-
-
 _BOUNDS = {
     "greater_than_equal": "be at least {ge}",
     "greater_than": "be above {gt}",

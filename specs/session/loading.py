@@ -1,7 +1,4 @@
-"""From a file to a registered spec; problems have their line and column, the schema's before the rules'.
-
-Reads the spec, its constitution and data files. Whether the model exists is not checked here.
-"""
+"""From a file to a registered spec; problems have their line and column, the schema's before the rules'."""
 
 from __future__ import annotations
 
@@ -40,13 +37,10 @@ def load_spec(
     allow_missing_data: bool = False,
     launcher: LauncherName | None = None,
 ) -> ResolvedSpec:
-    """Read a session spec and pin everything it names.
+    """Read a session spec and pin everything it names; whether the model exists is not checked here.
 
-    Args:
-        path: the spec file.
-        profile: used instead of the one that the spec names.
-        launcher: used instead of the session's.
-        allow_missing_data: use the registered digests of data files that do not exist; files without are left out.
+    ``profile`` and ``launcher`` replace those that the spec names. With ``allow_missing_data``, the registered digests
+    of data files that do not exist are used; files without one are left out.
 
     Raises:
         SpecError: the spec, its constitution or its data are wrong. Holds every problem of the first of these that
@@ -113,11 +107,7 @@ def missing_plugins(resolved: str | bytes) -> str:
 
 
 def list_profiles(path: Path) -> tuple[str, ...]:
-    """Return the profiles of a spec; none when it cannot be read, which :func:`load_spec` tells about.
-
-    Raises:
-        UserError: the file itself cannot be read.
-    """
+    """Return the profiles of a spec, none where it is no YAML; raises UserError if the file cannot be read."""
     try:
         return profile_names(read_yaml(_read_file(path)))
     except UnreadableError:
@@ -125,22 +115,13 @@ def list_profiles(path: Path) -> tuple[str, ...]:
 
 
 def load_constitution(path: Path) -> tuple[Constitution, str]:
-    """Read a constitution; returns it with the digest of the file.
-
-    Raises:
-        SpecError: it is wrong; holds every problem found.
-        UserError: the file cannot be read.
-    """
+    """Return a constitution with its digest; raises SpecError, with every problem, or UserError if it is unreadable."""
     raw = _read_file(path)
     return _parse_constitution(path, raw), digest_bytes(raw)
 
 
 def find_spec(text: str) -> Path:
-    """Return the spec file a user means: an existing file, or the bare name of a shipped spec.
-
-    Raises:
-        UserError: neither; the hint lists the shipped names.
-    """
+    """Return the file, or the shipped spec, that a user means; raises UserError, with the shipped names, if neither."""
     path = Path(text)
     library = HOME / "specs" / "library"
     shipped = {file.stem: file for file in sorted(library.glob("*.yaml")) if file.stem != "constitution"}

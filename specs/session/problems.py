@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -30,10 +30,6 @@ class LintProblem:
     hint: str = ""
     place: Place | None = field(default=None, kw_only=True)
     """Where it is, if its ``loc`` does not say so."""
-
-    def below(self, *loc: str | int) -> LintProblem:
-        """Return the problem with its place below another one."""
-        return replace(self, loc=(*loc, *self.loc))
 
 
 def dotted(loc: Loc) -> str:

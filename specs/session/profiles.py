@@ -1,7 +1,4 @@
-"""Profiles: one experiment for several machines. A profile changes values of a spec before it is read.
-
-Each value keeps the place it was written at, for problems.
-"""
+"""Profiles: one experiment for several machines. A profile changes values of a spec before it is read."""
 
 from __future__ import annotations
 
@@ -95,7 +92,7 @@ def _stages(top: Keyed, here: Loc, changes: Any) -> Iterator[LintProblem]:
                 else:
                     _merge(key, values, listed[places[name]])
     for number in sorted(left_out, reverse=True):
-        listed.remove_at(number)
+        del listed[number], listed.places[number]
 
 
 def _merge(key: str, changes: Keyed, into: Keyed) -> None:

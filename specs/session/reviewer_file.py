@@ -16,12 +16,7 @@ from specs.session.yaml_positions import read_document
 
 
 def load_reviewer(path: Path) -> Reviewer:
-    """Read a reviewer from a YAML file.
-
-    Raises:
-        SpecError: it is no reviewer; holds every problem of its schema, or of the rules.
-        UserError: the file cannot be read.
-    """
+    """Read a reviewer from a YAML file; raises SpecError, with every problem, or UserError if it is unreadable."""
     try:
         raw = path.read_bytes()
     except (OSError, ValueError) as error:
@@ -34,11 +29,7 @@ def load_reviewer(path: Path) -> Reviewer:
 
 
 def reviewer_of(values: dict[str, Any], options: dict[Loc, str]) -> Reviewer:
-    """Return a reviewer of values as in a spec that were given as options, each with its option's name.
-
-    Raises:
-        UserError: it is no reviewer; names the options.
-    """
+    """Return the reviewer of values that options gave, each by its place; raises UserError, which names them."""
     reviewer = _read(json.loads(canonical_bytes(values)))
     if isinstance(reviewer, list):
         raise UserError("\n".join(printable(_told(one, options)) for one in reviewer))

@@ -38,11 +38,7 @@ class ReviewerVendor:
 
 @cache
 def vendor_of(name: str) -> ReviewerVendor:
-    """Return the vendor of a name that another distribution brings.
-
-    Raises:
-        PluginFault: none is installed, or it cannot be used.
-    """
+    """Return the plug-in vendor of a name; raises PluginFault if none is installed or it cannot be used."""
     point = plugins.find(GROUP, name)
     if point is None:
         raise PluginFault(f"reviewer vendor '{name}' is not installed", hint="install the distribution that brings it")
@@ -61,11 +57,7 @@ def vendor_of(name: str) -> ReviewerVendor:
 
 
 def key_variable(reviewer: Reviewer) -> str:
-    """Return the name of the variable that holds a reviewer's key; empty where it needs none.
-
-    Raises:
-        PluginFault: another distribution brings the vendor, and it cannot be used.
-    """
+    """Return the variable of a reviewer's key, empty where it needs none; raises PluginFault as :func:`vendor_of`."""
     if reviewer.is_plugin:
         return vendor_of(reviewer.vendor).key_variable
     if not reviewer.asks_a_model:
@@ -74,11 +66,7 @@ def key_variable(reviewer: Reviewer) -> str:
 
 
 def plugin_key(vendor: ReviewerVendor, environ: Mapping[str, str]) -> str:
-    """Return the key of a vendor that another distribution brings; empty where it needs none.
-
-    Raises:
-        UserError: its variable is not set, or holds no key.
-    """
+    """Return a plug-in vendor's key, empty where it needs none; raises UserError if its variable holds no key."""
     if not vendor.key_variable:
         return ""
     return key_in(vendor.key_variable, f"reviewer vendor '{vendor.name}'", environ)

@@ -322,19 +322,11 @@ class SessionSpec(Contract):
         return self.model_copy(update={"stages": stages})
 
     def launcher_of(self, stage: str) -> LauncherName:
-        """Return where the jobs of a stage run.
-
-        Raises:
-            KeyError: no such stage.
-        """
+        """Return where the jobs of a stage run; raises KeyError if there is no such stage."""
         return self.stage(stage).launcher or self.launcher
 
     def stage(self, name: str) -> Stage:
-        """Return the stage with this name.
-
-        Raises:
-            KeyError: no such stage.
-        """
+        """Return the stage with this name; raises KeyError if there is none."""
         return {stage.name: stage for stage in self.stages}[name]
 
 

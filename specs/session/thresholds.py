@@ -1,7 +1,4 @@
-"""The thresholds of the deterministic checks, with defaults and limits that no spec can leave.
-
-A registration holds only what differs from its default; the digest of the measuring code covers the defaults.
-"""
+"""The thresholds of the deterministic checks, with defaults and limits that no spec can leave."""
 
 from __future__ import annotations
 
@@ -102,6 +99,6 @@ class Thresholds(Contract):
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out defaults: a threshold that is added later does not change older registrations."""
+        """Leave out defaults, which the digest of measuring code covers: a later threshold changes no registration."""
         values: dict[str, Any] = handler(self)
         return {name: value for name, value in values.items() if value != type(self).model_fields[name].default}

@@ -60,10 +60,6 @@ class Listed(list[Any]):
         super().__init__()
         self.places: list[Place] = []
 
-    def remove_at(self, number: int) -> None:
-        """Remove a value with its place."""
-        del self[number], self.places[number]
-
 
 @dataclass
 class Document:
@@ -109,11 +105,7 @@ class Document:
 
 
 def decode(raw: bytes) -> str:
-    """Return the text of a file.
-
-    Raises:
-        UnreadableError: too large, not UTF-8, a byte order mark or a NUL byte.
-    """
+    """Return a file's text; raises UnreadableError if it is too large, not UTF-8, or has a byte order mark or NUL."""
     top = Place(1, 1)
     if len(raw) > MAX_BYTES:
         raise UnreadableError(top, f"the file has {len(raw)} bytes, at most {MAX_BYTES} are read")
@@ -151,11 +143,7 @@ def read_yaml(raw: bytes) -> Document:
 
 
 def read_document(path: Path, raw: bytes) -> Document:
-    """Read the YAML document of a file that people wrote.
-
-    Raises:
-        SpecError: it cannot be read, or holds what is refused; with every such problem.
-    """
+    """Read a file's YAML document; raises SpecError, with every problem, if it is none or holds what is refused."""
     try:
         document = read_yaml(raw)
     except UnreadableError as error:

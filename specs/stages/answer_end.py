@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 Form = Literal["completion", "chat"]
 """How a model is prompted: bare text that it continues, or its chat template."""
@@ -11,9 +11,10 @@ Finish = Literal["eos", "stop", "length"]
 """How an answer ended: by the end token, before a stop string, or at the limit of tokens."""
 
 
-def require_ending(truncated: bool, finish: Finish | None, stop: str | None) -> None:
-    """Raise a ValueError where what a row says of its end contradicts itself; early rows say nothing."""
-    if finish is not None and truncated != (finish == "length"):
-        raise ValueError(f"truncated is {truncated}, and finish is '{finish}'")
-    if (stop is not None) != (finish == "stop"):
-        raise ValueError(f"finish is '{finish}', and stop is {stop!r}")
+def ended_once(row: Any) -> Any:
+    """Return a row; a ValueError where what it says of its end contradicts itself. Early rows say nothing."""
+    if row.finish is not None and row.truncated != (row.finish == "length"):
+        raise ValueError(f"truncated is {row.truncated}, and finish is '{row.finish}'")
+    if (row.stop is not None) != (row.finish == "stop"):
+        raise ValueError(f"finish is '{row.finish}', and stop is {row.stop!r}")
+    return row

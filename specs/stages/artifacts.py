@@ -19,13 +19,18 @@ class Item(Contract):
     constraint: dict[str, str | int]
 
 
-class Example(Contract):
-    """One training example: an accepted completion with the prompt it will be trained on."""
+class OfSample(Contract):
+    """What belongs to one of the samples of an item."""
 
     item: str
     group: str
     kind: str
     sample: Count
+
+
+class Example(OfSample):
+    """One training example: an accepted completion with the prompt it will be trained on."""
+
     prompt: str
     completion: str
 

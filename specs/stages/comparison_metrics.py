@@ -2,109 +2,82 @@
 
 from __future__ import annotations
 
-from specs.stages.metric import MetricDefinition, defined
+from typing import Literal
 
-_KINDS = "kinds of the held-out items"
+from specs.stages.metric import MetricDefinition
 
-_PRIMARY = "held-out items of analysis.kinds.primary, answered by both arms"
+_Line = tuple[str, str, Literal["higher", "lower"], str]
+"""Id, unit, direction and definition."""
 
-_CONTROLLED = "held-out conversations held by both arms, with their history and under every registered control"
+
+def _over(scope: str, population: str, *lines: _Line) -> tuple[MetricDefinition, ...]:
+    return tuple(
+        MetricDefinition(id=id, scope=scope, unit=unit, population=population, definition=told, direction=direction)
+        for id, unit, direction, told in lines
+    )
 
 
-_PAIRS = "held-out items answered by both arms"
-_CONSTRAINTS = "constraint kinds of the held-out items"
+_ADJUSTED = "exact McNemar p of the kind, adjusted over the kinds (Benjamini-Hochberg), below alpha"
 
 COMPARED_METRICS: tuple[MetricDefinition, ...] = (
-    defined(
-        "accuracy_gain",
+    *_over(
         "comparison",
-        "fraction",
-        _PAIRS,
-        "treatment accuracy - baseline accuracy (positive = treatment better)",
-        "higher",
+        "held-out items answered by both arms",
+        ("accuracy_gain", "fraction", "higher", "treatment accuracy - baseline accuracy (positive = treatment better)"),
+        ("mcnemar_p", "probability", "lower", "exact two-sided McNemar p on the discordant pairs"),
+        ("gained", "items", "higher", "baseline wrong, treatment right"),
+        ("lost", "items", "lower", "baseline right, treatment wrong"),
+        ("cohens_h", "radians", "higher", "2 asin(sqrt(p_treatment)) - 2 asin(sqrt(p_baseline))"),
     ),
-    defined(
-        "mcnemar_p",
+    *_over(
         "comparison",
-        "probability",
-        _PAIRS,
-        "exact two-sided McNemar p on the discordant pairs",
-        "lower",
+        "constraint kinds of the held-out items",
+        ("kinds_gained", "kinds", "higher", f"kinds with a gain: {_ADJUSTED}"),
+        ("kinds_lost", "kinds", "lower", f"kinds that got worse: {_ADJUSTED}"),
     ),
-    defined("gained", "comparison", "items", _PAIRS, "baseline wrong, treatment right", "higher"),
-    defined("lost", "comparison", "items", _PAIRS, "baseline right, treatment wrong", "lower"),
-    defined(
-        "cohens_h",
-        "comparison",
-        "radians",
-        _PAIRS,
-        "2 asin(sqrt(p_treatment)) - 2 asin(sqrt(p_baseline))",
-        "higher",
-    ),
-    defined(
-        "kinds_gained",
-        "comparison",
-        "kinds",
-        _CONSTRAINTS,
-        "kinds with a gain: exact McNemar p of the kind, adjusted over the kinds (Benjamini-Hochberg), below alpha",
-        "higher",
-    ),
-    defined(
-        "kinds_lost",
-        "comparison",
-        "kinds",
-        _CONSTRAINTS,
-        "kinds that got worse: exact McNemar p of the kind, adjusted over the kinds (Benjamini-Hochberg), below alpha",
-        "lower",
-    ),
-    defined(
-        "primary_kind_gain",
+    *_over(
         "rule",
-        "difference",
-        _PRIMARY,
-        "share the treatment has right - share the baseline has right",
-        "higher",
+        "held-out items of analysis.kinds.primary, answered by both arms",
+        ("primary_kind_gain", "difference", "higher", "share the treatment has right - share the baseline has right"),
+        (
+            "primary_kind_p",
+            "probability",
+            "lower",
+            "exact two-sided McNemar p of the kind, adjusted over all kinds (Benjamini-Hochberg)",
+        ),
     ),
-    defined(
-        "primary_kind_p",
+    *_over(
         "rule",
-        "probability",
-        _PRIMARY,
-        "exact two-sided McNemar p of the kind, adjusted over all kinds (Benjamini-Hochberg)",
-        "lower",
+        "kinds of the held-out items",
+        (
+            "kinds_risen",
+            "kinds",
+            "higher",
+            "kinds that gained more than they lost, with a p so adjusted below analysis.kinds.false_discovery",
+        ),
+        (
+            "kinds_kept",
+            "kinds",
+            "higher",
+            "kinds whose gain has a 95 % interval (Bonett and Price) that begins above -analysis.kinds.margin",
+        ),
     ),
-    defined(
-        "kinds_risen",
+    *_over(
         "rule",
-        "kinds",
-        _KINDS,
-        "kinds that gained more than they lost, with a p so adjusted below analysis.kinds.false_discovery",
-        "higher",
-    ),
-    defined(
-        "kinds_kept",
-        "rule",
-        "kinds",
-        _KINDS,
-        "kinds whose gain has a 95 % interval (Bonett and Price) that begins above -analysis.kinds.margin",
-        "higher",
-    ),
-    defined(
-        "control_excess",
-        "rule",
-        "difference",
-        _CONTROLLED,
-        "gain of the arms - gain of the same models under the control (resampled 95 % interval); the least of all "
-        "controls",
-        "higher",
-    ),
-    defined(
-        "control_excess_p",
-        "rule",
-        "probability",
-        _CONTROLLED,
-        "exact sign test: conversations that changed for the better with their history than under the control, against "
-        "those that did for the worse; the largest of all controls",
-        "lower",
+        "held-out conversations held by both arms, with their history and under every registered control",
+        (
+            "control_excess",
+            "difference",
+            "higher",
+            "gain of the arms - gain of the same models under the control (resampled 95 % interval); the least of all "
+            "controls",
+        ),
+        (
+            "control_excess_p",
+            "probability",
+            "lower",
+            "exact sign test: conversations that changed for the better with their history than under the control, "
+            "against those that did for the worse; the largest of all controls",
+        ),
     ),
 )

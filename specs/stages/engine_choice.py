@@ -51,10 +51,6 @@ class Writing(Placed):
 
 
 def require_penalty(engine: EngineName, repetition_penalty: float) -> None:
-    """Refuse a repetition penalty that the engine would pass over.
-
-    Raises:
-        ValueError: the engine has none, and one is asked for.
-    """
+    """Raise ValueError for a repetition penalty that the engine would pass over."""
     if repetition_penalty != 1 and not ENGINES[engine].penalty:
         raise ValueError(f"engine '{engine}' has no repetition penalty, repetition_penalty is {repetition_penalty:g}")

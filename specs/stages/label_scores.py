@@ -37,11 +37,7 @@ class LabelScores(Contract):
     prompt_tokens: Positive
 
     def of(self, label: Label) -> float:
-        """Return the log-probability of a label: the larger of its two forms.
-
-        Raises:
-            ValueError: neither form is a single token.
-        """
+        """Return the larger log-probability of a label's forms; raises ValueError if neither is a single token."""
         forms = (self.a, self.a_spaced) if label == "A" else (self.b, self.b_spaced)
         if not (given := [form for form in forms if form is not None]):
             raise ValueError(f"the label {label} has no log-probability")
@@ -68,21 +64,13 @@ class Arrangement(Contract):
     confident: bool
 
     def signed(self) -> float:
-        """Return log p(good) - log p(bad), in nats.
-
-        Raises:
-            ValueError: a label has no log-probability.
-        """
+        """Return log p(good) - log p(bad), in nats; raises ValueError if a label has no log-probability."""
         difference = self.scores.of("A") - self.scores.of("B")
         return difference if self.good_label == "A" else -difference
 
 
 def arrangement(scores: LabelScores, good_label: Label, margin: float) -> Arrangement:
-    """Return the verdict that follows from log-probabilities: a tie is "bad".
-
-    Raises:
-        ValueError: a label has no log-probability.
-    """
+    """Return the verdict that follows, a tie being "bad"; raises ValueError if a label has no log-probability."""
     signed = scores.of("A") - scores.of("B")
     signed = signed if good_label == "A" else -signed
     stated = round(abs(signed), DIGITS)

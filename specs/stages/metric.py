@@ -27,15 +27,6 @@ class MetricDefinition(Contract):
     direction: Literal["higher", "lower", "none"]
 
 
-def defined(
-    id: str, scope: Scope, unit: str, population: str, definition: str, direction: Literal["higher", "lower", "none"]
-) -> MetricDefinition:
-    """Return a definition; its parts in the order of a line of the reference's tables."""
-    return MetricDefinition(
-        id=id, scope=scope, unit=unit, population=population, definition=definition, direction=direction
-    )
-
-
 class Metric(Contract):
     """A measured value. ``interval`` is the 95 % interval (low, high) where the definition has one."""
 

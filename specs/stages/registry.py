@@ -1,7 +1,4 @@
-"""Every stage kind by its name: Peergate's own, and those that other distributions bring (``peergate.stages``).
-
-A kind of another distribution is loaded when a spec names it.
-"""
+"""Every stage kind by its name: Peergate's own, and those that other distributions bring (``peergate.stages``)."""
 
 from __future__ import annotations
 
@@ -46,12 +43,7 @@ class _Kinds(Mapping[str, StageKind]):
         self._loaded = {one.name: one for one in _BUILT_IN}
 
     def __getitem__(self, name: str) -> StageKind:
-        """Return the kind of a name.
-
-        Raises:
-            KeyError: no such kind.
-            PluginFault: another distribution brings it, and it cannot be used.
-        """
+        """Return the kind of a name; raises KeyError if there is none, PluginFault for one that cannot be used."""
         if name not in self._loaded:
             point = plugins.find(GROUP, name)
             if point is None:
@@ -113,11 +105,7 @@ def kind_of(stage: StageBase) -> StageKind:
 
 
 def arm_of(stage: StageBase) -> Arm:
-    """Return what the analysis asks of the stage's kind.
-
-    Raises:
-        ValueError: no stage of this kind is an arm.
-    """
+    """Return what the analysis asks of the stage's kind; raises ValueError if none of this kind is an arm."""
     arm = kind_of(stage).arm
     if arm is None:
         raise ValueError(f"'{stage.name}' is of kind {stage.kind}, which is no arm of an analysis")

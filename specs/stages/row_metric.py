@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from statistics import median
@@ -63,7 +63,7 @@ class RowMetric(MetricDefinition):
         return self.over.output or "rows"
 
 
-def metric(id: str, *, unit: str, over: Over, value: Value, better: Better = "none") -> RowMetric:
+def metric(id: str, unit: str, value: Value, better: Better = "none", *, over: Over) -> RowMetric:
     """Return the metric that computes ``value`` from the rows that ``over`` selects.
 
     No other metric may have its ``id``. The unit of a share is ``fraction``.
@@ -73,9 +73,9 @@ def metric(id: str, *, unit: str, over: Over, value: Value, better: Better = "no
     )
 
 
-def rate(id: str, told: str, fits: Fits, *, over: Over, of: str = "rows", better: Better = "none") -> RowMetric:
+def rate(id: str, told: str, fits: Fits, better: Better = "none", *, over: Over, of: str = "rows") -> RowMetric:
     """Return a metric that is a :func:`share`."""
-    return metric(id, unit="fraction", over=over, value=share(told, fits, of), better=better)
+    return metric(id, "fraction", share(told, fits, of), better, over=over)
 
 
 every = Over("all rows")
@@ -103,7 +103,7 @@ def ratio(above: str, below: str) -> Value:
 
 def share(told: str, fits: Fits, of: str = "rows") -> Value:
     """Return the share of the rows that fit, with its interval; ``of`` is what the definition divides by."""
-    return Value(f"{told} / {of}" if of else told, fraction_of(fits), (Over(told, fits),), interval=True)
+    return replace(fraction(f"{told} / {of}" if of else told, Over(told, fits)), interval=True)
 
 
 def number(told: str, fits: Fits) -> Value:
@@ -126,9 +126,9 @@ def judged(told: str, *parts: Over) -> Value:
     return Value(told, parts=parts)
 
 
-def fraction_of(fits: Fits) -> Callable[[Sequence[Any]], Fraction]:
-    """Return the function that gives the exact share of the rows that fit."""
-    return lambda rows: Fraction(sum(map(fits, rows)), len(rows))
+def fraction(told: str, part: Over) -> Value:
+    """Return the share of the rows that are in a part, without an interval."""
+    return Value(told, lambda rows: Fraction(sum(map(part.holds, rows)), len(rows)), (part,))
 
 
 def wrong_names(metric: RowMetric, rows: Mapping[str, type[BaseModel]]) -> str:

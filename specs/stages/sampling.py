@@ -10,18 +10,13 @@ from specs.digests import Contract, omitted
 from specs.stages.engine_choice import Writing
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
-
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
-
 Share = Annotated[float, Field(ge=0, le=1)]
-
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=64)]
-
 Wrapper = Annotated[str, Field(max_length=2000)]
 """A text that holds ``{prompt}`` once."""
 
 QUESTION = "Question: {prompt}\nAnswer:"
-
 WRAPPER = "Instruction: {prompt}\nResponse:"
 
 
@@ -32,10 +27,7 @@ def require_prompt(wrapper: str | None) -> None:
 
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
-
-
 END_MARK = "###END###"
-
 ROLE_STOPS = ("\nInstruction", "\nQ:", "\n###", "\nUser:", "\nResponse:")
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Literal
 
 from specs.stages.row_metric import Over, RowMetric, rate
 
@@ -22,23 +22,19 @@ _TOLD: dict[Counts, str] = {
 
 
 def rates(prefix: str, population: str, rows: str, **told: str) -> tuple[RowMetric, ...]:
-    """Return the rates of a kind.
+    """Return the rates of a kind over sampled rows; their ids begin with ``prefix``, and ``rows`` says what a row is.
 
-    Args:
-        prefix: what their ids begin with.
-        population: the sampled rows.
-        rows: what one is.
-        told: by what a rate counts (:data:`Counts`), the rows it counts in words; empty for the usual ones.
+    ``told`` says, by what a rate counts (:data:`Counts`), which rows those are; empty for the usual words.
     """
     over = Over(population, output=SAMPLED)
     return tuple(
         rate(
             f"{prefix}_{_NAMES[what]}_rate",
             f"{rows} {told[what] or words}",
-            _counted(what),
+            attrgetter(what),
+            "lower",
             over=over,
             of=rows,
-            better="lower",
         )
         for what, words in _TOLD.items()
         if what in told
@@ -48,7 +44,3 @@ def rates(prefix: str, population: str, rows: str, **told: str) -> tuple[RowMetr
 def revised(what: Counts) -> str:
     """Return what is wrong with a revision, in words."""
     return f"with a revision {_TOLD[what]}"
-
-
-def _counted(what: Counts) -> Callable[[Any], bool]:
-    return lambda one: getattr(one, what)

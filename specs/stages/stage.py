@@ -67,11 +67,7 @@ class Criterion(Contract):
     below: float | None = None
 
     def bound(self) -> tuple[str, float]:
-        """Return the operator sign and threshold, for example ``(">=", 0.1)``.
-
-        Raises:
-            ValueError: not exactly one bound is given (the loader reports this with its place).
-        """
+        """Return sign and threshold, such as ``(">=", 0.1)``; raises ValueError unless exactly one bound is given."""
         given = [
             (sign, value)
             for sign, value in ((">=", self.at_least), ("<=", self.at_most), (">", self.above), ("<", self.below))

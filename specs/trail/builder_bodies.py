@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from specs.digests import Contract, Digest, omitted
+from specs.digests import Digest, omitted
 from specs.trail.builder_tools import Phase
+from specs.trail.entry import OfAttempt
 from specs.trail.grant_and_claim import Claim
 
 
-class Turn(Contract):
+class Turn(OfAttempt):
     """``turn``: one answer of the builder's model."""
 
-    stage: str
-    attempt: int
     phase: Phase
     number: int
     said: Digest
@@ -29,11 +28,9 @@ class Turn(Contract):
     """The helper that says it; empty for the builder itself."""
 
 
-class Call(Contract):
+class Call(OfAttempt):
     """``call``: what the builder asks of a tool, written before it is carried out."""
 
-    stage: str
-    attempt: int
     phase: Phase
     number: int
     turn: int
@@ -43,11 +40,9 @@ class Call(Contract):
     helper: str = omitted("")
 
 
-class Result(Contract):
+class Result(OfAttempt):
     """``result``: what came of a call."""
 
-    stage: str
-    attempt: int
     call: str
     """The key of the call."""
     text: Digest
@@ -55,20 +50,16 @@ class Result(Contract):
     ends_phase: bool
 
 
-class Note(Contract):
+class Note(OfAttempt):
     """``note``: what the builder leaves for later."""
 
-    stage: str
-    attempt: int
     what: Literal["plan", "progress", "complete", "free", "amendment", "helper"]
     text: Digest
 
 
-class Plan(Contract):
+class Plan(OfAttempt):
     """``plan``: what the builder proposes for an attempt."""
 
-    stage: str
-    attempt: int
     builder: str
     changes: dict[str, Any]
     """Parameters that differ from the spec's, as :func:`specs.stages.registry.resolve_parameters` allows them."""
@@ -80,11 +71,9 @@ class Plan(Contract):
     """What plans held before there were ``submit`` entries."""
 
 
-class Submit(Contract):
+class Submit(OfAttempt):
     """``submit``: what the builder claims of an attempt before it is judged."""
 
-    stage: str
-    attempt: int
     claims: tuple[Claim, ...]
     answers: dict[str, str]
     sent_back: int

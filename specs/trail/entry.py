@@ -6,39 +6,12 @@ from typing import Any, Literal, get_args
 
 from specs.digests import Contract, Digest
 
-EntryKind = Literal[
-    "open",
-    "model",
-    "turn",
-    "call",
-    "result",
-    "note",
-    "plan",
-    "grant",
-    "launch",
-    "exit",
-    "lost",
-    "metrics",
-    "submit",
-    "checks",
-    "packet",
-    "verdict",
-    "decision",
-    "spend",
-    "budget",
-    "human",
-    "override",
-    "amendment",
-    "retraction",
-    "asked",
-    "answered",
-    "workspace",
-    "keys",
-    "pause",
-    "resume",
-    "report",
-    "close",
-]
+_OfSessions = Literal["open", "model", "workspace", "keys", "pause", "resume", "report", "close"]
+_OfJobs = Literal["launch", "exit", "lost", "spend", "budget"]
+_OfBuilders = Literal["turn", "call", "result", "note", "plan", "submit"]
+_OfGates = Literal["grant", "metrics", "checks", "packet", "verdict", "decision"]
+_OfPeople = Literal["human", "override", "amendment", "retraction", "asked", "answered"]
+EntryKind = Literal[_OfSessions, _OfJobs, _OfBuilders, _OfGates, _OfPeople]
 
 KINDS: frozenset[str] = frozenset(get_args(EntryKind))
 GENESIS = "sha256:" + "0" * 64
@@ -73,3 +46,10 @@ class Head(Contract):
     size: int
     digest: Digest
     root: Digest = EMPTY_ROOT
+
+
+class OfAttempt(Contract):
+    """The body of an entry on one attempt of a stage."""
+
+    stage: str
+    attempt: int

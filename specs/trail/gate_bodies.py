@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from specs.digests import Contract, Digest
 from specs.stages.registry import Kind
+from specs.trail.entry import OfAttempt
 from specs.trail.grant_and_claim import Grant
 from specs.trail.no_verdict import Cause
 from specs.trail.verdict import Condition, Outcome, Status
@@ -19,38 +20,30 @@ class Granted(Grant):
     max_seconds: float | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
-class Metrics(Contract):
+class Metrics(OfAttempt):
     """``metrics``: what was computed from the raw rows, or why it was not."""
 
-    stage: str
-    attempt: int
     metrics: Digest | None
     why: str
     code: Digest
 
 
-class Checks(Contract):
+class Checks(OfAttempt):
     """``checks``: the results of the deterministic checks."""
 
-    stage: str
-    attempt: int
     checks: Digest
     summary: dict[str, Status]
 
 
-class Shown(Contract):
+class Shown(OfAttempt):
     """``packet``: what a reviewer is shown."""
 
-    stage: str
-    attempt: int
     packet: Digest
 
 
-class Judged(Contract):
+class Judged(OfAttempt):
     """``verdict``: what a reviewer said of a packet, and of one that costs money what the exchange was."""
 
-    stage: str
-    attempt: int
     packet: Digest
     verdict: Digest
     error: str
@@ -74,11 +67,8 @@ class Judged(Contract):
     reasoning: str | None = None
 
 
-class Opens(Contract):
+class Opens(OfAttempt):
     """The stage and attempt that may be granted next."""
-
-    stage: str
-    attempt: int
 
 
 class NamedCondition(Condition):

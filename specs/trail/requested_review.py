@@ -1,7 +1,4 @@
-"""Requested reviews: what is asked, what was read for it, and the form of each answer.
-
-The three requests are also schemas of tools: their JSON Schemas carry these descriptions.
-"""
+"""Requested reviews: what is asked, what was read for it, and the form of each answer."""
 
 from __future__ import annotations
 
@@ -12,18 +9,9 @@ from pydantic import ConfigDict, Field, StringConstraints
 from specs.digests import Contract, Digest
 
 Mode = Literal["question", "review", "adversarial"]
-DecisionKind = Literal[
-    "methodology",
-    "priority",
-    "experimental_design",
-    "statistics",
-    "spec_deviation",
-    "gpu_spend",
-    "technical",
-    "trivial",
-    "already_in_spec",
-    "execution",
-]
+_Asked = Literal["methodology", "priority", "experimental_design", "statistics", "spec_deviation", "gpu_spend"]
+_NotAsked = Literal["technical", "trivial", "already_in_spec", "execution"]
+DecisionKind = Literal[_Asked, _NotAsked]
 Stakes = Literal["low", "medium", "high", "critical"]
 Tier = Literal["low", "medium", "high"]
 ReviewKind = Literal["methodology", "code", "design"]
@@ -41,7 +29,7 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 
 
 class Request(Contract):
-    """What all requests share."""
+    """What all requests share: they are schemas of tools, so models read their docstrings."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 

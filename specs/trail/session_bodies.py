@@ -8,6 +8,7 @@ from specs.code_state import CodeState
 from specs.digests import Contract, Digest
 from specs.job_records import Observed, Resumed
 from specs.session.session_spec import Analysis
+from specs.trail.entry import OfAttempt
 from specs.trail.key_policy import Hex, Role
 from specs.trail.verdict import Outcome
 
@@ -75,12 +76,13 @@ class Model(Contract):
     digest: Digest
 
 
-class Launch(Contract):
+class _OfJob(OfAttempt):
+    key: str
+
+
+class Launch(_OfJob):
     """``launch``: the intent to run a job, written before the job exists."""
 
-    key: str
-    stage: str
-    attempt: int
     grant: Digest
     order: Digest
     launcher: str
@@ -97,12 +99,9 @@ class Output(Contract):
     stored: bool
 
 
-class Exit(Contract):
+class Exit(_OfJob):
     """``exit``: how a job ended and what it left."""
 
-    key: str
-    stage: str
-    attempt: int
     exit: Digest
     manifest: Digest | None
     """None when the job left none, or one without the form of a manifest."""
@@ -112,12 +111,9 @@ class Exit(Contract):
     """How long the job can have run, as it was seen from here."""
 
 
-class Lost(Contract):
+class Lost(_OfJob):
     """``lost``: a job that is gone and left no exit record, or that never began."""
 
-    key: str
-    stage: str
-    attempt: int
     why: str = ""
     """Why it was given up, in words of what was to run it, which are untrusted; not recorded before version 2."""
 

@@ -23,21 +23,13 @@ def variable_of(party: Party, vendor: str, base_url: str | None) -> str:
 
 
 def find_key(party: Party, vendor: str, base_url: str | None, environ: Mapping[str, str]) -> str:
-    """Return the key a party uses.
-
-    Raises:
-        UserError: the key of a vendor is not set, or cannot be sent; the SDK's error would repeat it.
-    """
+    """Return the key a party uses; raises UserError if a vendor's is not set or cannot be sent."""
     name = variable_of(party, vendor, base_url)
     return key_in(name, f"{party} vendor '{vendor}'", environ, required=not base_url) or NO_KEY
 
 
 def key_in(name: str, who: str, environ: Mapping[str, str], *, required: bool = True) -> str:
-    """Return the key that a variable holds; empty where none is required.
-
-    Raises:
-        UserError: it is not set, or holds none.
-    """
+    """Return the key of a variable; empty where none is required. Raises UserError if it is not set or holds none."""
     key = environ.get(name, "").strip()
     if not key and required:
         raise UserError(f"{name} is not set", where=who, hint=f"export {name}=...")

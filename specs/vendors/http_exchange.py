@@ -72,11 +72,7 @@ class Api(NamedTuple):
 
 
 def open_api(party: Party, spec: Builder | Reviewer, environ: Mapping[str, str]) -> Api:
-    """Return the API of the model that a spec names.
-
-    Raises:
-        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
-    """
+    """Return the API of a spec's model; raises UserError if its key is not set, or its SDK or price is missing."""
     key = find_key(party, spec.vendor, spec.base_url, environ)
     price = price_of(spec.vendor, spec.model or "", spec.usd_per_million_tokens, party)
     try:

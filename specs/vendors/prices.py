@@ -98,11 +98,7 @@ def missing_package(name: str, party: str = "reviewer") -> UserError:
 
 
 def is_listed(vendor: str, model: str) -> bool:
-    """Say whether a price is known of a model; one of nothing counts as none.
-
-    Raises:
-        ImportError: ``genai-prices`` is not installed.
-    """
+    """Say whether a price above 0 is known of a model; raises ImportError without ``genai-prices``."""
     try:
         return Price(vendor, model).usd(Usage(1000, 1000)) > 0
     except LookupError:
@@ -110,11 +106,7 @@ def is_listed(vendor: str, model: str) -> bool:
 
 
 def unlisted(vendor: str, model: str) -> tuple[str, str]:
-    """Return message and hint about a model that is not listed.
-
-    Raises:
-        ImportError: ``genai-prices`` is not installed.
-    """
+    """Return message and hint about an unlisted model; raises ImportError without ``genai-prices``."""
     snapshot: Any = importlib.import_module("genai_prices.data_snapshot").get_snapshot()
     names = [str(one.id) for provider in snapshot.providers if provider.id == vendor for one in provider.models]
     match = closest(model, names, 0.8)

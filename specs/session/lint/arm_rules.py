@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
@@ -42,6 +42,7 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
         return
     order = [stage.name for stage in spec.stages]
     for number, control in enumerate(spec.analysis.controls):
+        histories: dict[str, str] = {}
         for side, name, arm in (("before", control.before, first), ("after", control.after, last)):
             loc: Loc = ("analysis", "controls", number, side)
             stage = stages.get(name)
@@ -50,11 +51,14 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
                 found = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is no control:"
                 yield LintProblem(loc, f"{found} '{name}'", suggest(name, able, f"{first.kind} stages"))
                 continue
+            histories[name] = stage.parameters.history
             yield from _control(loc, stage, arm)
             if order.index(name) > order.index(last.name):
                 message = f"'{name}' comes after the treatment '{last.name}', which it is there to judge"
                 yield LintProblem(loc, message, "move it before")
-        yield from _alike(stages, number, control.before, control.after)
+        if len(set(histories.values())) > 1:
+            message = "history is " + " and ".join(f"{history} at '{name}'" for name, history in histories.items())
+            yield LintProblem(("analysis", "controls", number), message, "both sides of a control have the same")
 
 
 def controlled(stage: Stage) -> tuple[str, str] | None:
@@ -77,15 +81,6 @@ def _control(loc: Loc, stage: Stage, arm: Stage) -> Iterator[LintProblem]:
         if name != "seed" and getattr(ours, name) != getattr(arm.parameters, name):
             values = f"{getattr(ours, name)} at '{stage.name}' and {getattr(arm.parameters, name)} at its arm"
             yield LintProblem(loc, f"{name} is {values}", "only the history differs")
-
-
-def _alike(stages: Mapping[str, Stage], number: int, before: str, after: str) -> Iterator[LintProblem]:
-    one, other = stages.get(before), stages.get(after)
-    if one and other and controlled(one) and controlled(other):
-        ours, theirs = one.parameters.history, other.parameters.history
-        if ours != theirs:
-            message = f"history is {ours} at '{before}' and {theirs} at '{after}'"
-            yield LintProblem(("analysis", "controls", number), message, "both sides of a control have the same")
 
 
 def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintProblem]:

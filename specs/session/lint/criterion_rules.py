@@ -28,6 +28,7 @@ KEPT_COUNTS = (
 
 def lint_criteria(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """Criteria have one bound that can be met, on a metric the stage measures, and do not contradict each other."""
+    seen: list[tuple[str, Criterion]] = []
     for number, criterion in enumerate(stage.gate.criteria):
         loc: Loc = ("gate", "criteria", number)
         yield from _metric(spec, stage, criterion, loc)
@@ -40,7 +41,10 @@ def lint_criteria(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProbl
         yield from _impossible(criterion, given[0], loc)
         yield from _nothing_kept(criterion, given[0], loc)
         yield from _registered(spec, stage, criterion, loc)
-    yield from _pairs(stage)
+        clashes = (_clash(other, criterion, where) for where, other in seen)
+        if message := next(filter(None, clashes), ""):
+            yield LintProblem(loc, message, "keep one of the two")
+        seen.append((f"criteria[{number}]", criterion))
 
 
 def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
@@ -117,20 +121,8 @@ def _registered(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc)
     yield LintProblem(loc, message, "remove the criterion")
 
 
-def _pairs(stage: Stage) -> Iterator[LintProblem]:
-    """Two criteria on one metric: no duplicates, no second threshold on the same side, no empty interval."""
-    seen: list[tuple[int, Criterion]] = []
-    for number, criterion in enumerate(stage.gate.criteria):
-        loc: Loc = ("gate", "criteria", number)
-        if sum(getattr(criterion, name) is not None for name in _BOUNDS) != 1:
-            continue
-        clashes = (_clash(other, criterion, f"criteria[{earlier}]") for earlier, other in seen)
-        if message := next(filter(None, clashes), ""):
-            yield LintProblem(loc, message, "keep one of the two")
-        seen.append((number, criterion))
-
-
 def _clash(first: Criterion, second: Criterion, where: str) -> str:
+    """Return why two criteria cannot be together: a repetition, two thresholds on one side, an empty interval."""
     if first.metric != second.metric:
         return ""
     (sign, value), (other_sign, other_value) = second.bound(), first.bound()

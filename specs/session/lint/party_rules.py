@@ -119,11 +119,7 @@ def is_known(vendor: str) -> bool:
 
 
 def works_without_model(reviewer: Reviewer) -> bool:
-    """Say whether a known vendor asks no model.
-
-    Raises:
-        PluginFault: another distribution brings it, and it cannot be used.
-    """
+    """Say whether a known vendor asks no model; raises PluginFault for a plug-in that cannot be used."""
     return not vendor_of(reviewer.vendor).asks_model if reviewer.is_plugin else not reviewer.asks_a_model
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from specs import plugins
 from specs.resources import LAUNCHERS, attempt_usd, held_hours
@@ -26,8 +27,6 @@ from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of
 from specs.stages.stage import TASKS
 from specs.task_file import is_file
-
-__all__ = ["LintProblem", "lint", "lint_constitution"]
 
 
 def lint(spec: SessionSpec) -> list[LintProblem]:
@@ -164,7 +163,7 @@ def _written(spec: SessionSpec, index: int, found: LintProblem) -> LintProblem:
     own = spec.stages[index].resources
     elsewhere = found.loc[0] == "resources" and (own is None or found.loc[1] not in own.model_fields_set)
     elsewhere |= found.loc == ("launcher",) and not spec.stages[index].launcher
-    return found if elsewhere else found.below("stages", index)
+    return found if elsewhere else replace(found, loc=("stages", index, *found.loc))
 
 
 _OF_STAGES = (

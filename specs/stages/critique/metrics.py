@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 from specs.stages.row_metric import (
@@ -10,13 +11,12 @@ from specs.stages.row_metric import (
     RowMetric,
     Value,
     count,
-    fraction_of,
+    fraction,
     judged,
     metric,
     middle,
     number,
     rate,
-    share,
     where,
 )
 from specs.stages.sampling_metrics import rates, revised
@@ -34,6 +34,7 @@ _OF_THEM = where(
     lambda one: not one.by_length,
     "preferences",
 )
+_pairs = partial(metric, over=_PAIRS)
 _BIAS = "mean words of chosen - rejected / mean words of both"
 CRITIC_PREFIX = {
     "critique_instructions": "instructions",
@@ -48,35 +49,23 @@ def _critic(prefix: str) -> tuple[RowMetric, ...]:
     """Return what is measured of a critic that accepts or not; ``prefix`` is also what it judges."""
     rows = Over(f"all {prefix} that were judged, before any is dropped")
     accepted = f"{prefix} judged good, with the margin, as the stage's agreement of both label orders asks"
+    agree = where(
+        "accepted where the person says good, not accepted where the person says bad",
+        lambda row: row.accepted == (row.label == "good"),
+    )
     return (
-        metric(f"{prefix}_judged", unit=prefix, over=rows, value=count),
-        metric(
-            f"{prefix}_accepted",
-            unit=prefix,
-            over=rows,
-            value=number(accepted, lambda row: row.accepted),
-            better="higher",
-        ),
-        rate(f"{prefix}_acceptance_rate", accepted, lambda row: row.accepted, over=rows, better="higher"),
+        metric(f"{prefix}_judged", prefix, count, over=rows),
+        metric(f"{prefix}_accepted", prefix, number(accepted, lambda row: row.accepted), "higher", over=rows),
+        rate(f"{prefix}_acceptance_rate", accepted, lambda row: row.accepted, "higher", over=rows),
         rate(
             f"{prefix}_confident_rate",
             "rows with the margin in both label orders",
             lambda row: row.plain.confident and row.swapped.confident,
+            "higher",
             over=rows,
-            better="higher",
         ),
         *_swapping(prefix, rows),
-        *_calibrated(
-            prefix,
-            where(
-                "accepted where the person says good, not accepted where the person says bad",
-                lambda row: row.accepted == (row.label == "good"),
-            ),
-            *(
-                _cell(label, accepts)
-                for label, accepts in (("good", True), ("good", False), ("bad", True), ("bad", False))
-            ),
-        ),
+        *_calibrated(prefix, agree, *(_cell(label, accepts) for label in ("good", "bad") for accepts in (True, False))),
     )
 
 
@@ -86,49 +75,33 @@ def _cell(label: str, accepts: bool) -> Over:
 
 
 def _swapping(prefix: str, rows: Over) -> tuple[RowMetric, ...]:
+    margin = middle(
+        "median of the smaller |log p(A) - log p(B)| of both label orders",
+        lambda row: min(row.plain.margin, row.swapped.margin),
+    )
+    mass = middle(
+        "median of the smaller probability, of both label orders, that the next token is A or B in any form",
+        lambda row: min(row.plain.scores.mass(), row.swapped.scores.mass()),
+    )
     return (
         rate(
             f"{prefix}_swap_inconsistency",
             "rows whose verdict is another one when the labels change places",
             lambda row: row.plain.good != row.swapped.good,
+            "lower",
             over=rows,
-            better="lower",
         ),
-        metric(
-            f"{prefix}_median_margin",
-            unit="nats",
-            over=rows,
-            value=middle(
-                "median of the smaller |log p(A) - log p(B)| of both label orders",
-                lambda row: min(row.plain.margin, row.swapped.margin),
-            ),
-        ),
-        metric(
-            f"{prefix}_label_mass",
-            unit="probability",
-            over=rows,
-            value=middle(
-                "median of the smaller probability, of both label orders, that the next token is A or B in any form",
-                lambda row: min(row.plain.scores.mass(), row.swapped.scores.mass()),
-            ),
-            better="higher",
-        ),
+        metric(f"{prefix}_median_margin", "nats", margin, over=rows),
+        metric(f"{prefix}_label_mass", "probability", mass, "higher", over=rows),
     )
 
 
 def _calibrated(prefix: str, agree: Over, *cells: Over) -> tuple[RowMetric, ...]:
+    kappa = judged("Cohen's kappa of critic and person: agreement beyond chance / the most there could be", *cells)
     return (
-        metric(f"{prefix}_labelled", unit="items", over=_LABELLED, value=Value("number of items", len)),
-        rate(f"{prefix}_agreement", agree.told, agree.holds, over=_LABELLED, of="items", better="higher"),
-        metric(
-            f"{prefix}_kappa",
-            unit="kappa",
-            over=_LABELLED,
-            value=judged(
-                "Cohen's kappa of critic and person: agreement beyond chance / the most there could be", *cells
-            ),
-            better="higher",
-        ),
+        metric(f"{prefix}_labelled", "items", Value("number of items", len), over=_LABELLED),
+        rate(f"{prefix}_agreement", agree.told, agree.holds, "higher", over=_LABELLED, of="items"),
+        metric(f"{prefix}_kappa", "kappa", kappa, "higher", over=_LABELLED),
     )
 
 
@@ -153,20 +126,19 @@ def _dropped(prefix: str) -> tuple[RowMetric, ...]:
     balance = "pairs left out so that the mean of ln(words of chosen / words of rejected) is within length_balance"
     mean = judged("mean of ln(words of chosen / words of rejected)")
     return (
-        metric(f"{prefix}_dropped_ratio", unit="pairs", over=_OFFERED, value=_left_out(ratio, "length_ratio")),
-        metric(f"{prefix}_dropped_balance", unit="pairs", over=_OFFERED, value=_left_out(balance, "length_balance")),
-        metric(f"{prefix}_log_length_ratio", unit="log ratio", over=_OF_THEM, value=mean),
+        metric(f"{prefix}_dropped_ratio", "pairs", _left_out(ratio, "length_ratio"), over=_OFFERED),
+        metric(f"{prefix}_dropped_balance", "pairs", _left_out(balance, "length_balance"), over=_OFFERED),
+        metric(f"{prefix}_log_length_ratio", "log ratio", mean, over=_OF_THEM),
     )
 
 
 def _validation(prefix: str) -> RowMetric:
     told = number("pairs marked for validation", lambda one: one.pair.split == "validation")
-    return metric(f"{prefix}_for_validation", unit="pairs", over=_PAIRS, value=told)
+    return _pairs(f"{prefix}_for_validation", "pairs", told)
 
 
 def _of_chains(id: str, told: str, fits: Fits, better: Literal["higher", "lower"] = "lower") -> RowMetric:
-    value = share(f"chains {told}", fits, "chains")
-    return metric(id, unit="fraction", over=_CHAINS, value=value, better=better)
+    return rate(id, f"chains {told}", fits, better, over=_CHAINS, of="chains")
 
 
 def _faulty(*faults: str) -> Fits:
@@ -186,12 +158,12 @@ def _first(order: str) -> Fits:
 INSTRUCTION_METRICS = _critic("instructions")
 RESPONSE_METRICS = _critic("responses")
 REVISE_METRICS = (
-    metric("chains", unit="chains", over=_CHAINS, value=count),
+    metric("chains", "chains", count, over=_CHAINS),
     _of_chains(
         "revised_rate",
         "whose last revision is whole, long enough, no refusal and not what it was made from",
         lambda one: one.row.usable,
-        better="higher",
+        "higher",
     ),
     _of_chains(
         "revision_unchanged_rate",
@@ -207,35 +179,35 @@ REVISE_METRICS = (
     ),
     metric(
         "principle_imbalance",
-        unit="uses",
-        over=Over("all rounds of critique and revision"),
-        value=judged(
+        "uses",
+        judged(
             "uses of the most used category of principles - uses of the least used one",
             where("use the most used category", lambda one: one.most_used),
             where("use the least used category", lambda one: one.least_used),
         ),
-        better="lower",
+        "lower",
+        over=Over("all rounds of critique and revision"),
     ),
-    metric("revision_pairs", unit="pairs", over=_PAIRS, value=judged("number of pairs"), better="higher"),
-    metric("revision_length_bias", unit="ratio", over=_PAIRS, value=judged(_BIAS)),
+    _pairs("revision_pairs", "pairs", judged("number of pairs"), "higher"),
+    _pairs("revision_length_bias", "ratio", judged(_BIAS)),
     *_dropped("revision_pairs"),
     metric(
         "revision_pairs_dropped_judge",
-        unit="pairs",
-        over=_REVISED,
-        value=_left_out(
+        "pairs",
+        _left_out(
             "pairs left out because the judge prefers the original, or neither in both orders with the margin",
             "original_preferred",
             "no_preference",
         ),
+        over=_REVISED,
     ),
     rate(
         "revision_preferred_rate",
         "comparisons won by the revision",
         lambda row: row.preferred == "first",
+        "higher",
         over=_REVISED,
         of="all",
-        better="higher",
     ),
     *_judge("revision_judge", _REVISED),
     *rates(
@@ -249,16 +221,16 @@ REVISE_METRICS = (
     ),
 )
 BEST_OF_N_METRICS = (
-    metric("candidates", unit="responses", over=_SAMPLED, value=count),
+    metric("candidates", "responses", count, over=_SAMPLED),
     rate(
         "candidate_truncation_rate",
         "responses that hit the token limit",
         lambda row: row.finish == "length",
+        "lower",
         over=_SAMPLED,
         of="responses",
-        better="lower",
     ),
-    metric("pair_comparisons", unit="comparisons", over=_COMPARED, value=count),
+    metric("pair_comparisons", "comparisons", count, over=_COMPARED),
     rate(
         "pair_judge_abstention_rate",
         "comparisons without a preference",
@@ -268,42 +240,40 @@ BEST_OF_N_METRICS = (
     ),
     metric(
         "pair_judge_first_rate",
-        unit="fraction",
-        over=Over(f"{_COMPARED.told}, each in both orders", output=_COMPARED.output),
-        value=judged(
+        "fraction",
+        judged(
             "verdicts for the response shown first / verdicts; 0.5 for a judge without a preference for a place",
             where("in one order, what is shown first is preferred", _first("plain")),
             where("in the other order, what is shown first is preferred", _first("swapped")),
         ),
+        over=Over(f"{_COMPARED.told}, each in both orders", output=_COMPARED.output),
     ),
     rate(
         "pair_judge_decided_rate",
         "items with a preference",
         lambda row: row.preferred is not None,
+        "higher",
         over=_LABELLED,
         of="items",
-        better="higher",
     ),
     *_judge("pair_judge", _COMPARED),
-    metric("pairs", unit="pairs", over=_PAIRS, value=Value("number of pairs", len), better="higher"),
+    _pairs("pairs", "pairs", Value("number of pairs", len), "higher"),
     _validation("pairs"),
-    metric(
+    _pairs(
         "hard_negative_share",
-        unit="fraction",
-        over=_PAIRS,
-        value=Value(
+        "fraction",
+        fraction(
             "pairs whose rejected response was made wrong / pairs",
-            fraction_of(lambda one: one.pair.source == "hard_negative"),
-            (where("have a response made wrong on purpose", lambda one: one.pair.source == "hard_negative"),),
+            where("have a response made wrong on purpose", lambda one: one.pair.source == "hard_negative"),
         ),
     ),
-    metric("pairs_length_difference", unit="words", over=_OF_THEM, value=judged("mean words of chosen - rejected")),
-    metric("pairs_length_bias", unit="ratio", over=_OF_THEM, value=judged(_BIAS)),
+    metric("pairs_length_difference", "words", judged("mean words of chosen - rejected"), over=_OF_THEM),
+    metric("pairs_length_bias", "ratio", judged(_BIAS), over=_OF_THEM),
     *_dropped("pairs"),
     *rates("candidate", _SAMPLED.told, "responses", empty="", runaway="", leaked="", repeated=""),
 )
 VERIFIED_METRICS = (
-    metric("verified_samples", unit="completions", over=_VERIFIED, value=count),
+    metric("verified_samples", "completions", count, over=_VERIFIED),
     rate(
         "verified_accepted_rate",
         "samples that end by themselves and that the verifier accepts",
@@ -313,16 +283,16 @@ VERIFIED_METRICS = (
     ),
     metric(
         "verified_mixed_prompts",
-        unit="prompts",
-        over=_VERIFIED,
-        value=judged(
+        "prompts",
+        judged(
             "prompts with a sample that is accepted and one that is refused",
             where("are of a prompt with a sample that is accepted and one that is refused", lambda one: one.mixed),
         ),
-        better="higher",
+        "higher",
+        over=_VERIFIED,
     ),
-    metric("verified_pairs", unit="pairs", over=_PAIRS, value=Value("number of pairs", len), better="higher"),
+    _pairs("verified_pairs", "pairs", Value("number of pairs", len), "higher"),
     _validation("verified_pairs"),
-    metric("verified_length_bias", unit="ratio", over=_PAIRS, value=judged(_BIAS)),
+    _pairs("verified_length_bias", "ratio", judged(_BIAS)),
     *_dropped("verified_pairs"),
 )

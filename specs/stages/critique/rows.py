@@ -1,7 +1,4 @@
-"""Rows of critics, revisions and preferences: what was asked, the log-probabilities, and what follows from them.
-
-A row whose verdict does not follow from its log-probabilities (:func:`contradiction`) is no evidence.
-"""
+"""Rows of critics, revisions and preferences: what was asked, the log-probabilities, and what follows from them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from pydantic import Field
 
 from specs.digests import Contract, Count, Digest
 from specs.stages.answer_end import Finish
-from specs.stages.artifacts import Preference
+from specs.stages.artifacts import OfSample, Preference
 from specs.stages.label_scores import TOLERANCE, Agreement, Arrangement, arrangement, decide
 
 
@@ -65,7 +62,7 @@ class JudgeCalibrationRow(ComparisonRow):
 
 
 def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin: float) -> str | None:
-    """Return how a row's verdict does not follow from its log-probabilities, as granted (margin in nats); else None."""
+    """Return how a row's verdict does not follow from its log-probabilities (it is no evidence then), else None."""
     for name, given, label in (("plain", row.plain, "A"), ("swapped", row.swapped, "B")):
         if given.good_label != label:
             return f"{name}: 'good' is {given.good_label} instead of {label}"
@@ -106,15 +103,11 @@ class RevisionRound(Contract):
     """What is wrong with the revision, compared with the text it was made from."""
 
 
-class RevisionRow(Contract):
+class RevisionRow(OfSample):
     """One chain: the original response, its rounds, and what came out of them."""
 
     unique_by = ("item", "sample")
 
-    item: str
-    group: str
-    kind: str
-    sample: Count
     constitution: Digest
     instruction: str
     original: str
@@ -125,13 +118,9 @@ class RevisionRow(Contract):
     """Whether the last round has no fault and the chain does not end in the words it began with."""
 
 
-class CandidateRow(Contract):
+class CandidateRow(OfSample):
     """One sampled response that may become the better or the worse half of a pair."""
 
-    item: str
-    group: str
-    kind: str
-    sample: Count
     instruction: str
     prompt: str
     """All of what the model read."""

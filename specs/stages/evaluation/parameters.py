@@ -91,10 +91,6 @@ class MultipleChoiceParameters(Placed):
             raise ValueError(
                 f"'{self.lm_eval_task}' of lm-eval has its own words: neither lm_eval nor question is given"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _holds_prompt(self) -> Self:
         if self.question.count("{prompt}") != 1 or self.question != self.question.rstrip():
             raise ValueError("question holds {prompt} once and does not end in white space")
         return self

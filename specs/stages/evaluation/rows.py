@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from specs.digests import Contract, Count, Digest, Positive, omitted
-from specs.stages.answer_end import Finish, require_ending
+from specs.stages.answer_end import Finish, ended_once
 from specs.stages.label_scores import Arrangement
 
 
@@ -23,11 +23,7 @@ class EvaluationRow(Contract):
     """None in rows that were written before it was kept."""
     stop: str | None = omitted()
     """The stop string that ended it."""
-
-    @model_validator(mode="after")
-    def _ended_once(self) -> Self:
-        require_ending(self.truncated, self.finish, self.stop)
-        return self
+    _ended_once = model_validator(mode="after")(ended_once)
 
 
 Nats = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -91,11 +87,7 @@ class Turn(Contract):
     """None in rows that were written before it was kept."""
     stop: str | None = omitted()
     """The stop string that ended it."""
-
-    @model_validator(mode="after")
-    def _ended_once(self) -> Self:
-        require_ending(self.truncated, self.finish, self.stop)
-        return self
+    _ended_once = model_validator(mode="after")(ended_once)
 
 
 class ConversationRow(Contract):

@@ -7,6 +7,7 @@ every loss: each response is compared with itself before training. The trainer's
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from specs.stages.row_metric import Over, RowMetric, Value, count, metric, rate, total, where
@@ -29,34 +30,20 @@ def _drop(steps: Sequence[Any]) -> float:
 
 def _of_steps(prefix: str, unit: str, tokens: str) -> tuple[RowMetric, ...]:
     loss = _mean("mean of the step losses", lambda step: step.row.loss)
+    summed = total(f"{tokens}, summed over steps", lambda step: step.row.tokens)
+    drop = Value(f"{prefix}first_loss - {prefix}last_loss", _drop, (_FIRST, _LAST))
+    steepest = Value(
+        "largest gradient norm before clipping",
+        lambda steps: max(step.row.grad_norm for step in steps),
+        (where("have the largest gradient norm", lambda step: step.steepest),),
+    )
     return (
-        metric(f"{prefix}steps", unit="optimizer steps", over=_STEPS, value=count),
-        metric(
-            f"{prefix}train_tokens",
-            unit="model tokens",
-            over=_STEPS,
-            value=total(f"{tokens}, summed over steps", lambda step: step.row.tokens),
-        ),
-        metric(f"{prefix}first_loss", unit=unit, over=_FIRST, value=loss, better="lower"),
-        metric(f"{prefix}last_loss", unit=unit, over=_LAST, value=loss, better="lower"),
-        metric(
-            f"{prefix}loss_drop",
-            unit=unit,
-            over=_STEPS,
-            value=Value(f"{prefix}first_loss - {prefix}last_loss", _drop, (_FIRST, _LAST)),
-            better="higher",
-        ),
-        metric(
-            f"{prefix}max_grad_norm",
-            unit="L2 norm",
-            over=_STEPS,
-            value=Value(
-                "largest gradient norm before clipping",
-                lambda steps: max(step.row.grad_norm for step in steps),
-                (where("have the largest gradient norm", lambda step: step.steepest),),
-            ),
-            better="lower",
-        ),
+        metric(f"{prefix}steps", "optimizer steps", count, over=_STEPS),
+        metric(f"{prefix}train_tokens", "model tokens", summed, over=_STEPS),
+        metric(f"{prefix}first_loss", unit, loss, "lower", over=_FIRST),
+        metric(f"{prefix}last_loss", unit, loss, "lower", over=_LAST),
+        metric(f"{prefix}loss_drop", unit, drop, "higher", over=_STEPS),
+        metric(f"{prefix}max_grad_norm", "L2 norm", steepest, "lower", over=_STEPS),
     )
 
 
@@ -64,51 +51,44 @@ def _gain(pair: Any) -> float:
     return (pair.chosen_after - pair.chosen_before) - (pair.rejected_after - pair.rejected_before)
 
 
+_pairs, _of_pairs = partial(metric, over=_PAIRS), partial(rate, over=_PAIRS, of="pairs")
 SFT_METRICS = _of_steps("", "nats per token", "tokens that carry loss")
 DPO_METRICS = (
     *_of_steps("dpo_", "units of the granted loss", "response tokens of both sides"),
-    metric("validation_pairs", unit="items", over=Over(_PAIRS.told, output="pairs", may_be_empty=True), value=count),
-    metric(
+    metric("validation_pairs", "items", count, over=Over(_PAIRS.told, output="pairs", may_be_empty=True)),
+    _pairs(
         "validation_margin",
-        unit="nats",
-        over=_PAIRS,
-        value=_mean(
+        "nats",
+        _mean(
             "mean of (chosen after - chosen before) - (rejected after - rejected before), summed log-probabilities",
             _gain,
         ),
-        better="higher",
+        "higher",
     ),
-    rate(
+    _of_pairs(
         "validation_accuracy",
         "pairs whose chosen response gained more log-probability than the rejected one",
         lambda pair: _gain(pair) > 0,
-        over=_PAIRS,
-        of="pairs",
-        better="higher",
+        "higher",
     ),
-    rate(
+    _of_pairs(
         "validation_ranked_before",
         "pairs whose chosen response had more log-probability a token before training",
         lambda pair: pair.chosen_before / pair.chosen_tokens > pair.rejected_before / pair.rejected_tokens,
-        over=_PAIRS,
-        of="pairs",
     ),
-    rate(
+    _of_pairs(
         "validation_ranked_after",
         "pairs whose chosen response has more log-probability a token after training",
         lambda pair: pair.chosen_after / pair.chosen_tokens > pair.rejected_after / pair.rejected_tokens,
-        over=_PAIRS,
-        of="pairs",
-        better="higher",
+        "higher",
     ),
-    metric(
+    _pairs(
         "validation_chosen_change",
-        unit="nats per token",
-        over=_PAIRS,
-        value=_mean(
+        "nats per token",
+        _mean(
             "mean of (chosen after - chosen before) / tokens of the chosen response",
             lambda pair: (pair.chosen_after - pair.chosen_before) / pair.chosen_tokens,
         ),
-        better="higher",
+        "higher",
     ),
 )

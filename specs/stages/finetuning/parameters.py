@@ -1,7 +1,4 @@
-"""The kinds that train, ``sft`` (examples) and ``dpo`` (preferences), with every setting that changes the result.
-
-What libraries would decide themselves (device, precision, modules of LoRA) is a field.
-"""
+"""The kinds that train, with every setting that changes the result, also those that libraries decide by default."""
 
 from __future__ import annotations
 

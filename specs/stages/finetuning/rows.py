@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from specs.digests import Contract, Count, Positive, Quantity
 from specs.stages.label_scores import LogProbability
+from specs.stages.sampling import Share
 
 
 class TrainingRow(Contract):
@@ -21,19 +18,12 @@ class TrainingRow(Contract):
     tokens: Count
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
+class PreferenceStep(TrainingRow):
+    """One optimizer step; ``tokens`` are those of the responses of both sides.
 
+    Rewards are those of the trainer's loss; None where no response of that side was in it.
+    """
 
-class PreferenceStep(Contract):
-    """One optimizer step. Rewards are those of the trainer's loss; None where no response of that side was in it."""
-
-    step: Positive
-    epoch: Quantity
-    loss: float
-    learning_rate: Quantity
-    grad_norm: Quantity
-    tokens: Count
-    """Response tokens of both sides, prompts left out."""
     chosen_reward: float | None = None
     rejected_reward: float | None = None
     margin: float | None = None

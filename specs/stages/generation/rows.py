@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from specs.digests import Contract, Count, omitted
-from specs.stages.answer_end import Finish, Form, require_ending
+from specs.stages.answer_end import Finish, Form, ended_once
+from specs.stages.artifacts import OfSample
 
 
-class GenerationRow(Contract):
+class GenerationRow(OfSample):
     """One sampled completion."""
 
-    item: str
-    group: str
-    kind: str
-    sample: Count
     prompt: str
     completion: str
     completion_tokens: Count
@@ -25,11 +22,7 @@ class GenerationRow(Contract):
     """None in rows that were written before it was kept."""
     stop: str | None = omitted()
     """The stop string that ended it."""
-
-    @model_validator(mode="after")
-    def _ended_once(self) -> Self:
-        require_ending(self.truncated, self.finish, self.stop)
-        return self
+    _ended_once = model_validator(mode="after")(ended_once)
 
 
 class BaseModelCheckRow(Contract):
@@ -81,13 +74,9 @@ class SelfInstructRow(Contract):
     stop: str | None
 
 
-class SampleResponsesRow(Contract):
+class SampleResponsesRow(OfSample):
     """One answer to one instruction, before and after cleaning."""
 
-    item: str
-    group: str
-    kind: str
-    sample: Count
     shard: Count
     seed: Count
     form: Form

@@ -11,9 +11,9 @@ PACKAGING_METRICS = (
         "identical_outputs",
         "outputs equal, token for token, to the checkpoint's",
         lambda row: row.expected == row.reloaded,
+        "higher",
         over=_PROBES,
         of="items",
-        better="higher",
     ),
-    metric("probes", unit="items", over=_PROBES, value=count),
+    metric("probes", "items", count, over=_PROBES),
 )
