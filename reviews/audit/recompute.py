@@ -111,9 +111,8 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
     """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
     body, number = recorded.body, int(recorded.entry.key.partition("/")[2])
     kept, judged = find(entries, f"packet/{AMENDMENT}.{number}"), find(entries, f"verdict/{AMENDMENT}.{number}")
-    if kept is None or judged is None:
-        return ["packet and verdict are not those on record"]
-    if (kept.body["packet"], judged.body["verdict"]) != (body["packet"], body["verdict"]):
+    on_record = kept and judged and (kept.body["packet"], judged.body["verdict"])
+    if kept is None or on_record != (body["packet"], body["verdict"]):
         return ["packet and verdict are not those on record"]
     checked = find(entries, f"checks/{AMENDMENT}.{number}")
     before = entries[: checked.entry.seq if checked else kept.entry.seq]

@@ -40,10 +40,10 @@ def cohens_kappa(one: Sequence[Rating], other: Sequence[Rating]) -> Kappa:
     n = len(one)
     if n < 1 or n != len(other):
         raise ValueError(f"{n} and {len(other)} ratings are no pairs")
-    agreement = sum(a == b for a, b in zip(one, other, strict=True)) / n
+    agreed = sum(a == b for a, b in zip(one, other, strict=True))
     names = sorted({*one, *other}, key=repr)
     if len(names) == 1:
-        return Kappa(Fraction(0), (0.0, 0.0), agreement, n)
+        return Kappa(Fraction(0), (0.0, 0.0), 1.0, n)
     import numpy as np
     from statsmodels.stats.inter_rater import cohens_kappa as of_table
 
@@ -55,15 +55,9 @@ def cohens_kappa(one: Sequence[Rating], other: Sequence[Rating]) -> Kappa:
     # rater uses one category, and the z value, which is not used, a division by it.
     with np.errstate(invalid="ignore", divide="ignore"):
         found: Any = of_table(table)
-    exact = _kappa_of(one, other)
-    kappa = float(exact)
-    low, high = (float(np.nan_to_num(end, nan=kappa)) for end in (found.kappa_low, found.kappa_upp))
-    return Kappa(exact, (max(-1.0, low), min(1.0, high)), agreement, n)
-
-
-def _kappa_of(one: Sequence[Rating], other: Sequence[Rating]) -> Fraction:
-    """Return ``(observed - chance) / (1 - chance)`` from counts; more than one category is used."""
-    n, ours, theirs = len(one), Counter(one), Counter(other)
-    agreed = sum(a == b for a, b in zip(one, other, strict=True))
+    ours, theirs = Counter(one), Counter(other)
     chance = sum(ours[name] * theirs[name] for name in ours)
-    return Fraction(n * agreed - chance, n * n - chance)
+    # (observed - chance) / (1 - chance), from counts.
+    exact = Fraction(n * agreed - chance, n * n - chance)
+    low, high = (float(np.nan_to_num(end, nan=float(exact))) for end in (found.kappa_low, found.kappa_upp))
+    return Kappa(exact, (max(-1.0, low), min(1.0, high)), agreed / n, n)

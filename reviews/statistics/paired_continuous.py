@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
-from reviews.statistics.mcnemar import exact_mcnemar
+from reviews.statistics.mcnemar import crossing, exact_mcnemar
 from reviews.statistics.paired_binary import lift
 
 
@@ -78,7 +77,7 @@ def paired_means(reference: Sequence[float], candidate: Sequence[float]) -> Pair
         n,
         mean,
         (mean - half, mean + half),
-        lift([float(x) for x in before], [float(x) for x in after]).interval if spread > 0 else (mean, mean),
+        lift(before.tolist(), after.tolist()).interval if spread > 0 else (mean, mean),
         t,
         math.exp(log_p),
         log_p / math.log(10),
@@ -187,37 +186,25 @@ def required_pairs(dz: float, alpha: float, power: float) -> int:
     if not alpha < power < 1 or dz == 0:
         raise ValueError(f"dz {dz} and power {power} are impossible")
 
-    @cache
     def reaches(n: int) -> bool:
-        return paired_t_power(n, dz, alpha) >= power
+        return n > 1 and paired_t_power(n, dz, alpha) >= power
 
-    below, above = 1, 2
-    while not reaches(above):
-        below, above = above, above * 2
-        if above > 10_000_000:
-            raise ValueError(f"dz {dz} needs more than ten million items")
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (below, middle) if reaches(middle) else (middle, above)
-    return above
+    if not reaches(found := crossing(reaches, 10_000_000)):
+        raise ValueError(f"dz {dz} needs more than ten million items")
+    return found
 
 
 def _log_two_sided_t(t: float, df: int) -> float:
     """Return log(2 P(T > t)); by the leading terms of the tail where the probability itself underflows."""
-    from scipy.special import betaln
+    from scipy.special import betaln, hyp2f1
     from scipy.stats import t as student
 
     p = 2 * float(student.sf(t, df))
     if p > 1e-300:
         return math.log(p)
-    # P(|T| > t) = I_x(df/2, 1/2), x = df / (df + t**2); for small x it is x**a / (a B(a, b)) (1 + a (1-b) x / (a+1)).
+    # P(|T| > t) = I_x(a, b) = x**a / (a B(a, b)) 2F1(a, 1-b; a+1; x).
     x, a, b = df / (df + t * t), df / 2, 0.5
-    terms, term, k = 1.0, 1.0, 0
-    while abs(term) > 1e-16 * terms and k < 100_000:
-        # The series of the incomplete beta function 2F1(a, 1-b; a+1; x).
-        term *= (a + k) * (1 - b + k) * x / ((a + 1 + k) * (k + 1))
-        terms, k = terms + term, k + 1
-    return a * math.log(x) - math.log(a) - float(betaln(a, b)) + math.log(terms)
+    return a * math.log(x) - math.log(a) - float(betaln(a, b)) + math.log(hyp2f1(a, 1 - b, a + 1, x))
 
 
 def _ratio(value: float, unit: float) -> float:

@@ -32,7 +32,6 @@ class SignerApart(Signer, Protocol):
 
     def close(self) -> None:
         """End it."""
-        ...
 
 
 class New(NamedTuple):
@@ -101,11 +100,7 @@ def _own(wanted: PolicyKey, own: Signer, keys: KeyFolder) -> Signer:
 
 
 def signed_note(policy: Policy, size: int, root: bytes, keys: KeyFolder) -> str:
-    """Return the signed head of a tree.
-
-    Raises:
-        UserError: the policy names no key of the log, or the workspace has another one.
-    """
+    """Return the signed head of a tree; raises UserError if the workspace lacks the key of the log in the policy."""
     wanted = policy.current("log", size - 1)
     if wanted is None:
         raise UserError("the policy of this trail names no key of the log", where=policy.origin)
@@ -138,7 +133,7 @@ def signed_entry(edge: Edge, session: str, new: New, signer: Signer) -> tuple[Re
             body=said,
             policy=new.policy.model_dump(mode="json") if new.policy else None,
         )
-        payload = payload_of(entry, written)
+        payload = payload_of(entry, lambda _: written)
         # Readers stop at some depth.
         if read_statement(payload) != entry:
             raise ValueError("it reads back as something else")

@@ -1,7 +1,4 @@
-"""A model that can be asked: price before, one bounded exchange, everything but a whole answer is an error.
-
-:class:`ModelReviewer` asks one about a packet.
-"""
+"""A model that can be asked: price before, one bounded exchange, everything but a whole answer is an error."""
 
 from __future__ import annotations
 
@@ -201,9 +198,5 @@ def render(packet: Packet) -> str:
 
 
 def model_reviewer(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> ModelReviewer:
-    """Build the reviewer a spec names.
-
-    Raises:
-        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
-    """
+    """Build the reviewer a spec names; errors as in :func:`make_model`."""
     return ModelReviewer(make_model(spec, environ), spec.effort)
