@@ -66,10 +66,8 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
 def spec_at_hand(entries: Sequence[Recorded], store: Store, code: str | None) -> ResolvedSpec | None:
     """Return the registered spec if the measuring code of that digest is the code at hand.
 
-    Other code may have registered a spec that this version cannot read; under the code at hand that is damage.
-
-    Raises:
-        PeergateError: the spec is missing, or cannot be read by the code that registered it.
+    Other code may have registered a spec that this version cannot read; under the code at hand that is damage: a
+    PeergateError.
     """
     try:
         resolved = registered_spec(entries, store)[0]

@@ -23,10 +23,7 @@ def read_folder(folder: Path, progress: Callable[[int, int], None] = lambda read
     """Return the trail of a folder: a record for every review file below it, in the order of their paths.
 
     Links are not followed; hidden folders are passed over and named. ``progress`` is called after each file with how
-    many were read, of how many.
-
-    Raises:
-        UserError: there is no such folder, or it holds too many files.
+    many were read, of how many. Raises UserError if there is no such folder, or it holds too many files.
     """
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"

@@ -177,9 +177,7 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
     """Read a scorecard, look its evidence up, and order the fixes by delta / effort.
 
     A claim must be where the answer points. A row without evidence beside the claim's own lines becomes unsupported.
-
-    Raises:
-        ReviewerUnavailable: it is not a whole answer in the form, judges no claim, or a fix leaves the scale.
+    Raises ReviewerUnavailable if the answer is not whole, judges no claim, or a fix leaves the scale.
     """
     part = _whole(read_part(text, AdversarialPart, who), who)
     if not part.scorecard:

@@ -31,11 +31,8 @@ class Kappa(NamedTuple):
 def cohens_kappa(one: Sequence[Rating], other: Sequence[Rating]) -> Kappa:
     """Return the agreement of two raters on the same items (Cohen 1960; variance: Fleiss 1969).
 
-    When both raters use one and the same category throughout, chance alone explains everything: kappa is 0 then,
-    because such a sample says nothing of how well they tell categories apart.
-
-    Raises:
-        ValueError: there are no items, or the two are not of one length.
+    When both use one and the same category throughout, kappa is 0: such a sample says nothing of how well they tell
+    categories apart. Raises ValueError if there are no items, or the two are not of one length.
     """
     n = len(one)
     if n < 1 or n != len(other):

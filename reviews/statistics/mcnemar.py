@@ -44,10 +44,7 @@ def exact_mcnemar(gained: int, lost: int) -> float:
     """Return the two-sided p-value of the exact McNemar test: a sign test of the discordant pairs.
 
     McNemar 1947, Psychometrika 12:153-157, with the binomial distribution in place of chi-square. Without discordant
-    pairs nothing speaks against equality and p is 1.
-
-    Raises:
-        ValueError: a count is negative.
+    pairs nothing speaks against equality and p is 1. Raises ValueError if a count is negative.
     """
     return float(two_sided(gained, lost))
 
@@ -130,10 +127,8 @@ def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
     """Return p-values adjusted for their number: the least false discovery rate at which each would be rejected.
 
     The step-up adjustment of Benjamini and Hochberg 1995, JRSS B 57:289-300: with the p-values in rising order,
-    ``min over j >= i of p_j * m / j``, cut at 1. Never below the p-value itself, and in the same order.
-
-    Raises:
-        ValueError: a value is no probability.
+    ``min over j >= i of p_j * m / j``, cut at 1. Never below the p-value itself, and in the same order. Raises
+    ValueError if one is no probability.
     """
     if not all(0 <= p <= 1 for p in p_values):
         raise ValueError(f"{list(p_values)} are not all probabilities")

@@ -42,10 +42,8 @@ def lift(
 ) -> Lift:
     """Return the mean difference over items with its paired percentile bootstrap interval (Efron 1979).
 
-    Items are drawn with replacement, each with both of its answers; the ends are the 2.5th and 97.5th percentiles.
-
-    Raises:
-        ValueError: the two are not of one length, or there are fewer than two items.
+    Items are drawn with replacement, each with both of its answers. Raises ValueError if the two are not of one length,
+    or there are fewer than two items.
     """
     n = len(reference)
     if n != len(candidate) or n < 2:
@@ -61,10 +59,8 @@ def lift(
 def is_non_inferior(interval: tuple[float, float], margin: float) -> bool:
     """Say whether a difference is certainly above ``-margin``: the lower end of its 95 % interval is.
 
-    The one-sided test at 2.5 % (ICH E9, section 3.3.2; Piaggio et al. 2012, JAMA 308:2594-2604).
-
-    Raises:
-        ValueError: the margin is not positive.
+    The one-sided test at 2.5 % (ICH E9, section 3.3.2; Piaggio et al. 2012, JAMA 308:2594-2604). Raises ValueError if
+    the margin is not positive.
     """
     if not margin > 0:
         raise ValueError(f"margin {margin} is not positive")

@@ -88,13 +88,10 @@ def paired_means(reference: Sequence[float], candidate: Sequence[float]) -> Pair
 
 
 def wilcoxon_p(reference: Sequence[float], candidate: Sequence[float]) -> float:
-    """Return the two-sided p of Wilcoxon's signed-rank test; 1 when nothing changed.
+    """Return the two-sided p of Wilcoxon's signed-rank test; 1 when nothing changed. Errors as :func:`paired_means`.
 
     Items that did not change are dropped (Wilcoxon 1945). Exact for up to 50 changed items without tied sizes, else
     the normal approximation with corrections for ties and continuity, as R's ``wilcox.test`` does it.
-
-    Raises:
-        ValueError: as :func:`paired_means`.
     """
     import numpy as np
     from scipy.stats import wilcoxon
@@ -110,11 +107,7 @@ def wilcoxon_p(reference: Sequence[float], candidate: Sequence[float]) -> float:
 
 
 def sign_test(reference: Sequence[float], candidate: Sequence[float]) -> SignTest:
-    """Count which items rose and fell, whatever by, and test the two counts exactly (Dixon and Mood 1946).
-
-    Raises:
-        ValueError: as :func:`paired_means`.
-    """
+    """Count which items rose and fell, and test that exactly (Dixon and Mood 1946); errors as :func:`paired_means`."""
     before, after = _pairs(reference, candidate)
     rose, fell = int((after > before).sum()), int((after < before).sum())
     return SignTest(rose, fell, len(before) - rose - fell, exact_mcnemar(rose, fell))
@@ -124,10 +117,8 @@ def bowker(table: Sequence[Sequence[int]]) -> Bowker:
     """Test whether a square table of paired categories is symmetric (Bowker 1948, JASA 43:572-574).
 
     ``table[i][j]`` counts items the reference puts in i and the candidate in j. Pairs of cells that are both empty
-    carry no degree of freedom. With two categories it is McNemar's test without correction.
-
-    Raises:
-        ValueError: the table is not square or a count is negative.
+    carry no degree of freedom. With two categories it is McNemar's test without correction. Raises ValueError if the
+    table is not square or a count is negative.
     """
     k = len(table)
     if k < 2 or any(len(row) != k for row in table) or any(cell < 0 for row in table for cell in row):
@@ -143,10 +134,8 @@ def bowker(table: Sequence[Sequence[int]]) -> Bowker:
 def paired_t_power(n: int, dz: float, alpha: float) -> float:
     """Return the power of the two-sided paired t-test at a standardised difference ``dz``.
 
-    From the noncentral t distribution with ``n - 1`` degrees of freedom and noncentrality ``dz sqrt(n)``.
-
-    Raises:
-        ValueError: there are fewer than two items, or ``alpha`` is not inside (0, 1).
+    From the noncentral t distribution with ``n - 1`` degrees of freedom and noncentrality ``dz sqrt(n)``. Raises
+    ValueError if there are fewer than two items, or ``alpha`` is not inside (0, 1).
     """
     if n < 2 or not 0 < alpha < 1 or not math.isfinite(dz):
         raise ValueError(f"n {n}, dz {dz} and alpha {alpha} are impossible")
@@ -157,11 +146,7 @@ def paired_t_power(n: int, dz: float, alpha: float) -> float:
 
 
 def detectable_dz(n: int, alpha: float, power: float) -> float:
-    """Return the smallest standardised difference that the paired t-test finds with a power, to 1e-9.
-
-    Raises:
-        ValueError: as :func:`paired_t_power`, or ``power`` is not between ``alpha`` and 1.
-    """
+    """Return the smallest ``dz`` that the paired t-test finds with a power, to 1e-9; raises ValueError without one."""
     if not alpha < power < 1:
         raise ValueError(f"power {power} does not lie between alpha {alpha} and 1")
     from scipy.optimize import brentq

@@ -140,11 +140,7 @@ def _is_plain_number(written: bytes) -> bool:
 
 
 def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """Return the canonical bytes of a body, and the value that is read from them.
-
-    Raises:
-        ValueError: it holds what canonical JSON refuses, or would read back as something else.
-    """
+    """Return the canonical bytes of a body and the value read from them; raises ValueError if the two would differ."""
     written, said = b"", cast(Any, None)
     with suppress(TypeError, ValueError, RecursionError):
         written = _dumps(body)

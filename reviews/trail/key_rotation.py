@@ -15,9 +15,7 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
     """Replace the key of a role; returns the id of the new one. After a crash, repeating it continues.
 
     ``trails`` are path and session of every open trail of the workspace; ``revoke`` if the old key may be stolen.
-
-    Raises:
-        UserError: the workspace has no key of this role.
+    Raises UserError if the workspace has no key of this role.
     """
     old = key_id(keys.public(role))
     waiting = keys.path(f"{role}.next")

@@ -116,9 +116,3 @@ class TrailReader:
             root = merkle.Frontier.of_bytes(*head[:2]).root().hex()
             digest = digest_bytes(seal(payload.encode(), signatures.encode()))
             return Head(size=head[0], digest=digest, root=f"sha256:{root}")
-
-    def checkpoint(self) -> bytes:
-        """Return the signed note of the newest head; empty when there are no entries."""
-        with self._reading():
-            head = self._table.head()
-            return head[2].encode() if head else b""

@@ -20,10 +20,8 @@ def write_durably(
     """Write a file so that after a crash it is either whole or absent (tmp + fsync + rename + folder fsync).
 
     Until it is whole it is in ``partial_in`` (on the same disk; the file's folder by default), where a process that is
-    killed leaves it under a name that begins with a dot. Without ``replace`` a file that is there stays.
-
-    Raises:
-        OSError: the disk is full or not writable, or the file stays; nothing half-written is left.
+    killed leaves it under a name that begins with a dot. Without ``replace`` a file that is there stays. Raises OSError
+    if the disk is full or not writable, or the file stays.
     """
     is_new = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -175,12 +175,9 @@ class Trail(TrailReader):
         return Edge(version, tree, tree.root(), newest, self.policy(), {})
 
     def verify_chain(self) -> None:
-        """Check every entry and the head before anything is decided from them.
+        """Check every entry and the head before anything is decided from them; raises AuditDamage with what is first.
 
         Signatures that this object has checked are not checked again while the tree over them is the same.
-
-        Raises:
-            AuditDamage: something does not hold; the message names the first.
         """
         with self._lock:
             with self._reading():

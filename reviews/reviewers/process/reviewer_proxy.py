@@ -64,11 +64,7 @@ class ModelApart(Apart, PaidReviewer):
         return PaidReviewer.review(self, packet, packet_digest)
 
     def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
-        """Ask once, and return verdict or error together with what it took.
-
-        Raises:
-            ReviewerUnavailable: the process is gone, and its costs are unknown.
-        """
+        """Ask once; return verdict or error with what it took, and raise ReviewerUnavailable if the process is gone."""
         said = self._said(packet, packet_digest, effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
         if said.exchange is None:
             raise _as_error(said.no_verdict, self.name)

@@ -157,11 +157,7 @@ def reasoning(effort: Effort) -> Literal["low", "medium", "high"] | None:
 
 
 def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> Model:
-    """Build the model a reviewer of a spec names.
-
-    Raises:
-        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
-    """
+    """Build the model a reviewer of a spec names; raises UserError without its key, its SDK or its price."""
     api = open_api("reviewer", spec, environ)
     where, sender = _SENDERS[spec.api] if spec.vendor == "openai" else ("anthropic", "send")
     module = importlib.import_module(f"reviews.reviewers.vendors.{where}")

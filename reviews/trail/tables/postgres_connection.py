@@ -124,7 +124,9 @@ class Database:
         """Return the error to raise for one of the database, without the password; None for any other error."""
         if isinstance(error, DatabaseUnreachable):
             return error
-        if not is_postgres(error):
+        # Without importing psycopg for it.
+        modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+        if modules.isdisjoint(("psycopg", "psycopg_pool")):
             return None
         from psycopg import InterfaceError, OperationalError, errors
 
@@ -246,11 +248,6 @@ def _prepare(database: Database) -> None:
 def application_name(host: str, pid: int) -> str:
     """Return the name that the connections of a process have in ``pg_stat_activity``."""
     return f"peergate {pid} {host}"[:63]
-
-
-def is_postgres(error: BaseException) -> bool:
-    """Say whether an error comes from Postgres, without importing psycopg for it."""
-    return any(kind.__module__.partition(".")[0] in ("psycopg", "psycopg_pool") for kind in type(error).__mro__)
 
 
 def without_password(text: str, address: str) -> str:
