@@ -86,10 +86,7 @@ def _design_again(seen: dict[str, Recorded], packet: Recorded) -> Iterator[str]:
 
 
 def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
-    """Check that every job was ordered with its grant and read what stages before it had left.
-
-    Every grant must be for what was registered and planned then.
-    """
+    """Check that every grant was for what was planned, and every job for its grant and what stages had left."""
     left = _Left()
     for recorded in entries:
         number, body = recorded.entry.seq, recorded.body

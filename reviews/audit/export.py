@@ -1,8 +1,7 @@
 """Writes and verifies a session's trail as a folder that anyone can verify, with Peergate or without.
 
-It holds the signed head, entries and hash tiles (C2SP tlog-tiles), the policy and the public keys, a proof for every
-verdict, and the content store. Weights and everything else outside the store are missing, so an audit of an export
-compares evidence with its digests but does not derive numbers and decisions again.
+Weights and everything else outside the content store are missing, so an audit of an export compares evidence with its
+digests but does not derive numbers and decisions again.
 """
 
 from __future__ import annotations
@@ -199,11 +198,7 @@ def _other_files(folder: Path, tree: Tree, walk: Walk, note: bytes, size: int) -
 
 
 def verify_proof(proof: bytes, envelope: bytes, policy: Policy) -> bool:
-    """Say whether a tlog-proof shows that an entry is in a tree the log of a policy signed.
-
-    Raises:
-        UserError: it is not a proof.
-    """
+    """Say whether a tlog-proof shows an entry in a tree that a policy's log signed; raises UserError if it is none."""
     read = parse_proof(proof)
     keys = log_keys([policy], read.head.size)
     return read.head.origin == policy.origin and bool(who_signed(read.head, keys)) and read.proves(envelope)

@@ -19,15 +19,9 @@ from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import kind_of
 from specs.stages.row_metric import RowMetric
 
-__all__ = ["BASELINE", "ROWS", "Part", "parts_of", "ranges"]
-
 
 def parts_of(evidence: Evidence, metric: str) -> tuple[Part, ...]:
-    """Return the lines that a metric counts; for a mean or a sum those it is over.
-
-    Raises:
-        EvidenceMissing: the rows are absent or unreadable.
-    """
+    """Return the lines that a metric counts, or is over; raises EvidenceMissing if rows are absent or unreadable."""
     kind = kind_of(evidence.stage)
     if METRICS[metric].scope in ("comparison", "rule"):
         return _compared(evidence, metric, kind.rows["rows"])

@@ -66,10 +66,8 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
 def spec_at_hand(entries: Sequence[Recorded], store: Store, code: str | None) -> ResolvedSpec | None:
     """Return the registered spec if the measuring code of that digest is the code at hand.
 
-    Other code may have registered a spec that this version cannot read; under the code at hand that is damage.
-
-    Raises:
-        PeergateError: the spec is missing, or cannot be read by the code that registered it.
+    Other code may have registered a spec that this version cannot read; under the code at hand that is damage: a
+    PeergateError.
     """
     try:
         resolved = registered_spec(entries, store)[0]
@@ -111,9 +109,8 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
     """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
     body, number = recorded.body, int(recorded.entry.key.partition("/")[2])
     kept, judged = find(entries, f"packet/{AMENDMENT}.{number}"), find(entries, f"verdict/{AMENDMENT}.{number}")
-    if kept is None or judged is None:
-        return ["packet and verdict are not those on record"]
-    if (kept.body["packet"], judged.body["verdict"]) != (body["packet"], body["verdict"]):
+    on_record = kept and judged and (kept.body["packet"], judged.body["verdict"])
+    if kept is None or on_record != (body["packet"], body["verdict"]):
         return ["packet and verdict are not those on record"]
     checked = find(entries, f"checks/{AMENDMENT}.{number}")
     before = entries[: checked.entry.seq if checked else kept.entry.seq]

@@ -1,9 +1,7 @@
 """`peergate audit verify`: is this trail whole, and does everything decided in it follow from its evidence?
 
-In this order: entries, signatures and tree hold and agree with the anchors given; every file has its recorded digest;
-every job was granted by a decision and ran once; metrics, checks and decisions computed again from the raw rows are the
-same. Read-only and offline. Not covered, as the result says: a trail cut back or rewritten by someone with its keys,
-events that were never recorded, and rows that were false when the job wrote them.
+Read-only and offline. Not covered, as the result says: a trail cut back or rewritten by someone with its keys, events
+that were never recorded, and rows that were false when the job wrote them.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from pathlib import Path
 
 from reviews.legacy.dates import SLACK, Times, times_of
@@ -22,10 +23,7 @@ def read_folder(folder: Path, progress: Callable[[int, int], None] = lambda read
     """Return the trail of a folder: a record for every review file below it, in the order of their paths.
 
     Links are not followed; hidden folders are passed over and named. ``progress`` is called after each file with how
-    many were read, of how many.
-
-    Raises:
-        UserError: there is no such folder, or it holds too many files.
+    many were read, of how many. Raises UserError if there is no such folder, or it holds too many files.
     """
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
@@ -53,17 +51,12 @@ def read_folder(folder: Path, progress: Callable[[int, int], None] = lambda read
         for name, one in records.items()
     ]
     pairs = pairs_of(files)
-    for one, other in (
-        (one, other) for pair in pairs if pair.kind == "duplicate" for one, other in _both(pair.sources)
-    ):
-        time = _compared(records[one].time, records[other].time, other)
-        records[one] = records[one]._replace(time=time)
+    for pair in pairs:
+        for one, other in permutations(pair.sources) if pair.kind == "duplicate" else ():
+            time = _compared(records[one].time, records[other].time, other)
+            records[one] = records[one]._replace(time=time)
     why = why or ("" if commits.keys() >= records.keys() else "some files are not committed")
     return Trail(tuple(records.values()), tuple(pairs), tuple(contradictions_of(files, pairs)), tuple(passed), why)
-
-
-def _both(sources: tuple[str, str]) -> tuple[tuple[str, str], tuple[str, str]]:
-    return sources, (sources[1], sources[0])
 
 
 def _compared(time: Times, other: Times, source: str) -> Times:

@@ -1,7 +1,4 @@
-"""Reviews in JSON and JSON lines: a verdict under a known key and the text of an answer become lines of text.
-
-A key without a known meaning leaves no approval: it may limit or take back what the others say.
-"""
+"""Reviews in JSON and JSON lines: a verdict under a known key and the text of an answer become lines of text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a model may answer to each request, and how that becomes an answer with evidence that was looked up.
-
-Empty parts, placeholders, too many words and options that were not offered are refused. A finding without a place that
-resolves is listed as unresolved, and nowhere else.
-"""
+"""What a model may answer to each request, and how that becomes an answer with evidence that was looked up."""
 
 from __future__ import annotations
 
@@ -80,19 +76,12 @@ class IssuePart(Part):
     evidence: list[AnswerPlace]
 
 
-class RecommendationPart(Part):
-    """What to do, and why."""
-
-    text: str
-    rationale: str
-
-
 class ReviewPart(Part):
     """What a model returns to a request for a full review."""
 
     issues: list[IssuePart]
     statistical_concerns: list[ConcernPart]
-    recommendations: list[RecommendationPart]
+    recommendations: list[Recommendation]
     not_judged: list[str]
     summary: str
     overall_assessment: str
@@ -116,20 +105,12 @@ class OverclaimPart(Part):
     instead: str
 
 
-class FixPart(Part):
-    """What to mend; how much that changes and how much work it is, both from 1 to 5."""
-
-    text: str
-    delta: int
-    effort: int
-
-
 class AdversarialPart(Part):
     """What a model returns about claims and evidence."""
 
     scorecard: list[RowPart]
     overclaimed: list[OverclaimPart]
-    fixes: list[FixPart]
+    fixes: list[Fix]
     not_judged: list[str]
     overall_assessment: str
 
@@ -147,17 +128,13 @@ def form_of(mode: Mode) -> Form:
 
 
 def read_question(text: str, options: Sequence[str], who: str) -> QuestionAnswer:
-    """Read the answer to a question.
-
-    Raises:
-        ReviewerUnavailable: it is not a whole answer in the form, or longer than ``MAX_WORDS``.
-    """
+    """Read the answer to a question; raises ReviewerUnavailable if it is not whole, or longer than ``MAX_WORDS``."""
     part = _whole(read_part(text, QuestionPart, who), who)
     if not part.risks:
         raise ReviewerUnavailable("the answer neither names a risk nor says that there is none", where=who)
     if part.option is not None and not 1 <= part.option <= len(options):
         raise ReviewerUnavailable(f"the answer recommends option {part.option} of {len(options)}", where=who)
-    words = count_words(part.recommendation, part.reasoning, *part.risks)
+    words = sum(len(one.split()) for one in (part.recommendation, part.reasoning, *part.risks))
     if words > MAX_WORDS:
         raise ReviewerUnavailable(f"the answer has {words} words, at most {MAX_WORDS} are an answer", where=who)
     return QuestionAnswer(
@@ -171,11 +148,7 @@ def read_question(text: str, options: Sequence[str], who: str) -> QuestionAnswer
 
 
 def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
-    """Read a full review and look its evidence up.
-
-    Raises:
-        ReviewerUnavailable: it is not a whole answer in the form.
-    """
+    """Read a full review and look its evidence up; raises ReviewerUnavailable if it is not whole and in the form."""
     part = _whole(read_part(text, ReviewPart, who), who)
     look_up = _LookUp(reading)
     issues = [
@@ -191,7 +164,7 @@ def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
     return ReviewAnswer(
         summary=part.summary,
         issues=tuple(sorted(issues, key=lambda one: _SEVERITIES[one.severity])),
-        recommendations=tuple(Recommendation.model_validate(one.model_dump()) for one in part.recommendations),
+        recommendations=tuple(part.recommendations),
         statistical_concerns=tuple(concerns),
         overall_assessment=part.overall_assessment,
         not_judged=tuple(part.not_judged),
@@ -204,9 +177,7 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
     """Read a scorecard, look its evidence up, and order the fixes by delta / effort.
 
     A claim must be where the answer points. A row without evidence beside the claim's own lines becomes unsupported.
-
-    Raises:
-        ReviewerUnavailable: it is not a whole answer in the form, judges no claim, or a fix leaves the scale.
+    Raises ReviewerUnavailable if the answer is not whole, judges no claim, or a fix leaves the scale.
     """
     part = _whole(read_part(text, AdversarialPart, who), who)
     if not part.scorecard:
@@ -225,7 +196,7 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
     return AdversarialAnswer(
         scorecard=tuple(rows),
         overclaimed=tuple(overclaimed),
-        fixes=in_order(Fix.model_validate(one.model_dump()) for one in part.fixes),
+        fixes=in_order(part.fixes),
         overall_assessment=part.overall_assessment,
         not_judged=tuple(part.not_judged),
         unresolved=tuple(look_up.unresolved),
@@ -236,11 +207,6 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
 def in_order(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
     """Return fixes by priority (delta / effort), the greatest first; among equals the larger delta first."""
     return tuple(sorted(fixes, key=lambda one: (-one.priority, -one.delta)))
-
-
-def count_words(*texts: str) -> int:
-    """Return how many words, separated by white space, texts have together."""
-    return sum(len(text.split()) for text in texts)
 
 
 class _LookUp:
@@ -288,11 +254,7 @@ _PartT = TypeVar("_PartT", bound=Part)
 
 
 def _whole(part: _PartT, who: str) -> _PartT:
-    """Return an answer whose every text says something.
-
-    Raises:
-        ReviewerUnavailable: a text is empty, a placeholder, or too long to be one.
-    """
+    """Return an answer; raises ReviewerUnavailable if a text is empty, a placeholder, or too long to be one."""
     for name, text in _texts(part, ""):
         if name.endswith((".quote", ".file")):
             continue

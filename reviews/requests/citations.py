@@ -51,10 +51,6 @@ class Places:
         again = self.resolve(place.file, place.first_line, place.last_line, place.quote)
         return again is not None and (again.first_line, again.last_line) == (place.first_line, place.last_line)
 
-    def role(self, place: Place) -> str:
-        """Return what the file of a place was read as."""
-        return self._files[place.file].role
-
 
 def overlap(place: Place, others: Iterable[Place]) -> bool:
     """Say whether a place shares a line with one of the others."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from reviews.gate.reviewer import Answered
 from reviews.requests.answer_forms import form_of, read_adversarial, read_question, read_review
-from reviews.requests.request_record import Request
+from reviews.requests.request_record import ASKED, Request
 from specs.digests import canonical_bytes
 from specs.session.session_spec import Effort
 from specs.trail.requested_review import Answer, Mode, QuestionRequest, Reading, ReviewRequest
@@ -54,11 +54,7 @@ def _reader(request: Request, reading: Reading, who: str) -> Callable[[str], Ans
 
 def _asked(request: Request) -> dict[str, object]:
     """Return the part of a request that the reviewer sees: neither stakes nor the asker's confidence."""
-    if isinstance(request, QuestionRequest):
-        return {"topic": request.topic, "question": request.question, "options": list(request.options)}
-    if isinstance(request, ReviewRequest):
-        return {"kind": request.kind, "note": request.note}
-    return {"mode": request.mode}
+    return request.model_dump(mode="json", include=ASKED[request.mode])
 
 
 def _shown(reading: Reading) -> str:

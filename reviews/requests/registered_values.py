@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from specs.session.session_spec import SessionSpec
-from specs.stages.stage import Criterion, Range
+from specs.stages.stage import Range
 from specs.trail.requested_review import SpecValue
 
 MAX_FOUND = 12
@@ -55,7 +55,8 @@ class Registered:
         for index, stage in enumerate(spec.stages):
             self._parameters.update(type(stage.parameters).model_fields)
             for number, criterion in enumerate(stage.gate.criteria):
-                self._add_criterion(f"/stages/{index}/gate/criteria/{number}", criterion)
+                pointer = f"/stages/{index}/gate/criteria/{number}"
+                self._name(criterion.metric, SpecValue(pointer=pointer, value=str(criterion)))
             for name, limits in stage.ranges.items():
                 shown = SpecValue(pointer=f"/stages/{index}/ranges/{name}", value=f"{limits.min!r} to {limits.max!r}")
                 self._ranges.setdefault(name, []).append(shown)
@@ -100,12 +101,11 @@ class Registered:
         here = SpecValue(pointer="/" + "/".join(path), value=shown[:MAX_VALUE_CHARACTERS])
         dotted = ".".join(part for part in path[-2:] if not part.isdigit())
         for name in dict.fromkeys((key, dotted)):
-            if not _EVERYDAY.fullmatch(name):
-                self._values.setdefault(name, []).append(here)
+            self._name(name, here)
 
-    def _add_criterion(self, pointer: str, criterion: Criterion) -> None:
-        if not _EVERYDAY.fullmatch(criterion.metric):
-            self._values.setdefault(criterion.metric, []).append(SpecValue(pointer=pointer, value=str(criterion)))
+    def _name(self, name: str, value: SpecValue) -> None:
+        if not _EVERYDAY.fullmatch(name):
+            self._values.setdefault(name, []).append(value)
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

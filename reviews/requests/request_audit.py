@@ -1,7 +1,6 @@
 """The audit of requested reviews: every request and answer is there, whole, in order, and what it says it is.
 
-The policy answers again, evidence is looked up again in what was read, and the body that was sent must hold the prompt
-and every file that was shown. Not covered: whether a vendor really sent the response.
+Not covered: whether a vendor really sent the response.
 """
 
 from __future__ import annotations

@@ -32,11 +32,8 @@ TRAIL = "reviews.sqlite"
 """Not the name of a session's trail, so that the folder is not taken for a session."""
 STORE = "store"
 _RANK: dict[Tier, int] = {"low": 0, "medium": 1, "high": 2}
-_SAME = {
-    "question": {"mode", "topic", "question", "options"},
-    "review": {"mode", "kind", "note"},
-    "adversarial": {"mode"},
-}
+ASKED = {"question": {"topic", "question", "options"}, "review": {"kind", "note"}, "adversarial": {"mode"}}
+"""By mode, the fields that make the question."""
 
 Request = QuestionRequest | ReviewRequest | AdversarialRequest
 
@@ -59,11 +56,7 @@ def open_workspace(folder: Path) -> tuple[Trail, Store]:
 
 
 def refuse_closed(trail: Trail) -> None:
-    """Refuse to add to the trail of a closed session.
-
-    Raises:
-        UserError: it is closed.
-    """
+    """Refuse to add to the trail of a closed session; raises UserError if it is closed."""
     if trail.find("close") is not None:
         raise UserError(
             f"session '{trail.session}' is closed: nothing can be added to its trail",
@@ -73,11 +66,8 @@ def refuse_closed(trail: Trail) -> None:
 
 
 def same_digest(request: Request, reading: Reading, reviewer: Reviewer) -> str:
-    """Return the digest of what makes two requests the same: the question, what was read, and who is asked.
-
-    Other stakes, confidence or effort do not make another question.
-    """
-    asked = request.model_dump(mode="json", include=_SAME[request.mode])
+    """Return the digest of what makes two requests the same: the question, what was read, and who is asked."""
+    asked = request.model_dump(mode="json", include={"mode", *ASKED[request.mode]})
     who = reviewer.model_dump(mode="json", include={"vendor", "model", "base_url", "api"})
     left_out = [[one.name, one.why, one.digest] for one in reading.left_out]
     return digest_value([asked, reading.content(), left_out, who])
@@ -114,11 +104,7 @@ def record_asked(trail: Trail, body: AskedEntry) -> Recorded:
 
 
 def record_answered(trail: Trail, body: AnsweredEntry) -> Recorded:
-    """Record the answer to a request, or its error.
-
-    Raises:
-        Blocked: the session was closed while the reviewer was asked; the answer is in the store, not in the trail.
-    """
+    """Record the answer to a request, or its error; raises Blocked if the session was closed meanwhile."""
     with trail.alone():
         if trail.find("close") is not None:
             kept = body.answer or body.response or "nothing"

@@ -1,7 +1,6 @@
 """Reads the run folder of a session as claims (its report) and evidence (what was registered, measured and decided).
 
-Everything but the report comes from the trail and the content store, checked against its digest. Data, raw rows and
-logs are not read; a report may quote a few rows, held-out ones too.
+Data, raw rows and logs are not read; a report may quote a few rows, held-out ones too.
 """
 
 from __future__ import annotations

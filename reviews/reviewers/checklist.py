@@ -1,7 +1,6 @@
 """The embedded reviewer: findings that follow from checks and criteria, without a model.
 
-It points at what rules can see, and lists what it cannot judge. If a parameter inside its allowed range would mend an
-unmet criterion, it names the change: half of the way to the end of the range.
+If a parameter inside its allowed range would mend an unmet criterion, it names the change.
 """
 
 from __future__ import annotations
@@ -83,37 +82,32 @@ class Checklist:
 
 def _of_check(packet_digest: str, index: int, check: CheckResult, *, lifted: bool) -> Finding:
     severity: Severity = "blocking" if check.blocking and check.status in CLOSED and not lifted else "minor"
-    return Finding(
-        id=f"check-{check.id}",
-        severity=severity,
-        statement=f"{check.title}: {check.status}. {check.detail}",
-        evidence=(Span(artifact=packet_digest, pointer=f"/checks/{index}", quote=check.id),),
-        required_change=check.required_change or (FOR_A_PERSON if check.repairable else None),
-    )
+    statement = f"{check.title}: {check.status}. {check.detail}"
+    span = Span(artifact=packet_digest, pointer=f"/checks/{index}", quote=check.id)
+    change = check.required_change or (FOR_A_PERSON if check.repairable else None)
+    return _finding(f"check-{check.id}", severity, statement, span, change)
 
 
 def _of_criterion(packet: Packet, packet_digest: str, index: int, result: CriterionResult) -> Finding:
     metric, measured = result.criterion.metric, result.value is not None
     value = f"is {result.measured()}" if measured else "was not measured"
-    return Finding(
-        id=f"criterion-{index}",
-        severity="note" if result.hypothesis and measured else "blocking",
-        statement=f"registered is {result.criterion}; {metric} {value}",
-        evidence=(Span(artifact=packet_digest, pointer=f"/criteria/{index}", quote=metric),),
-        required_change=(_change(packet, metric) if measured else None) or FOR_A_PERSON,
-    )
+    severity: Severity = "note" if result.hypothesis and measured else "blocking"
+    statement = f"registered is {result.criterion}; {metric} {value}"
+    span = Span(artifact=packet_digest, pointer=f"/criteria/{index}", quote=metric)
+    change = (_change(packet, metric) if measured else None) or FOR_A_PERSON
+    return _finding(f"criterion-{index}", severity, statement, span, change)
 
 
 def _of_condition(packet: Packet, packet_digest: str, index: int, result: ConditionResult) -> Finding:
     criterion = result.condition.criterion
     change = _change(packet, criterion.metric) if criterion is not None and result.value is not None else None
-    return Finding(
-        id=f"condition-{index}",
-        severity="blocking",
-        statement=f"an earlier approval set the condition: {result.condition.text}",
-        evidence=(Span(artifact=packet_digest, pointer=f"/conditions/{index}", quote=result.id),),
-        required_change=change or FOR_A_PERSON,
-    )
+    statement = f"an earlier approval set the condition: {result.condition.text}"
+    span = Span(artifact=packet_digest, pointer=f"/conditions/{index}", quote=result.id)
+    return _finding(f"condition-{index}", "blocking", statement, span, change or FOR_A_PERSON)
+
+
+def _finding(id: str, severity: Severity, statement: str, span: Span, change: RequiredChange | None) -> Finding:
+    return Finding(id=id, severity=severity, statement=statement, evidence=(span,), required_change=change)
 
 
 def _change(packet: Packet, metric: str) -> RequiredChange | None:

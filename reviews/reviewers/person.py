@@ -1,7 +1,6 @@
 """A person as the reviewer of a gate: asked at the terminal, or answering by a command while the session waits.
 
-The answer has the form of a model's answer and is decided in the same way. The command that the person runs signs its
-entry with the person's key.
+Their answer has the form of a model's, is decided in the same way, and is signed with their own key.
 """
 
 from __future__ import annotations
@@ -33,22 +32,14 @@ class Person:
     name = PERSON
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
-        """Ask at the terminal.
-
-        Raises:
-            Unanswered: there is no terminal to ask at; :func:`give` takes the verdict later.
-        """
+        """Ask at the terminal; raises Unanswered if there is none: :func:`give` takes the verdict later."""
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise Unanswered(f"gate {packet.stage} waits for a person's verdict: peergate review show, review give")
         return to_verdict(json.dumps(ask_at_the_terminal(packet)), self.name, packet_digest)
 
 
 def give(trail: Trail, store: Store, text: str) -> Recorded:
-    """Record a person's verdict on the gate that waits for it, signed with their key.
-
-    Raises:
-        UserError: no gate waits for a person, or the text is not a whole answer.
-    """
+    """Record a person's verdict on the waiting gate; raises UserError if none waits or the text is no whole answer."""
     with trail.alone():
         entries = list(trail.iterate())
         at, digest = waiting(entries)
@@ -63,11 +54,7 @@ def give(trail: Trail, store: Store, text: str) -> Recorded:
 
 
 def waiting(entries: Sequence[Recorded]) -> tuple[str, str]:
-    """Return the gate without a verdict, as ``STAGE.ATTEMPT``, and the digest of its packet.
-
-    Raises:
-        UserError: no gate waits.
-    """
+    """Return the waiting gate, as ``STAGE.ATTEMPT``, and its packet's digest; raises UserError if none waits."""
     judged = {one.entry.key.partition("/")[2] for one in entries if one.entry.kind == "verdict"}
     for one in reversed(entries):
         at = one.entry.key.partition("/")[2]

@@ -31,19 +31,16 @@ class Kappa(NamedTuple):
 def cohens_kappa(one: Sequence[Rating], other: Sequence[Rating]) -> Kappa:
     """Return the agreement of two raters on the same items (Cohen 1960; variance: Fleiss 1969).
 
-    When both raters use one and the same category throughout, chance alone explains everything: kappa is 0 then,
-    because such a sample says nothing of how well they tell categories apart.
-
-    Raises:
-        ValueError: there are no items, or the two are not of one length.
+    When both use one and the same category throughout, kappa is 0: such a sample says nothing of how well they tell
+    categories apart. Raises ValueError if there are no items, or the two are not of one length.
     """
     n = len(one)
     if n < 1 or n != len(other):
         raise ValueError(f"{n} and {len(other)} ratings are no pairs")
-    agreement = sum(a == b for a, b in zip(one, other, strict=True)) / n
+    agreed = sum(a == b for a, b in zip(one, other, strict=True))
     names = sorted({*one, *other}, key=repr)
     if len(names) == 1:
-        return Kappa(Fraction(0), (0.0, 0.0), agreement, n)
+        return Kappa(Fraction(0), (0.0, 0.0), 1.0, n)
     import numpy as np
     from statsmodels.stats.inter_rater import cohens_kappa as of_table
 
@@ -55,15 +52,9 @@ def cohens_kappa(one: Sequence[Rating], other: Sequence[Rating]) -> Kappa:
     # rater uses one category, and the z value, which is not used, a division by it.
     with np.errstate(invalid="ignore", divide="ignore"):
         found: Any = of_table(table)
-    exact = _kappa_of(one, other)
-    kappa = float(exact)
-    low, high = (float(np.nan_to_num(end, nan=kappa)) for end in (found.kappa_low, found.kappa_upp))
-    return Kappa(exact, (max(-1.0, low), min(1.0, high)), agreement, n)
-
-
-def _kappa_of(one: Sequence[Rating], other: Sequence[Rating]) -> Fraction:
-    """Return ``(observed - chance) / (1 - chance)`` from counts; more than one category is used."""
-    n, ours, theirs = len(one), Counter(one), Counter(other)
-    agreed = sum(a == b for a, b in zip(one, other, strict=True))
+    ours, theirs = Counter(one), Counter(other)
     chance = sum(ours[name] * theirs[name] for name in ours)
-    return Fraction(n * agreed - chance, n * n - chance)
+    # (observed - chance) / (1 - chance), from counts.
+    exact = Fraction(n * agreed - chance, n * n - chance)
+    low, high = (float(np.nan_to_num(end, nan=float(exact))) for end in (found.kappa_low, found.kappa_upp))
+    return Kappa(exact, (max(-1.0, low), min(1.0, high)), agreed / n, n)

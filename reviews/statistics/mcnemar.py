@@ -1,7 +1,8 @@
 """The statistics that gates report: intervals, the exact McNemar test with its power, adjustment for many tests.
 
-Items are taken to be independent. Scipy and statsmodels take longer to import than most commands take to run, so they
-are imported where they are used.
+Items are taken to be independent. ``gained`` are those that only the treatment has right, ``lost`` those that only the
+baseline has right: counts, or for power their probabilities. Scipy and statsmodels are imported where they are used:
+that takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -43,25 +44,18 @@ def exact_mcnemar(gained: int, lost: int) -> float:
     """Return the two-sided p-value of the exact McNemar test: a sign test of the discordant pairs.
 
     McNemar 1947, Psychometrika 12:153-157, with the binomial distribution in place of chi-square. Without discordant
-    pairs nothing speaks against equality and p is 1.
-
-    Args:
-        gained: items that only the treatment has right.
-        lost: items that only the baseline has right.
-
-    Raises:
-        ValueError: a count is negative.
+    pairs nothing speaks against equality and p is 1. Raises ValueError if a count is negative.
     """
-    if gained < 0 or lost < 0:
-        raise ValueError(f"{gained} gained and {lost} lost are impossible")
-    return float(_two_sided(gained, lost))
+    return float(two_sided(gained, lost))
 
 
-def _two_sided(gained: int, lost: int) -> Fraction:
-    """Return ``2 P(X <= min)`` of ``X ~ Binomial(gained + lost, 1/2)``, 1 at most, from whole numbers.
+def two_sided(gained: int, lost: int) -> Fraction:
+    """Return ``2 P(X <= min)`` of ``X ~ Binomial(gained + lost, 1/2)``, 1 at most; errors as in :func:`exact_mcnemar`.
 
     A p-value of exactly alpha is not below it: 5 gained and none lost have 1/16, which no rounding may move.
     """
+    if gained < 0 or lost < 0:
+        raise ValueError(f"{gained} gained and {lost} lost are impossible")
     n, term, tail = gained + lost, 1, 1
     for k in range(min(gained, lost)):
         term = term * (n - k) // (k + 1)
@@ -72,9 +66,8 @@ def _two_sided(gained: int, lost: int) -> Fraction:
 def paired_difference_interval(gained: int, lost: int, n: int) -> tuple[float, float]:
     """Return a 95 % interval of the difference of two paired proportions, which is ``(gained - lost) / n``.
 
-    The adjusted Wald interval of Bonett and Price 2012, J. Educ. Behav. Stat. 37:479-488: one is added to each
-    discordant count and two to ``n``, then the Wald interval is taken. It is cut at -1 and 1, and its middle is a
-    little nearer to zero than the observed difference.
+    The adjusted Wald interval of Bonett and Price 2012, J. Educ. Behav. Stat. 37:479-488, cut at -1 and 1: its middle
+    is a little nearer to zero than the observed difference.
 
     Raises:
         ValueError: there are no items, a count is negative, or there are more discordant items than items.
@@ -90,18 +83,10 @@ def paired_difference_interval(gained: int, lost: int, n: int) -> tuple[float, f
 def grouped_difference_interval(gains: Sequence[int], sizes: Sequence[int]) -> tuple[float, float] | None:
     """Return a 95 % interval of ``sum(gains) / sum(sizes)`` that holds when items of one group are alike.
 
-    Groups are drawn with replacement, each with all of its items, 9999 times (the cluster bootstrap: Davison and
-    Hinkley 1997, section 3.8); the ends are the 2.5th and 97.5th percentiles. With one item a group it is the paired
-    bootstrap of a difference. Percentiles and not BCa: where every group gained alike the jackknife of BCa is all
-    zeros and it has no answer, and its correction needs more groups than small splits have. Below about 10 groups
-    the interval is too narrow.
-
-    Args:
-        gains: items gained minus items lost, by group.
-        sizes: number of items, by group.
-
-    Returns:
-        The interval, or None with fewer than two groups: then there is nothing to draw from.
+    ``gains`` are items gained minus items lost by group, ``sizes`` all items of it; None with fewer than two groups.
+    Groups are drawn with replacement, each with all of its items (the cluster bootstrap: Davison and Hinkley 1997,
+    section 3.8). Below about 10 groups the interval is too narrow. Percentiles and not BCa: where every group gained
+    alike the jackknife of BCa is all zeros, and its correction needs more groups than small splits have.
 
     Raises:
         ValueError: the two are not of one length, or a group has fewer items than it gained or lost.
@@ -142,10 +127,8 @@ def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
     """Return p-values adjusted for their number: the least false discovery rate at which each would be rejected.
 
     The step-up adjustment of Benjamini and Hochberg 1995, JRSS B 57:289-300: with the p-values in rising order,
-    ``min over j >= i of p_j * m / j``, cut at 1. Never below the p-value itself, and in the same order.
-
-    Raises:
-        ValueError: a value is no probability.
+    ``min over j >= i of p_j * m / j``, cut at 1. Never below the p-value itself, and in the same order. Raises
+    ValueError if one is no probability.
     """
     if not all(0 <= p <= 1 for p in p_values):
         raise ValueError(f"{list(p_values)} are not all probabilities")
@@ -175,12 +158,6 @@ def mcnemar_power(n: int, gained: float, lost: float, alpha: float) -> float:
     The number of discordant items is Binomial(n, gained + lost), and of those Binomial(discordant, gained / (gained
     + lost)) are gained; the probabilities of all outcomes that reject are added up (Duffy 1984, Biometrics
     40:1005-1015). Discordant counts with about 1e-12 of probability together are left out.
-
-    Args:
-        n: items that both arms answer.
-        gained: probability that only the treatment has an item right.
-        lost: probability that only the baseline has an item right.
-        alpha: significance level.
 
     Raises:
         ValueError: ``n`` is negative, the rates are no probabilities or sum over 1, or ``alpha`` is not inside (0, 1).
@@ -213,22 +190,11 @@ def mcnemar_power(n: int, gained: float, lost: float, alpha: float) -> float:
 
 
 def required_n(gained: float, lost: float, alpha: float, power: float, limit: int = 100_000) -> int | None:
-    """Return a number of items with which the exact McNemar test reaches a power, as small as can be found quickly.
+    """Return a number of items with which the exact McNemar test reaches a power; None if none up to ``limit`` does.
 
-    Exact power is saw-toothed: one more item can lower it. So ``n`` is doubled until the power is reached, bisected
-    down to a size that reaches it while one item less does not, and the 64 sizes below that one are walked for an
-    earlier tooth that reaches it too. The size returned always reaches the power; that none below the walk does is
-    not proved, and a few larger sizes may fall short of it again.
-
-    Args:
-        gained: probability that only the treatment has an item right.
-        lost: probability that only the baseline has an item right.
-        alpha: significance level.
-        power: wanted probability of rejection.
-        limit: the largest size to consider.
-
-    Returns:
-        The size, or None when no size up to ``limit`` was found to do.
+    Exact power is saw-toothed: one more item can lower it. So the 64 sizes below the one that bisection finds are
+    walked for an earlier tooth that reaches it too. That none below the walk does is not proved, and a few larger sizes
+    may fall short of the power again.
 
     Raises:
         ValueError: as :func:`mcnemar_power`, or ``power`` is not inside (0, 1), or ``limit`` is below 1.
@@ -241,24 +207,14 @@ def required_n(gained: float, lost: float, alpha: float, power: float, limit: in
     def reaches(n: int) -> bool:
         return mcnemar_power(n, gained, lost, alpha) >= power
 
-    start = _crossing(reaches, limit)
+    start = crossing(reaches, limit)
     return next((n for n in range(max(1, start - _WALK), start + 1) if reaches(n)), None)
 
 
 def minimum_detectable_effect(n: int, lost: float, alpha: float, power: float) -> float | None:
     """Return the smallest gain that the exact McNemar test finds with a power, when ``lost`` of the items get worse.
 
-    The gain is the share gained minus the share lost; it is bisected to 1e-6 in :func:`mcnemar_power`. The gain that
-    is returned reaches the power, one smaller by 1e-6 does not.
-
-    Args:
-        n: items that both arms answer.
-        lost: probability that only the baseline has an item right.
-        alpha: significance level.
-        power: wanted probability of rejection.
-
-    Returns:
-        The gain, or None when even the largest possible one is not found with this power.
+    The gain is the share gained minus the share lost, to 1e-6; None when even the largest is not found with this power.
 
     Raises:
         ValueError: as :func:`mcnemar_power`, or ``lost`` is above 0.5, or ``power`` is not inside (0, 1).
@@ -276,7 +232,7 @@ def minimum_detectable_effect(n: int, lost: float, alpha: float, power: float) -
     return above
 
 
-def _crossing(reaches: Callable[[int], bool], limit: int) -> int:
+def crossing(reaches: Callable[[int], bool], limit: int) -> int:
     """Return an ``n`` that reaches where ``n - 1`` does not, or ``limit`` when none is found."""
     below, above = 0, 1
     while above < limit and not reaches(above):

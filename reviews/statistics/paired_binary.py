@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from reviews.statistics.mcnemar import resampled_ratio, two_sided
+
 LIFT_RESAMPLES = 10_000
 
 
@@ -20,24 +22,9 @@ class Lift(NamedTuple):
 
 
 def log_exact_mcnemar(gained: int, lost: int) -> float:
-    """Return the natural logarithm of the exact two-sided McNemar p-value, also where the p itself is below 1e-308.
-
-    ``log(2 P(X <= min))`` for X ~ Binomial(gained + lost, 1/2), summed in logarithms; 0 at most.
-
-    Raises:
-        ValueError: a count is negative.
-    """
-    if gained < 0 or lost < 0:
-        raise ValueError(f"{gained} gained and {lost} lost are impossible")
-    n, few = gained + lost, min(gained, lost)
-    if n == 0:
-        return 0.0
-    import numpy as np
-    from scipy.special import logsumexp
-    from scipy.stats import binom
-
-    tail = np.asarray(logsumexp(binom.logpmf(np.arange(few + 1), n, 0.5)))
-    return min(0.0, math.log(2) + float(tail))
+    """Return the natural logarithm of :func:`exact_mcnemar`, also where the p itself is below 1e-308."""
+    p = two_sided(gained, lost)
+    return math.log(p) if p > 1e-300 else math.log(p.numerator) - math.log(p.denominator)
 
 
 def effect_word(h: float) -> Literal["none", "small", "medium", "large"]:
@@ -55,38 +42,25 @@ def lift(
 ) -> Lift:
     """Return the mean difference over items with its paired percentile bootstrap interval (Efron 1979).
 
-    Items are drawn with replacement, each with both of its answers; the ends are the 2.5th and 97.5th percentiles.
-
-    Raises:
-        ValueError: the two are not of one length, or there are fewer than two items.
+    Items are drawn with replacement, each with both of its answers. Raises ValueError if the two are not of one length,
+    or there are fewer than two items.
     """
     n = len(reference)
     if n != len(candidate) or n < 2:
         raise ValueError(f"{n} reference and {len(candidate)} candidate values are no two or more pairs")
     import numpy as np
-    from scipy.stats import bootstrap
 
     differences = np.asarray(candidate, float) - np.asarray(reference, float)
-    mean = float(differences.mean())
-    found = bootstrap(
-        (differences,),
-        np.mean,
-        n_resamples=resamples,
-        batch=max(1, 1_000_000 // n),
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    low, high = found.confidence_interval
-    return Lift(mean, (float(low), float(high)), n, resamples, seed)
+    interval = resampled_ratio(differences.tolist(), [1.0] * n, resamples=resamples, seed=seed)
+    assert interval is not None
+    return Lift(float(differences.mean()), interval, n, resamples, seed)
 
 
 def is_non_inferior(interval: tuple[float, float], margin: float) -> bool:
     """Say whether a difference is certainly above ``-margin``: the lower end of its 95 % interval is.
 
-    The one-sided test at 2.5 % (ICH E9, section 3.3.2; Piaggio et al. 2012, JAMA 308:2594-2604).
-
-    Raises:
-        ValueError: the margin is not positive.
+    The one-sided test at 2.5 % (ICH E9, section 3.3.2; Piaggio et al. 2012, JAMA 308:2594-2604). Raises ValueError if
+    the margin is not positive.
     """
     if not margin > 0:
         raise ValueError(f"margin {margin} is not positive")

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
-from reviews.statistics.mcnemar import exact_mcnemar
+from reviews.statistics.mcnemar import crossing, exact_mcnemar
 from reviews.statistics.paired_binary import lift
 
 
@@ -78,7 +77,7 @@ def paired_means(reference: Sequence[float], candidate: Sequence[float]) -> Pair
         n,
         mean,
         (mean - half, mean + half),
-        lift([float(x) for x in before], [float(x) for x in after]).interval if spread > 0 else (mean, mean),
+        lift(before.tolist(), after.tolist()).interval if spread > 0 else (mean, mean),
         t,
         math.exp(log_p),
         log_p / math.log(10),
@@ -89,13 +88,10 @@ def paired_means(reference: Sequence[float], candidate: Sequence[float]) -> Pair
 
 
 def wilcoxon_p(reference: Sequence[float], candidate: Sequence[float]) -> float:
-    """Return the two-sided p of Wilcoxon's signed-rank test; 1 when nothing changed.
+    """Return the two-sided p of Wilcoxon's signed-rank test; 1 when nothing changed. Errors as :func:`paired_means`.
 
     Items that did not change are dropped (Wilcoxon 1945). Exact for up to 50 changed items without tied sizes, else
     the normal approximation with corrections for ties and continuity, as R's ``wilcox.test`` does it.
-
-    Raises:
-        ValueError: as :func:`paired_means`.
     """
     import numpy as np
     from scipy.stats import wilcoxon
@@ -111,11 +107,7 @@ def wilcoxon_p(reference: Sequence[float], candidate: Sequence[float]) -> float:
 
 
 def sign_test(reference: Sequence[float], candidate: Sequence[float]) -> SignTest:
-    """Count which items rose and fell, whatever by, and test the two counts exactly (Dixon and Mood 1946).
-
-    Raises:
-        ValueError: as :func:`paired_means`.
-    """
+    """Count which items rose and fell, and test that exactly (Dixon and Mood 1946); errors as :func:`paired_means`."""
     before, after = _pairs(reference, candidate)
     rose, fell = int((after > before).sum()), int((after < before).sum())
     return SignTest(rose, fell, len(before) - rose - fell, exact_mcnemar(rose, fell))
@@ -125,10 +117,8 @@ def bowker(table: Sequence[Sequence[int]]) -> Bowker:
     """Test whether a square table of paired categories is symmetric (Bowker 1948, JASA 43:572-574).
 
     ``table[i][j]`` counts items the reference puts in i and the candidate in j. Pairs of cells that are both empty
-    carry no degree of freedom. With two categories it is McNemar's test without correction.
-
-    Raises:
-        ValueError: the table is not square or a count is negative.
+    carry no degree of freedom. With two categories it is McNemar's test without correction. Raises ValueError if the
+    table is not square or a count is negative.
     """
     k = len(table)
     if k < 2 or any(len(row) != k for row in table) or any(cell < 0 for row in table for cell in row):
@@ -144,10 +134,8 @@ def bowker(table: Sequence[Sequence[int]]) -> Bowker:
 def paired_t_power(n: int, dz: float, alpha: float) -> float:
     """Return the power of the two-sided paired t-test at a standardised difference ``dz``.
 
-    From the noncentral t distribution with ``n - 1`` degrees of freedom and noncentrality ``dz sqrt(n)``.
-
-    Raises:
-        ValueError: there are fewer than two items, or ``alpha`` is not inside (0, 1).
+    From the noncentral t distribution with ``n - 1`` degrees of freedom and noncentrality ``dz sqrt(n)``. Raises
+    ValueError if there are fewer than two items, or ``alpha`` is not inside (0, 1).
     """
     if n < 2 or not 0 < alpha < 1 or not math.isfinite(dz):
         raise ValueError(f"n {n}, dz {dz} and alpha {alpha} are impossible")
@@ -158,11 +146,7 @@ def paired_t_power(n: int, dz: float, alpha: float) -> float:
 
 
 def detectable_dz(n: int, alpha: float, power: float) -> float:
-    """Return the smallest standardised difference that the paired t-test finds with a power, to 1e-9.
-
-    Raises:
-        ValueError: as :func:`paired_t_power`, or ``power`` is not between ``alpha`` and 1.
-    """
+    """Return the smallest ``dz`` that the paired t-test finds with a power, to 1e-9; raises ValueError without one."""
     if not alpha < power < 1:
         raise ValueError(f"power {power} does not lie between alpha {alpha} and 1")
     from scipy.optimize import brentq
@@ -187,37 +171,25 @@ def required_pairs(dz: float, alpha: float, power: float) -> int:
     if not alpha < power < 1 or dz == 0:
         raise ValueError(f"dz {dz} and power {power} are impossible")
 
-    @cache
     def reaches(n: int) -> bool:
-        return paired_t_power(n, dz, alpha) >= power
+        return n > 1 and paired_t_power(n, dz, alpha) >= power
 
-    below, above = 1, 2
-    while not reaches(above):
-        below, above = above, above * 2
-        if above > 10_000_000:
-            raise ValueError(f"dz {dz} needs more than ten million items")
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (below, middle) if reaches(middle) else (middle, above)
-    return above
+    if not reaches(found := crossing(reaches, 10_000_000)):
+        raise ValueError(f"dz {dz} needs more than ten million items")
+    return found
 
 
 def _log_two_sided_t(t: float, df: int) -> float:
     """Return log(2 P(T > t)); by the leading terms of the tail where the probability itself underflows."""
-    from scipy.special import betaln
+    from scipy.special import betaln, hyp2f1
     from scipy.stats import t as student
 
     p = 2 * float(student.sf(t, df))
     if p > 1e-300:
         return math.log(p)
-    # P(|T| > t) = I_x(df/2, 1/2), x = df / (df + t**2); for small x it is x**a / (a B(a, b)) (1 + a (1-b) x / (a+1)).
+    # P(|T| > t) = I_x(a, b) = x**a / (a B(a, b)) 2F1(a, 1-b; a+1; x).
     x, a, b = df / (df + t * t), df / 2, 0.5
-    terms, term, k = 1.0, 1.0, 0
-    while abs(term) > 1e-16 * terms and k < 100_000:
-        # The series of the incomplete beta function 2F1(a, 1-b; a+1; x).
-        term *= (a + k) * (1 - b + k) * x / ((a + 1 + k) * (k + 1))
-        terms, k = terms + term, k + 1
-    return a * math.log(x) - math.log(a) - float(betaln(a, b)) + math.log(terms)
+    return a * math.log(x) - math.log(a) - float(betaln(a, b)) + math.log(hyp2f1(a, 1 - b, a + 1, x))
 
 
 def _ratio(value: float, unit: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reviews.statistics.paired_binary import LIFT_RESAMPLES
 
@@ -36,16 +36,10 @@ def over_seeds(
 ) -> OverSeeds:
     """Compare scores of the same items over several seeds: rows are seeds, columns items.
 
-    The interval is the bootstrap of a crossed design: seeds and items are drawn independently (McCullagh 2000,
-    Bernoulli 6:285-301; Owen 2007, Ann. Appl. Stat. 1:386-411), which errs on the wide side. The components come from
-    the two-way analysis of variance without replication: expected mean squares are ``rest``, ``rest + seeds * items``
-    and ``rest + items * seeds``.
-
-    Args:
-        reference: one row of scores a seed, or one row in all when the reference has none (greedy, untrained).
-        candidate: one row of scores a seed.
-        resamples: how many times both are drawn.
-        seed: of the drawing.
+    The reference may have one row for all (greedy, untrained). The interval is the bootstrap of a crossed design: seeds
+    and items are drawn independently (McCullagh 2000, Bernoulli 6:285-301; Owen 2007, Ann. Appl. Stat. 1:386-411),
+    which errs on the wide side. The components come from the two-way analysis of variance without replication: expected
+    mean squares are ``rest``, ``rest + seeds * items`` and ``rest + items * seeds``.
 
     Raises:
         ValueError: the rows are not of one length, there are no two items, or the numbers of seeds do not fit.
@@ -70,23 +64,12 @@ def over_seeds(
     if seeds > 1:
         half = float(student.isf(0.025, seeds - 1)) * float(means.std(ddof=1)) / math.sqrt(seeds)
         interval = (float(means.mean()) - half, float(means.mean()) + half)
-    by_items, by_seeds, rest = _components([[float(x) for x in row] for row in gains])
-    return OverSeeds(
-        float(gains.mean()),
-        tuple(float(mean) for mean in means),
-        (float(low), float(high)),
-        interval,
-        by_items,
-        by_seeds,
-        rest,
-    )
+    mean, ends = float(gains.mean()), (float(low), float(high))
+    return OverSeeds(mean, tuple(means.tolist()), ends, interval, *_components(gains))
 
 
-def _components(gains: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+def _components(table: Any) -> tuple[float, float, float]:
     """Return the variance components (items, seeds, rest); with one seed everything but items is unknown and 0."""
-    import numpy as np
-
-    table = np.asarray(gains, float)
     seeds, n = table.shape
     if seeds == 1:
         return float(table.var(ddof=1)), 0.0, 0.0

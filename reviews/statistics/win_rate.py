@@ -23,14 +23,11 @@ class WinRate(NamedTuple):
 def win_rate(outcomes: Sequence[float], length_differences: Sequence[float]) -> WinRate:
     """Return how often the candidate is preferred, raw and at equal lengths.
 
-    The controlled rate is that of a logistic regression of the outcome on ``tanh(difference / its standard
-    deviation)`` at a difference of 0, after Dubois et al. 2024 (arXiv:2404.04475) with one pair of models and no
-    term for the item. Intercept and slope have normal priors of standard deviation 10 and 5, so that both stay
-    finite when one side, or the longer answer, always wins.
-
-    Args:
-        outcomes: 1 candidate preferred, 0 reference preferred, 0.5 neither; one an item.
-        length_differences: candidate's minus reference's length, one an item.
+    By item, an outcome is 1 for the candidate, 0 for the reference and 0.5 for neither, and a length difference the
+    candidate's minus the reference's. The controlled rate is that of a logistic regression of the outcome on
+    ``tanh(difference / its standard deviation)`` at a difference of 0, after Dubois et al. 2024 (arXiv:2404.04475) with
+    one pair of models and no term for the item. Intercept and slope have normal priors of standard deviation 10 and 5,
+    so that both stay finite when one side, or the longer answer, always wins.
 
     Raises:
         ValueError: the two are not of one length, there are no items, or an outcome is not in [0, 1].

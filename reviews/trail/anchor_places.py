@@ -1,7 +1,6 @@
 """Places where signed heads are kept out of reach: a folder elsewhere, a branch of a git remote, or a command.
 
-A place holds one note a head: ``<log>/<entries>.note``. Before a new one is added, all older ones are compared with the
-trail. Not guaranteed: that nobody who can write the trail can write the place, as with a branch that can be rewritten.
+Not guaranteed: that nobody who can write the trail can write the place, as with a branch that can be rewritten.
 """
 
 from __future__ import annotations
@@ -75,8 +74,8 @@ def keep_in_git(remote: str, walk: Walk, note: bytes) -> tuple[str, int]:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    who = {"NAME": "peergate", "EMAIL": "peergate@localhost"}
-    told = {f"GIT_{role}_{name}": value for role in ("AUTHOR", "COMMITTER") for name, value in who.items()}
+    told = {f"GIT_{role}_NAME": "peergate" for role in ("AUTHOR", "COMMITTER")}
+    told |= {f"GIT_{role}_EMAIL": "peergate@localhost" for role in ("AUTHOR", "COMMITTER")}
     # No prompt: a command that waits for a password would hang a session that runs unattended.
     environment = told | os.environ | {"GIT_TERMINAL_PROMPT": "0"}
     command = ["git", "-c", "commit.gpgsign=false", *arguments]
@@ -95,11 +94,7 @@ def _run(command: list[str] | str, what: str, **options: Any) -> str:
 
 
 def keep_by_command(command: str, walk: Walk, note: bytes) -> None:
-    """Hand a head to a command on its standard input; ``PEERGATE_NOTE`` holds the name it would have in a folder.
-
-    Raises:
-        PeergateError: the command failed.
-    """
+    """Hand a head to a command on standard input, its name in ``PEERGATE_NOTE``; raises PeergateError if it fails."""
     origin = walk.policy.origin if walk.policy else ""
     environment = os.environ | {"PEERGATE_NOTE": note_name(origin, walk.tree.size).as_posix()}
     _run(command, f"the command '{command}'", shell=True, input=note, env=environment)

@@ -37,32 +37,25 @@ class Findings:
 
 
 def read_anchor(path: Path) -> Anchor:
-    """Read a checkpoint note.
-
-    Raises:
-        UserError: it is missing, or not a checkpoint note.
-    """
-    try:
-        data = read_regular(path)
-    except OSError as error:
-        raise UserError(f"the note cannot be read: {error.strerror or error}", where=str(path)) from error
-    return Anchor(str(path), parse_note(data, str(path)))
+    """Read a checkpoint note; raises UserError if it is missing, or not a checkpoint note."""
+    return Anchor(str(path), parse_note(_read(path, "note"), str(path)))
 
 
 def read_policy(path: Path) -> Policy:
-    """Read a policy that was kept elsewhere.
-
-    Raises:
-        UserError: it is missing, or not a policy.
-    """
+    """Read a policy that was kept elsewhere; raises UserError if it is missing, or not a policy."""
     try:
-        return Policy.model_validate_json(read_regular(path))
-    except OSError as error:
-        raise UserError(f"the policy cannot be read: {error.strerror or error}", where=str(path)) from error
+        return Policy.model_validate_json(_read(path, "policy"))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(one) for one in first["loc"])
         raise UserError(f"not a policy: {where}: {first['msg']}", where=str(path)) from error
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return read_regular(path)
+    except OSError as error:
+        raise UserError(f"the {what} cannot be read: {error.strerror or error}", where=str(path)) from error
 
 
 def check_policy(walk: Walk, given: Policy | None, findings: Findings) -> None:
@@ -108,8 +101,8 @@ def check_anchors(walk: Walk, anchors: Sequence[Anchor], given: Policy | None, f
         findings.damage.extend(f"anchor {anchor.where}: {problem}" for problem in problems)
         if not problems:
             sizes.append(anchor.head.size)
-            signed = [(one.key.name, one.seconds) for one in who_signed(anchor.head, witnesses)]
-            cosigned = [told((name, seconds)) for name, seconds in signed if seconds is not None]
+            signed = who_signed(anchor.head, witnesses)
+            cosigned = [f"{one.key.name} at {_moment(one.seconds)}" for one in signed if one.seconds is not None]
             others = len(anchor.head.signatures) - 1 - len(cosigned)
             by = f", cosigned by {', '.join(cosigned)}" if cosigned else ""
             by += f", {others} further signatures of unknown keys" if others > 0 else ""
@@ -129,11 +122,8 @@ def check_anchors(walk: Walk, anchors: Sequence[Anchor], given: Policy | None, f
     findings.not_proven.append("that the anchors were out of reach of everybody who could write the trail")
 
 
-def told(cosigned: tuple[str, int]) -> str:
-    """Say who cosigned and when."""
-    name, seconds = cosigned
+def _moment(seconds: int) -> str:
     try:
-        when = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):
-        when = f"second {seconds}"
-    return f"{name} at {when}"
+        return f"second {seconds}"

@@ -1,8 +1,6 @@
-"""One entry as bytes: a DSSE envelope of an in-toto Statement v1, in one canonical form.
+"""One entry as bytes: a DSSE envelope (1.0.0) of an in-toto Statement v1, in one canonical form that the tree hashes.
 
-The statement's predicate is the entry; its subjects are the tree before it and every digest the entry names. The
-envelope is what the tree hashes, and anyone can check its signature with openssl alone: it is over
-``DSSEv1 <length of type> <type> <length of payload> <payload>`` (DSSE protocol 1.0.0).
+The statement's predicate is the entry; its subjects are the tree before it and every digest the entry names.
 """
 
 from __future__ import annotations
@@ -57,22 +55,13 @@ class Opened(NamedTuple):
     signatures: tuple[EnvelopeSignature, ...]
 
 
-def predicate_type(entry: Entry) -> str:
-    """Return the type of the statement that records an entry."""
-    return f"urn:peergate:trail:{entry.kind}:v{entry.version}"
-
-
-def payload_of(entry: Entry, body: bytes | None = None) -> bytes:
-    """Return the canonical statement of an entry, the bytes that are signed; ``body`` are those of its body, if known.
+def payload_of(entry: Entry, encode: Callable[[dict[str, Any]], bytes] = canonical_bytes) -> bytes:
+    """Return the canonical statement of an entry, the bytes that are signed; ``encode`` writes its body.
 
     Raises:
         ValueError: the entry holds what canonical JSON refuses, or is nested deeper than 64 levels.
     """
-    return _statement(entry, canonical_bytes if body is None else lambda _: body)
-
-
-def _statement(entry: Entry, encode: Callable[[Any], bytes]) -> bytes:
-    """Write the statement; members are in the order RFC 8785 sorts them into."""
+    # Members are in the order RFC 8785 sorts them into.
     subjects = [("trail", entry.previous), *_named("body", entry.body, 0)]
     policy = b',"policy":' + canonical_bytes(entry.policy) if entry.policy is not None else b""
     return b"".join(
@@ -91,7 +80,7 @@ def _statement(entry: Entry, encode: Callable[[Any], bytes]) -> bytes:
             b',"time_ns":',
             _text(entry.time_ns),
             b'},"predicateType":',
-            _text(predicate_type(entry)),
+            _text(f"urn:peergate:trail:{entry.kind}:v{entry.version}"),
             b',"subject":[',
             b",".join(
                 b'{"digest":{"sha256":%s},"name":%s}' % (_text(digest[7:]), _text(name)) for name, digest in subjects
@@ -151,11 +140,7 @@ def _is_plain_number(written: bytes) -> bool:
 
 
 def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """Return the canonical bytes of a body, and the value that is read from them.
-
-    Raises:
-        ValueError: it holds what canonical JSON refuses, or would read back as something else.
-    """
+    """Return the canonical bytes of a body and the value read from them; raises ValueError if the two would differ."""
     written, said = b"", cast(Any, None)
     with suppress(TypeError, ValueError, RecursionError):
         written = _dumps(body)
@@ -172,11 +157,7 @@ def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
 
 
 def read_statement(payload: bytes) -> Entry:
-    """Read the entry out of a statement without comparing its form.
-
-    Raises:
-        ValueError: it holds no entry.
-    """
+    """Read the entry out of a statement without comparing its form; raises ValueError if it holds no entry."""
     try:
         statement = json.loads(payload)
         predicate = statement["predicate"]
@@ -197,24 +178,15 @@ def read_statement(payload: bytes) -> Entry:
 
 
 def entry_of(payload: bytes) -> Entry:
-    """Read the entry out of a statement.
-
-    Raises:
-        ValueError: the bytes are not the canonical statement of an entry; the message says what differs.
-    """
+    """Read the entry out of a statement; raises ValueError if it is not the canonical statement of an entry."""
     entry = read_statement(payload)
     try:
-        again = _statement(entry, _dumps if _plain(payload) else canonical_bytes)
+        again = payload_of(entry, _dumps if _plain(payload) else canonical_bytes)
     except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
     if again != payload:
         raise ValueError("bytes are not in canonical form")
     return entry
-
-
-def as_json(text: str) -> str:
-    """Return a text as it is written inside a string of an entry."""
-    return _text(text).decode()[1:-1]
 
 
 def pae(payload: bytes) -> bytes:
@@ -238,11 +210,7 @@ def seal(payload: bytes, signatures: bytes) -> bytes:
 
 
 def open_envelope(data: bytes) -> Opened:
-    """Take an envelope apart.
-
-    Raises:
-        ValueError: it is not a DSSE envelope in its one canonical form.
-    """
+    """Take an envelope apart; raises ValueError if it is not a DSSE envelope in its one canonical form."""
     if len(data) > MAX_ENTRY_BYTES:
         raise ValueError(f"{len(data)} bytes, the limit is {MAX_ENTRY_BYTES}")
     try:
@@ -261,9 +229,5 @@ def open_envelope(data: bytes) -> Opened:
 
 
 def recorded(payload: bytes, signatures: bytes) -> Recorded:
-    """Return the entry of a stored payload with the digest of its envelope; signatures are not checked here.
-
-    Raises:
-        ValueError: as :func:`entry_of`.
-    """
+    """Return the entry of a stored payload with the digest of its envelope, unverified; errors as :func:`entry_of`."""
     return Recorded(entry_of(payload), digest_bytes(seal(payload, signatures)))

@@ -28,10 +28,7 @@ def write_seal(trail: Path, head: Head, file: str | None) -> None:
 
 
 def seal_damage(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
-    """Compare a trail with its seal; what is no damage goes to ``notes``.
-
-    While a process has the trail open, newer entries are beside the file, which stays as it was sealed.
-    """
+    """Compare a trail with its seal; what is no damage goes to ``notes``."""
     closed = any(one.entry.kind == "close" for one in walk.entries)
     try:
         written = read_regular(seal_path(path))

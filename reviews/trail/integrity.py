@@ -1,8 +1,4 @@
-"""Checks a trail entry by entry: signatures, roles, numbers, times, the tree.
-
-It proves that nobody without the keys edited, removed, added or moved anything, and not that nobody with the keys cut
-off the newest entries or rewrote all; that takes an anchor elsewhere.
-"""
+"""Checks a trail entry by entry: signatures, roles, numbers, times, the tree."""
 
 from __future__ import annotations
 
@@ -66,7 +62,11 @@ class Walk:
         """Check the envelopes, each with the number it is stored under, that follow what was checked."""
         for stored, data in envelopes:
             self._check(stored, data)
-        self._tell_other_tree()
+        if self.other_tree:
+            first, count = self.other_tree[0], len(self.other_tree)
+            more = f", and so do {count - 1} entries after it" if count > 1 else ""
+            self.damage.append(f"entry {first}: names another tree before it than the one that is there{more}")
+            self.other_tree = []
         return self
 
     def _check(self, stored: Any, data: bytes) -> None:
@@ -146,13 +146,6 @@ class Walk:
                 self.signed[key.role, key.id] += 1
                 if entry.kind == "verdict":
                     self.verdicts[key.role, key.id] += 1
-
-    def _tell_other_tree(self) -> None:
-        if self.other_tree:
-            first, count = self.other_tree[0], len(self.other_tree)
-            more = f", and so do {count - 1} entries after it" if count > 1 else ""
-            self.damage.append(f"entry {first}: names another tree before it than the one that is there{more}")
-            self.other_tree = []
 
     def check_head(self, note: bytes, what: str) -> None:
         """Compare the trail's own note with the tree: it must be signed and of all entries."""

@@ -1,8 +1,4 @@
-"""Give a role of a workspace a new key, and record that in every trail that is still open.
-
-The human key signs the change in each trail. After a revocation, for a key that may be stolen, only those of its
-signatures count that an earlier anchor covers.
-"""
+"""Give a role of a workspace a new key; the human key records that in every trail that is still open."""
 
 from __future__ import annotations
 
@@ -19,9 +15,7 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
     """Replace the key of a role; returns the id of the new one. After a crash, repeating it continues.
 
     ``trails`` are path and session of every open trail of the workspace; ``revoke`` if the old key may be stolen.
-
-    Raises:
-        UserError: the workspace has no key of this role.
+    Raises UserError if the workspace has no key of this role.
     """
     old = key_id(keys.public(role))
     waiting = keys.path(f"{role}.next")
@@ -36,7 +30,7 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
             with trail.alone():
                 policy, size = trail.policy(), trail.head().size
                 if policy is not None and policy.current(role, size - 1) is not None:
-                    trail.change_policy(f"keys/{new[:16]}", body, _changed(policy, old, listed, size, revoke))
+                    trail.append("keys", f"keys/{new[:16]}", body, _changed(policy, old, listed, size, revoke))
         finally:
             trail.close()
     # The old key gets another name first, so that there is always a key.

@@ -1,8 +1,7 @@
-"""The private keys of a workspace: one ed25519 key a role, in files that only their owner can read.
+"""The private keys of a workspace: one ed25519 key a role, in files beside the run folders that only their owner reads.
 
-They are in ``.peergate/keys`` beside the run folders: a copied or published run carries no private key. Only the
-reviewer's own process (``reviews/reviewers/process``) opens the reviewer's key; here it is a path and a public half.
-Not guaranteed: another program of the same user of the machine can sign as any role.
+Only the reviewer's own process (``reviews/reviewers/process``) opens the reviewer's key; here it is a path and a public
+half. Not guaranteed: another program of the same user of the machine can sign as any role.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
-import secrets
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from reviews.trail.store import sync_folder
+from reviews.trail.store import write_durably
 from specs.errors import PeergateError, UserError
 from specs.trail.key_policy import ROLES, Role
 
@@ -172,55 +170,36 @@ def key_apart(path: Path, *, make: bool = False) -> bytes:
 
 
 def create_key(path: Path) -> None:
-    """Write a new private key that only its owner can read; an existing key stays.
-
-    Raises:
-        OSError: the folder is not writable.
-    """
+    """Write a new private key that only its owner can read; an existing key stays. Raises OSError."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     data = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        # A link does not replace what another process made in the meantime.
-        path.hardlink_to(partial)
-    except FileExistsError:
-        pass
-    finally:
-        partial.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with suppress(FileExistsError):
+        write_durably(path, data, mode=0o600, replace=False)
 
 
 def load_key(path: Path) -> SigningKey:
-    """Read a private key.
-
-    Raises:
-        UserError: it is missing, not an ed25519 key in PEM, or others than its owner can read it.
-    """
+    """Read a private key; raises UserError if it is missing, no ed25519 key in PEM, or readable by others."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
+    def refuse(why: str, hint: str = "") -> UserError:
+        return UserError(f"the signing key '{path.stem}' {why}", where=str(path), hint=hint)
+
     try:
         mode, data = stat.S_IMODE(path.stat().st_mode), path.read_bytes()
     except OSError as error:
-        raise UserError(f"the signing key '{path.stem}' cannot be read: {error.strerror}", where=str(path)) from error
+        raise refuse(f"cannot be read: {error.strerror}") from error
     if mode & 0o077:
         hint = f"chmod 600 {path}; if somebody may have read it, `peergate audit rotate {path.stem} --revoke`"
-        raise UserError(
-            f"the signing key '{path.stem}' has mode {mode:o}, others can read it", where=str(path), hint=hint
-        )
+        raise refuse(f"has mode {mode:o}, others can read it", hint)
     try:
         private = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise UserError(f"the signing key '{path.stem}' is not a private key in PEM", where=str(path)) from error
+        raise refuse("is not a private key in PEM") from error
     if not isinstance(private, Ed25519PrivateKey):
-        raise UserError(f"the signing key '{path.stem}' is not an ed25519 key", where=str(path))
+        raise refuse("is not an ed25519 key")
     return SigningKey(private, private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))

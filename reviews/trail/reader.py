@@ -73,11 +73,7 @@ class TrailReader:
         return self._decoded(row) if row else None
 
     def envelope(self, key: str) -> tuple[str, str]:
-        """Return the signed text of the entry with this key, and the signatures as text.
-
-        Raises:
-            KeyError: there is no such entry.
-        """
+        """Return the signed text and the signatures of the entry with this key; raises KeyError without one."""
         with self._reading():
             row = self._table.with_key(key)
         if row is None:
@@ -94,13 +90,13 @@ class TrailReader:
     def newest_of(self, kind: EntryKind) -> Recorded | None:
         """Return the newest entry of a kind; without one, the first entry of the trail."""
         with self._reading():
-            row = self._table.newest_of(kind) or self._table.numbered(0)
+            row = self._table.newest(kind) or self._table.first()
         return self._decoded(row) if row else None
 
     def policy(self) -> Policy | None:
         """Return the policy in force: that of the first entry, or of the newest change; None before the first entry."""
         with self._reading():
-            row = self._table.newest_of("keys") or self._table.numbered(0)
+            row = self._table.newest("keys") or self._table.first()
         if row is None:
             return None
         if self._in_force is None or self._in_force[0] != row[1]:
@@ -120,9 +116,3 @@ class TrailReader:
             root = merkle.Frontier.of_bytes(*head[:2]).root().hex()
             digest = digest_bytes(seal(payload.encode(), signatures.encode()))
             return Head(size=head[0], digest=digest, root=f"sha256:{root}")
-
-    def checkpoint(self) -> bytes:
-        """Return the signed note of the newest head; empty when there are no entries."""
-        with self._reading():
-            head = self._table.head()
-            return head[2].encode() if head else b""

@@ -1,8 +1,7 @@
 """Checkpoint notes: a signed statement of how long a log is and what its root is (C2SP signed-note, tlog-checkpoint).
 
-A note is text, an empty line and signature lines. The log signs the text (key type 0x01); witnesses and people
-cosign it with the time (key type 0x04, C2SP tlog-cosignature). Lines of unknown keys are kept and ignored, as the
-format asks.
+The log signs the text (key type 0x01); witnesses and people cosign it with the time (key type 0x04, C2SP
+tlog-cosignature). Lines of unknown keys are kept and ignored, as the format asks.
 """
 
 from __future__ import annotations
@@ -92,11 +91,7 @@ def cosign_text(key: NoteKey, sign: Sign, text: str, seconds: int) -> Signature:
 
 
 def parse_key(text: str) -> NoteKey:
-    """Read ``name+id+key``.
-
-    Raises:
-        UserError: it is not the public key of a note, or its id does not fit the key.
-    """
+    """Read ``name+id+key``; raises UserError if it is no public key of a note, or its id does not fit the key."""
     name, _, rest = text.strip().partition("+")
     told, _, encoded = rest.partition("+")
     data = _decoded(encoded)
@@ -109,11 +104,7 @@ def parse_key(text: str) -> NoteKey:
 
 
 def parse_note(data: bytes, where: str = "") -> Checkpoint:
-    """Read a checkpoint note; :func:`who_signed` checks its signatures.
-
-    Raises:
-        UserError: it is not a checkpoint note in the one form that is allowed.
-    """
+    """Read a checkpoint note, unverified; raises UserError if it is not one in the one form that is allowed."""
 
     def refuse(why: str) -> UserError:
         return UserError(f"not a checkpoint note: {why}", where=where)

@@ -5,17 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple, Protocol
 
+from reviews.trail import envelope
 from reviews.trail import tree as merkle
-from reviews.trail.envelope import (
-    MAX_ENTRY_BYTES,
-    EnvelopeSignature,
-    Recorded,
-    canonical_body,
-    pae,
-    payload_of,
-    read_statement,
-    signatures_text,
-)
+from reviews.trail.envelope import MAX_ENTRY_BYTES, Recorded
 from reviews.trail.keys import APART, KeyFolder, Signer, key_id
 from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, sign_text
 from reviews.trail.tables.trail_file import Stored
@@ -32,7 +24,6 @@ class SignerApart(Signer, Protocol):
 
     def close(self) -> None:
         """End it."""
-        ...
 
 
 class New(NamedTuple):
@@ -83,11 +74,10 @@ def signer_of(policy: Policy, what: str, seq: int, keys: KeyFolder, reviewer: Si
     wanted = next((one for one in able if one is not None), None)
     if wanted is None:
         raise UserError(f"the policy of this trail lets nobody sign a '{what}' entry", where=policy.origin)
-    if wanted.role not in APART:
-        return _own(wanted, keys.signer(wanted.role), keys)
-    if reviewer is None:
+    own = reviewer if wanted.role in APART else keys.signer(wanted.role)
+    if own is None:
         raise PeergateError("no reviewer's process is there to sign with", where=policy.origin)
-    return _own(wanted, reviewer, keys)
+    return _own(wanted, own, keys)
 
 
 def _own(wanted: PolicyKey, own: Signer, keys: KeyFolder) -> Signer:
@@ -101,11 +91,7 @@ def _own(wanted: PolicyKey, own: Signer, keys: KeyFolder) -> Signer:
 
 
 def signed_note(policy: Policy, size: int, root: bytes, keys: KeyFolder) -> str:
-    """Return the signed head of a tree.
-
-    Raises:
-        UserError: the policy names no key of the log, or the workspace has another one.
-    """
+    """Return the signed head of a tree; raises UserError if the workspace lacks the key of the log in the policy."""
     wanted = policy.current("log", size - 1)
     if wanted is None:
         raise UserError("the policy of this trail names no key of the log", where=policy.origin)
@@ -123,9 +109,9 @@ def signed_entry(edge: Edge, session: str, new: New, signer: Signer) -> tuple[Re
     """
     newest = edge.newest
     try:
-        written, said = canonical_body(new.body)
+        written, said = envelope.canonical_body(new.body)
         if (masked := current().value(said)) is not said:
-            written, said = canonical_body(masked)
+            written, said = envelope.canonical_body(masked)
         entry = Entry(
             seq=edge.tree.size,
             kind=new.kind,
@@ -138,16 +124,17 @@ def signed_entry(edge: Edge, session: str, new: New, signer: Signer) -> tuple[Re
             body=said,
             policy=new.policy.model_dump(mode="json") if new.policy else None,
         )
-        payload = payload_of(entry, written)
+        payload = envelope.payload_of(entry, lambda _: written)
         # Readers stop at some depth.
-        if read_statement(payload) != entry:
+        if envelope.read_statement(payload) != entry:
             raise ValueError("it reads back as something else")
     except (ValueError, RecursionError) as error:
         what = f"trail entry '{new.key}' is refused, it could not be read back as written: {error}"
         raise ValueError(what) from error
     if problem := misfit(new.kind, entry.version, written):
         raise ValueError(f"trail entry '{new.key}' is refused, it does not have the form of a '{new.kind}': {problem}")
-    row = Stored(entry.seq, payload, signatures_text(EnvelopeSignature(signer.id, signer.sign(pae(payload)))))
+    signature = envelope.EnvelopeSignature(signer.id, signer.sign(envelope.pae(payload)))
+    row = Stored(entry.seq, payload, envelope.signatures_text(signature))
     data = row.envelope
     if len(data) > MAX_ENTRY_BYTES:
         what = f"a trail entry has {len(data)} bytes, the limit is {MAX_ENTRY_BYTES}"

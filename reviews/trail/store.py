@@ -14,24 +14,27 @@ from specs.masking import current
 from specs.regular_files import read_regular
 
 
-def write_durably(path: Path, data: bytes, partial_in: Path | None = None) -> None:
+def write_durably(
+    path: Path, data: bytes, partial_in: Path | None = None, *, mode: int = 0o666, replace: bool = True
+) -> None:
     """Write a file so that after a crash it is either whole or absent (tmp + fsync + rename + folder fsync).
 
     Until it is whole it is in ``partial_in`` (on the same disk; the file's folder by default), where a process that is
-    killed leaves it under a name that begins with a dot.
-
-    Raises:
-        OSError: the disk is full or not writable; nothing half-written is left.
+    killed leaves it under a name that begins with a dot. Without ``replace`` a file that is there stays. Raises OSError
+    if the disk is full or not writable, or the file stays.
     """
     is_new = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = (partial_in or path.parent) / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
-        with partial.open("xb") as handle:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
             handle.write(data)
             handle.flush()
             os.fsync(handle.fileno())
-        partial.replace(path)
+        if replace:
+            partial.replace(path)
+        else:
+            path.hardlink_to(partial)
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)

@@ -58,11 +58,7 @@ def bundles_of(envelopes: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def read_bundles(folder: Path, size: int) -> list[bytes]:
-    """Read the entries of a log of ``size`` entries.
-
-    Raises:
-        UserError: a bundle is missing, or does not hold the entries it should.
-    """
+    """Read the entries of a log; raises UserError if a bundle is missing, or does not hold the entries it should."""
     envelopes: list[bytes] = []
     while len(envelopes) < size:
         width = min(WIDTH, size - len(envelopes))
@@ -107,11 +103,7 @@ class Proof(NamedTuple):
 
 
 def parse_proof(data: bytes, where: str = "") -> Proof:
-    """Read a C2SP tlog-proof without extra data.
-
-    Raises:
-        UserError: it is not a proof in the standard's one spelling.
-    """
+    """Read a C2SP tlog-proof without extra data; raises UserError if it is not one in the standard's one spelling."""
     start, gap, note = data.partition(b"\n\n")
     lines = start.decode("ascii", "replace").split("\n")
     index = _INDEX.fullmatch(lines[1]) if len(lines) > 1 else None

@@ -1,9 +1,7 @@
 """The trail: signed entries in a hash tree, kept in SQLite or Postgres, one entry per hand-over.
 
-Guarantees: an acknowledged entry survives a kill (a commit waits for the disk); the same key appended twice leaves one
-entry; an orchestrator that lost the session appends nothing more (:attr:`Trail.fence`); edits, deletions, reordering,
-replays and entries signed by the wrong role are found. Not guaranteed: that nobody with the keys of the workspace cut
-off the newest entries or rewrote them all; that takes an anchor kept elsewhere (`peergate audit anchor`).
+An acknowledged entry survives a kill (a commit waits for the disk); the same key appended twice leaves one entry; an
+orchestrator that lost the session appends nothing more (:attr:`Trail.fence`).
 """
 
 from __future__ import annotations
@@ -47,11 +45,11 @@ class Trail(TrailReader):
         self._edge: Edge | None = None
         self._epoch: tuple[int, int] | None = None
 
-    def append(self, kind: EntryKind, key: str, body: dict[str, Any]) -> Recorded:
+    def append(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None = None) -> Recorded:
         """Add one entry, without secrets, and return it; if ``key`` is already there, return the entry that is.
 
         The first append of a key wins, so a repeated step must use the returned body, not its own. Whatever is raised,
-        nothing was recorded.
+        nothing was recorded. A ``keys`` entry says with its ``policy`` which keys sign from the next entry on.
 
         Raises:
             PeergateError: the key exists with another kind, or the entry is too large.
@@ -63,20 +61,14 @@ class Trail(TrailReader):
             ValueError: the body is not canonical JSON, or does not have the form of its kind.
             AuditDamage: the newest entry cannot be read, so nothing may follow it.
         """
-        return self._append(New(kind, key, body))
 
-    def change_policy(self, key: str, body: dict[str, Any], policy: Policy) -> Recorded:
-        """Record that other keys sign from the next entry on; errors as in :meth:`append`."""
-        return self._append(New("keys", key, body, policy))
-
-    def _append(self, new: New) -> Recorded:
         def add() -> Recorded:
             self._keep_out_the_fenced()
-            return self.find(new.key) or self._add(new)
+            return self.find(key) or self._add(New(kind, key, body, policy))
 
         found = self.together(add)
-        if found.entry.kind != new.kind:
-            raise PeergateError(f"trail key '{new.key}' is already a '{found.entry.kind}' entry, not '{new.kind}'")
+        if found.entry.kind != kind:
+            raise PeergateError(f"trail key '{key}' is already a '{found.entry.kind}' entry, not '{kind}'")
         return found
 
     @contextmanager
@@ -122,11 +114,7 @@ class Trail(TrailReader):
         return int(lease["epoch"]) if lease else 0
 
     def guard(self) -> None:
-        """Return if this process still has the session, before it does something outside the trail.
-
-        Raises:
-            LeaseLost: another orchestrator has taken the session up since.
-        """
+        """Return if this process still has the session, before it acts outside of the trail; raises LeaseLost."""
         if self.fence is not None and self.epoch() != self.fence:
             raise self._fenced()
 
@@ -187,16 +175,13 @@ class Trail(TrailReader):
         return Edge(version, tree, tree.root(), newest, self.policy(), {})
 
     def verify_chain(self) -> None:
-        """Check every entry and the head before anything is decided from them.
+        """Check every entry and the head before anything is decided from them; raises AuditDamage with what is first.
 
         Signatures that this object has checked are not checked again while the tree over them is the same.
-
-        Raises:
-            AuditDamage: something does not hold; the message names the first.
         """
         with self._lock:
             with self._reading():
-                read, head = self.together(self._table.whole)
+                read, head = self.together(lambda: (self._table.rows(), self._table.head()))
                 rows = [Stored(seq, payload.encode(), signatures.encode()) for seq, payload, signatures in read]
             known = self._walk.tree.size
             before = merkle.root_of(merkle.leaf_hash(row.envelope) for row in rows[:known])

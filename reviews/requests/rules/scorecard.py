@@ -1,8 +1,4 @@
-"""Claims against evidence by rule: numbers beside known names, "significant", and words no measurement can carry.
-
-A rule cannot read: whether a right number means what its sentence says, whether a cause was shown, and what was left
-unsaid is not judged, and the answer says so.
-"""
+"""Claims against evidence by rule: numbers beside known names, "significant", and words no measurement can carry."""
 
 from __future__ import annotations
 
@@ -121,26 +117,17 @@ def _of_report(file: ReadFile, rendered: ReadFile) -> list[ScoreRow]:
             f"'{one_line(' '.join(lines), _LINE_CHARACTERS)}'" if lines else "nothing"
             for lines in (file.lines[start:end], rendered.lines[first:last])
         )
-        rows.append(
-            ScoreRow(
-                claim=f"the report says {says}",
-                stated_at=place(file, start + 1),
-                status="contradicted",
-                evidence=(place(rendered, first + 1),) if last > first else (),
-                explanation=f"rendered again from the trail it says {gives}",
-            )
-        )
+        evidence = (place(rendered, first + 1),) if last > first else ()
+        why = f"rendered again from the trail it says {gives}"
+        rows.append(_scored(f"the report says {says}", place(file, start + 1), "contradicted", evidence, why))
     if agreeing:
-        rows.append(
-            ScoreRow(
-                claim=f"{agreeing} lines of {file.name}",
-                stated_at=place(file, 1),
-                status="supported",
-                evidence=(place(rendered, 1),),
-                explanation="rendered again from the trail they are the same",
-            )
-        )
+        claim, why = f"{agreeing} lines of {file.name}", "rendered again from the trail they are the same"
+        rows.append(_scored(claim, place(file, 1), "supported", (place(rendered, 1),), why))
     return rows
+
+
+def _scored(claim: str, at: Place, status: ClaimStatus, evidence: tuple[Place, ...], why: str) -> ScoreRow:
+    return ScoreRow(claim=claim, stated_at=at, status=status, evidence=evidence, explanation=why)
 
 
 def _of_text(
@@ -185,7 +172,7 @@ def _row(stated: Stated, candidates: list[_Value], evidence: list[ReadFile], run
 def _score(stated: Stated, status: ClaimStatus, evidence: tuple[Place, ...], explanation: str) -> ScoreRow:
     sign = "" if stated.sign == "=" else f"{stated.sign} "
     claim = f"{stated.name} {'is ' if not sign else ''}{sign}{stated.value:.6g}"
-    return ScoreRow(claim=claim, stated_at=stated.place, status=status, evidence=evidence, explanation=explanation)
+    return _scored(claim, stated.place, status, evidence, explanation)
 
 
 def _candidates(stated: Stated, stage: str, values: list[_Value]) -> list[_Value]:
@@ -236,19 +223,15 @@ def _significance(file: ReadFile, values: list[_Value], runs: Sequence[RunEviden
         return []
     alpha = runs[0].resolved.spec.analysis.alpha
     is_so = any(holds(value.held.value, "<", alpha) for value in measured)
+    evidence = tuple(value.held.place for value in measured[:MAX_EVIDENCE])
+    why = f"the registered test: {_told(measured)}, alpha is {alpha:g}"
     rows: list[ScoreRow] = []
     for number, line in enumerate(file.lines, 1):
         for match in _SIGNIFICANT.finditer(line):
             negated = bool(_NEGATED.search(line[: match.start()]))
-            rows.append(
-                ScoreRow(
-                    claim="the result is not significant" if negated else "the result is significant",
-                    stated_at=place(file, number),
-                    status="supported" if is_so != negated else "contradicted",
-                    evidence=tuple(value.held.place for value in measured[:MAX_EVIDENCE]),
-                    explanation=f"the registered test: {_told(measured)}, alpha is {alpha:g}",
-                )
-            )
+            claim = "the result is not significant" if negated else "the result is significant"
+            status: ClaimStatus = "supported" if is_so != negated else "contradicted"
+            rows.append(_scored(claim, place(file, number), status, evidence, why))
     return rows
 
 

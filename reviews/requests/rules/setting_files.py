@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,10 @@ def check_settings(material: Material) -> Found:
         found.looked_at.append(file.name)
         if data.keys() >= {"analysis", "heldout"} and file.name in material.sources:
             _check_spec(found, file, material)
-        elif (settings := _find(data, _TRAINING)) and not _has_seed(data):
+            continue
+        keys = list(_keys(data))
+        settings = next((key for key in keys if key in _TRAINING), "")
+        if settings and not any(map(_SEED.search, keys)):
             told = "training settings without a seed: what they give cannot be repeated"
             found.issue("HIGH", told, [place(file, line_of(file, rf"""\s*(?:- )?["']?{settings}["']?\s*:"""))])
     return found
@@ -119,16 +123,10 @@ def _naming(file: ReadFile, other: Path) -> Place:
     return place(file, line_of(file, rf".*{re.escape(other.name)}"))
 
 
-def _find(data: Any, names: tuple[str, ...]) -> str:
-    """Return the first of some keys that a JSON value holds anywhere; empty when it holds none."""
-    if not isinstance(data, dict | list):
-        return ""
-    here = next((name for name in names if isinstance(data, dict) and name in data), "")
-    inside = data.values() if isinstance(data, dict) else data
-    return here or next((inner for value in inside if (inner := _find(value, names))), "")
-
-
-def _has_seed(data: Any) -> bool:
+def _keys(data: Any) -> Iterator[str]:
+    """Yield every key that a JSON value holds, the outer ones first."""
     if isinstance(data, dict):
-        return any(_SEED.search(str(key)) or _has_seed(value) for key, value in data.items())
-    return isinstance(data, list) and any(_has_seed(value) for value in data)
+        yield from map(str, data)
+    if isinstance(data, dict | list):
+        for value in data.values() if isinstance(data, dict) else data:
+            yield from _keys(value)

@@ -115,11 +115,7 @@ class ReviewerProcess:
         return key_id(self.public)
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature over an entry.
-
-        Raises:
-            ReviewerUnavailable: the entry does not state the process's own verdict, or the process is gone.
-        """
+        """Return the signature over an entry; raises ReviewerUnavailable unless it states the process's own verdict."""
         return self.ask(messages.Sign(data=data), messages.Signed).signature
 
     def ask(self, question: messages.Message, form: type[AnswerT], seconds: float = ANSWER_S) -> AnswerT:
@@ -188,12 +184,7 @@ class ReviewerProcess:
 
 
 def _converse(child: Child, line: bytes, deadline: float) -> bytes:
-    """Send a line and return the line that answers it.
-
-    Raises:
-        ValueError: it ended, took too long, or its line does.
-        OSError: it is gone.
-    """
+    """Send a line and return its answer; raises ValueError or OSError if the process ends or takes too long."""
     left, pieces, size = memoryview(line), list[bytes](), 0
     with selectors.DefaultSelector() as ready:
         ready.register(child.questions, selectors.EVENT_WRITE)

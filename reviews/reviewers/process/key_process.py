@@ -1,7 +1,4 @@
-"""``python -P -m reviews.reviewers.process.key_process PATH [--make]``: prints the public half of a key.
-
-A separate process, so that a session gets the public key of its reviewer and never opens the private one.
-"""
+"""``python -P -m reviews.reviewers.process.key_process PATH [--make]``: prints the public half of a key."""
 
 from __future__ import annotations
 

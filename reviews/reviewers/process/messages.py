@@ -131,11 +131,7 @@ _ANSWERS: TypeAdapter[Any] = TypeAdapter(Answer)
 
 
 def line_of(message: Message) -> bytes:
-    """Write a message as a line.
-
-    Raises:
-        ValueError: it is too long, or holds text that is no text.
-    """
+    """Write a message as a line; raises ValueError if it is too long, or holds text that is no text."""
     line = message.model_dump_json().encode() + b"\n"
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"a message of {len(line)} bytes, the limit is {MAX_LINE_BYTES}")
@@ -148,11 +144,7 @@ def read_question(line: bytes) -> Start | Review | Merge | Repeat | NoVerdict | 
 
 
 def read_answer(line: bytes) -> Ready | Reviewed | Signed | Refused:
-    """Read what the process answers.
-
-    Raises:
-        ValueError: the line is too long, cut off, or no message of this protocol.
-    """
+    """Read what the process answers; raises ValueError if it is too long, cut off, or no message of this protocol."""
     return _read(_ANSWERS, line)
 
 

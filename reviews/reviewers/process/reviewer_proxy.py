@@ -1,7 +1,4 @@
-"""Reviewers as the session sees them: each is asked through the one process that holds their keys.
-
-The process also gives the verdicts that the session has to record after reviews: of a panel, repeated, or none.
-"""
+"""Reviewers as the session sees them: each is asked through the one process that holds their keys."""
 
 from __future__ import annotations
 
@@ -36,11 +33,7 @@ class Apart:
         self.name = name
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
-        """Return the verdict.
-
-        Raises:
-            ReviewerUnavailable: with the reason that the process gives.
-        """
+        """Return the verdict; raises ReviewerUnavailable with the reason that the process gives."""
         said = self._said(packet, packet_digest, ANSWER_S)
         if said.verdict is None:
             raise _as_error(said.no_verdict, self.name)
@@ -71,11 +64,7 @@ class ModelApart(Apart, PaidReviewer):
         return PaidReviewer.review(self, packet, packet_digest)
 
     def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
-        """Ask once, and return verdict or error together with what it took.
-
-        Raises:
-            ReviewerUnavailable: the process is gone, and its costs are unknown.
-        """
+        """Ask once; return verdict or error with what it took, and raise ReviewerUnavailable if the process is gone."""
         said = self._said(packet, packet_digest, effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
         if said.exchange is None:
             raise _as_error(said.no_verdict, self.name)
@@ -84,11 +73,7 @@ class ModelApart(Apart, PaidReviewer):
 
 
 def read_verdict(said: messages.Reviewed, who: str) -> Verdict:
-    """Return the verdict of an answer.
-
-    Raises:
-        ReviewerUnavailable: it is not a whole verdict.
-    """
+    """Return the verdict of an answer; raises ReviewerUnavailable if it is not a whole verdict."""
     try:
         return Verdict.model_validate(json.loads(said.verdict or ""))
     except ValueError as error:
@@ -108,9 +93,10 @@ def party(process: ReviewerProcess, number: int) -> Apart:
         return Apart(process, number, Checklist.name)
     if spec.is_plugin:
         plugin_key(vendor_of(spec.vendor), process.environ)
+        if not spec.asks_a_model:
+            return Apart(process, number, spec.vendor)
         stated = spec.usd_per_million_tokens
-        free = stated is not None and stated.is_free
-        return ModelApart(process, number, spec, free) if spec.asks_a_model else Apart(process, number, spec.vendor)
+        return ModelApart(process, number, spec, stated is not None and stated.is_free)
     return ModelApart(process, number, spec, is_free(_known_price(spec, process)))
 
 
@@ -129,11 +115,7 @@ def _as_error(why: NoVerdict | None, who: str) -> ReviewerUnavailable:
 
 
 def merge(process: ReviewerProcess, packet: str, quorum: int, members: Sequence[messages.Spoken]) -> Verdict:
-    """Return the verdict of a panel, also when too few members answered.
-
-    Raises:
-        ReviewerUnavailable: the process does not accept a member's verdict, or is gone.
-    """
+    """Return the verdict of a panel, also when too few answered; raises ReviewerUnavailable if it is refused."""
     asked = messages.Merge(packet=packet, quorum=quorum, members=tuple(members))
     return read_verdict(process.ask(asked, messages.Reviewed), "panel")
 
@@ -145,10 +127,6 @@ def repeat(process: ReviewerProcess, packet: bytes, before: bytes, spoken: messa
 
 
 def no_verdict(process: ReviewerProcess, packet: str, reviewer: str, why: NoVerdict) -> Verdict:
-    """State that there is no verdict.
-
-    Raises:
-        ReviewerUnavailable: the process is gone.
-    """
+    """State that there is no verdict; raises ReviewerUnavailable if the process is gone."""
     asked = messages.NoVerdict(packet=packet, reviewer=reviewer, why=why)
     return read_verdict(process.ask(asked, messages.Reviewed), reviewer)

@@ -1,9 +1,8 @@
 """How the reviewer's process answers a message, and which entries it signs.
 
-It signs ``verdict`` entries of its session with a packet and a verdict on it that this process reached: by review, by
-merging what members of a panel signed, or by repeating a verdict that it signed before on the same evidence. It also
-signs that there is no verdict, which approves nothing. A verdict belongs to the first entry that is signed for it.
-Everything else is refused, with the reason.
+It signs ``verdict`` entries of its session with a verdict that this process reached: by review, by merging what members
+of a panel signed, by repeating one that it signed before on the same evidence, or that there is none, which approves
+nothing. A verdict belongs to the first entry that is signed for it. Everything else is refused, with the reason.
 """
 
 from __future__ import annotations

@@ -11,11 +11,7 @@ from specs.vendors.prices import Usage
 
 
 def send(question: Question, api: Api, http: RecordedClient) -> Reply:
-    """Send one request; nothing is repeated here.
-
-    Raises:
-        AnthropicError: the API refused, was not reached or timed out.
-    """
+    """Send one request, once; raises AnthropicError if the API refused, was not reached or timed out."""
     output: OutputConfigParam = {"format": {"type": "json_schema", "schema": question.form.schema}}
     if question.reasoning:
         # Effort alone shapes the text; together with adaptive thinking it says how much is thought before it. The

@@ -57,11 +57,7 @@ class Reply(NamedTuple):
 
 
 def read_part(text: str, part: type[PartT], who: str) -> PartT:
-    """Read the text of an answer strictly.
-
-    Raises:
-        ReviewerUnavailable: it is empty or not wholly in the form.
-    """
+    """Read the text of an answer strictly; raises ReviewerUnavailable if it is empty or not wholly in the form."""
     if not text.strip():
         raise ReviewerUnavailable("the answer is empty", where=who, cause="out_of_schema")
     try:

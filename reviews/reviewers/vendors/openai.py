@@ -6,7 +6,8 @@ Servers of chat completions differ in the form of an answer's schema: ``send_cha
 
 from __future__ import annotations
 
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
 from openai import omit
 from openai.types.chat import ChatCompletion
@@ -19,11 +20,7 @@ from specs.vendors.prices import Usage
 
 
 def send(question: Question, api: Api, http: RecordedClient) -> Reply:
-    """Send one request; nothing is repeated here.
-
-    Raises:
-        OpenAIError: the API refused, was not reached or timed out.
-    """
+    """Send one request, once; raises OpenAIError if the API refused, was not reached or timed out."""
     form = question.form
     response = api.openai(http).responses.create(
         model=question.model,
@@ -61,26 +58,12 @@ def read(response: Response) -> Reply:
     return Reply(response.model, usage, "".join(texts), unusable, cause)
 
 
-def send_chat(question: Question, api: Api, http: RecordedClient) -> Reply:
-    """Send one request with the schema as ``json_schema``; nothing is repeated here.
-
-    Raises:
-        OpenAIError: the endpoint refused, was not reached or timed out.
-    """
-    form = {"name": question.form.name, "schema": question.form.schema, "strict": True}
-    return _send_chat(question, api, http, {"type": "json_schema", "json_schema": form})
-
-
-def send_json_object(question: Question, api: Api, http: RecordedClient) -> Reply:
-    """Send one request with the schema beside ``json_object``; nothing is repeated here.
-
-    Raises:
-        OpenAIError: the endpoint refused, was not reached or timed out.
-    """
-    return _send_chat(question, api, http, {"type": "json_object", "schema": question.form.schema})
-
-
-def _send_chat(question: Question, api: Api, http: RecordedClient, form: dict[str, Any]) -> Reply:
+def send_chat(question: Question, api: Api, http: RecordedClient, *, as_object: bool = False) -> Reply:
+    """Send one request, once, with its schema in one of the two forms; errors as in :func:`send`."""
+    strict = {"name": question.form.name, "schema": question.form.schema, "strict": True}
+    form = {"type": "json_schema", "json_schema": strict}
+    if as_object:
+        form = {"type": "json_object", "schema": question.form.schema}
     completion = api.openai(http).chat.completions.create(
         model=question.model,
         messages=[
@@ -94,6 +77,9 @@ def _send_chat(question: Question, api: Api, http: RecordedClient, form: dict[st
         timeout=question.timeout_s,
     )
     return read_chat(completion)
+
+
+send_json_object = partial(send_chat, as_object=True)
 
 
 def read_chat(completion: ChatCompletion) -> Reply:

@@ -1,7 +1,4 @@
-"""Runs a reviewer of another distribution, in the reviewer's process only.
-
-Unless it returns a verdict in time there is none, and the gate stays closed.
-"""
+"""Runs a reviewer of another distribution, in the reviewer's process only."""
 
 from __future__ import annotations
 
@@ -53,39 +50,34 @@ class PluginReviewer:
         self._key = key
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
-        """Return its verdict, with its registered name.
-
-        Raises:
-            ReviewerUnavailable: it raised, took too long, or returned something that is no verdict.
-        """
+        """Return its verdict, with its registered name; raises ReviewerUnavailable if there is none that is whole."""
         effort = effort_of(packet, self._spec.effort)
         seconds = effort.timeout_s if self._spec.asks_a_model else RULES_SECONDS
         asked = Asked(packet_digest, self._spec.model, self._key, effort)
         try:
             said = plugins.bounded(lambda: _function(self._vendor)(packet, asked), self.name, seconds, "review")
         except PluginFault as fault:
-            hangs = fault.__cause__ is None
             hint = "mend that distribution, or decide yourself"
-            cause = "timed_out" if hangs else "unusable"
+            cause = "timed_out" if fault.__cause__ is None else "unusable"
             raise ReviewerUnavailable(fault.message, where=self.name, hint=hint, cause=cause) from fault
         return self._verdict(said)
 
     def _verdict(self, said: Any) -> Verdict:
         """Return what was said, read again: nothing binds a plug-in to the types of its fields."""
+
+        def refuse(what: str, detail: str = "") -> ReviewerUnavailable:
+            return ReviewerUnavailable(what, where=self.name, cause="out_of_schema", detail=detail)
+
         if not isinstance(said, Verdict):
-            what = f"returns a {plain(type(said).__name__, 60)}, which is no verdict"
-            raise ReviewerUnavailable(what, where=self.name, cause="out_of_schema")
+            raise refuse(f"returns a {plain(type(said).__name__, 60)}, which is no verdict")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Of fields of another type, which reading again refuses.
                 verdict = Verdict.model_validate_json(said.canonical(), strict=True)
         except (ValueError, TypeError, AttributeError) as error:
-            detail = plain(str(error), 200)
-            what = "returns a verdict that is not whole"
-            raise ReviewerUnavailable(what, where=self.name, cause="out_of_schema", detail=detail) from error
+            raise refuse("returns a verdict that is not whole", plain(str(error), 200)) from error
         if verdict.no_verdict is not None or verdict.votes or verdict.quorum != 1:
-            what = "returns a verdict for others: only Peergate states votes, or that there is none"
-            raise ReviewerUnavailable(what, where=self.name, cause="out_of_schema")
+            raise refuse("returns a verdict for others: only Peergate states votes, or that there is none")
         return verdict.model_copy(update={"reviewer": self.name})
 
 
@@ -95,18 +87,15 @@ class PaidPluginReviewer(PluginReviewer):
     def cost_cap(self, packet: Packet) -> float:
         """Return the most USD a review of this packet can cost; 0 where the spec says that tokens are free."""
         price = self._spec.usd_per_million_tokens
-        free = price is not None and price.input == price.output == 0
-        return 0.0 if free else effort_of(packet, self._spec.effort).max_cost_usd
+        return 0.0 if price is not None and price.is_free else effort_of(packet, self._spec.effort).max_cost_usd
 
     def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
         """Ask once, and return verdict or error together with what it took."""
         began = time.monotonic()
-        verdict: Verdict | None = None
-        failed: ReviewerUnavailable | None = None
         try:
-            verdict = self.review(packet, packet_digest)
+            verdict, failed = self.review(packet, packet_digest), None
         except ReviewerUnavailable as error:
-            failed = error
+            verdict, failed = None, error
         exchange = Exchange(
             request=b"",
             response=None,

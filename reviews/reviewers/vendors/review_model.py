@@ -1,7 +1,4 @@
-"""A model that can be asked: price before, one bounded exchange, everything but a whole answer is an error.
-
-:class:`ModelReviewer` asks one about a packet.
-"""
+"""A model that can be asked: price before, one bounded exchange, everything but a whole answer is an error."""
 
 from __future__ import annotations
 
@@ -160,11 +157,7 @@ def reasoning(effort: Effort) -> Literal["low", "medium", "high"] | None:
 
 
 def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> Model:
-    """Build the model a reviewer of a spec names.
-
-    Raises:
-        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
-    """
+    """Build the model a reviewer of a spec names; raises UserError without its key, its SDK or its price."""
     api = open_api("reviewer", spec, environ)
     where, sender = _SENDERS[spec.api] if spec.vendor == "openai" else ("anthropic", "send")
     module = importlib.import_module(f"reviews.reviewers.vendors.{where}")
@@ -201,9 +194,5 @@ def render(packet: Packet) -> str:
 
 
 def model_reviewer(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> ModelReviewer:
-    """Build the reviewer a spec names.
-
-    Raises:
-        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
-    """
+    """Build the reviewer a spec names; errors as in :func:`make_model`."""
     return ModelReviewer(make_model(spec, environ), spec.effort)

@@ -75,14 +75,10 @@ def instructions() -> str:
 
 
 def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
-    """Read an answer and make it a verdict.
-
-    Raises:
-        ReviewerUnavailable: the text is not a whole answer in the schema, or leaves a statement empty.
-    """
+    """Make an answer a verdict; raises ReviewerUnavailable if it is not whole, or leaves a statement empty."""
     answer = read_part(text, Answer, reviewer)
-    said = (answer.reasoning, answer.recommendation, *(finding.statement for finding in answer.findings))
-    if not all(one.strip() for one in (*said, *(condition.text for condition in answer.conditions))):
+    said = (*(one.statement for one in answer.findings), *(one.text for one in answer.conditions))
+    if not all(one.strip() for one in (answer.reasoning, answer.recommendation, *said)):
         what = "the answer leaves reasoning, recommendation or a statement empty"
         raise ReviewerUnavailable(what, where=reviewer, cause="out_of_schema")
     verdict = Verdict(

@@ -52,11 +52,7 @@ def read_trail(path: Path) -> TrailFile:
 
 
 def read_entries(path: Path) -> list[Recorded]:
-    """Read every entry of a trail file for display; ``audit verify`` says whether to believe them.
-
-    Raises:
-        AuditDamage: the file or an entry cannot be read.
-    """
+    """Read every entry of a trail for display, unverified; raises AuditDamage if it or one of them cannot be read."""
     try:
         return [envelope.recorded(row.payload, row.signatures) for row in read_trail(path).rows]
     except (sqlite3.DatabaseError, ValueError) as error:

@@ -1,7 +1,6 @@
 """Where the rows of a trail are: in a file of the run folder, or in a database that a file there points to.
 
-A trail is named by the path that its SQLite file has or would have. ``trail.postgres`` there holds its number in
-Postgres, without user and password: those are in ``PEERGATE_DATABASE`` or in a file of the workspace beside the keys.
+A trail is named by the path that its SQLite file has or would have.
 """
 
 from __future__ import annotations
@@ -97,19 +96,11 @@ def keep_database(runs: Path, address: str) -> None:
     """Record the database of a workspace's later sessions; raises UserError if it is not an address."""
     path = database_file(runs)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    previous = os.umask(0o077)
-    try:
-        write_durably(path, f"{checked(address, '--database')}\n".encode())
-    finally:
-        os.umask(previous)
+    write_durably(path, f"{checked(address, '--database')}\n".encode(), mode=0o600)
 
 
 def checked(address: str, where: str) -> str:
-    """Return an address. Messages never repeat it: it may hold a password.
-
-    Raises:
-        UserError: it is not an address.
-    """
+    """Return an address, which no message repeats: it may hold a password; raises UserError if it is not one."""
     try:
         parts = urlsplit(address)
         fits = parts.scheme in ("postgresql", "postgres") and bool(parts.path.strip("/")) and parts.port != 0

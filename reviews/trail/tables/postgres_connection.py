@@ -1,7 +1,4 @@
-"""Postgres for this process: shared connections that are renewed, the tables, and errors.
-
-psycopg is an extra (``peergate[postgres]``), imported when a session uses it.
-"""
+"""Postgres for this process: shared connections that are renewed, the tables, errors. psycopg is an extra."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from reviews.trail.tables.pointer import shown
@@ -81,6 +78,15 @@ class Database:
         """Take a connection for a transaction; it goes back to the pool."""
         return self.pool.getconn(CONNECT_S)
 
+    def rows(self, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement that may be run twice; errors as in :meth:`patiently`."""
+
+        def ask() -> list[tuple[Any, ...]]:
+            with self.connection() as connection:
+                return connection.execute(query, values).fetchall()
+
+        return self.patiently(ask)
+
     def patiently(self, action: Callable[[], DoneT]) -> DoneT:
         """Do something that may be done twice; while the database is gone, wait for it and do it again.
 
@@ -89,6 +95,8 @@ class Database:
             AuditDamage: it reports damaged pages.
             PeergateError: it refuses, or another process holds a lock.
         """
+        from psycopg import Error
+
         until = time.monotonic() + (0 if self._is_gone else PATIENCE_S)
         pause = 0.0
         while True:
@@ -108,20 +116,17 @@ class Database:
                     raise told from error
             time.sleep(min(pause, 1.0))
             pause = pause * 2 or 0.05
-            self.renew()
-
-    def renew(self) -> None:
-        """Throw away the connections that were lost."""
-        from psycopg import Error
-
-        with suppress(Error):
-            self.pool.check()
+            with suppress(Error):
+                # Throws away the connections that were lost.
+                self.pool.check()
 
     def told(self, error: BaseException) -> Exception | None:
         """Return the error to raise for one of the database, without the password; None for any other error."""
         if isinstance(error, DatabaseUnreachable):
             return error
-        if not is_postgres(error):
+        # Without importing psycopg for it.
+        modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+        if modules.isdisjoint(("psycopg", "psycopg_pool")):
             return None
         from psycopg import InterfaceError, OperationalError, errors
 
@@ -221,11 +226,7 @@ def _text(error: BaseException, address: str) -> str:
 
 
 def _prepare(database: Database) -> None:
-    """Make the tables if they are not there.
-
-    Raises:
-        UserError: what is there is of a newer Peergate, or does not keep text as UTF-8.
-    """
+    """Make missing tables; raises UserError if those there are of a newer Peergate, or text is not kept as UTF-8."""
     with database.connection() as connection:
         found = connection.execute("SELECT to_regclass('peergate.format') IS NOT NULL").fetchone()
         if not found or not found[0]:
@@ -247,11 +248,6 @@ def _prepare(database: Database) -> None:
 def application_name(host: str, pid: int) -> str:
     """Return the name that the connections of a process have in ``pg_stat_activity``."""
     return f"peergate {pid} {host}"[:63]
-
-
-def is_postgres(error: BaseException) -> bool:
-    """Say whether an error comes from Postgres, without importing psycopg for it."""
-    return any(kind.__module__.partition(".")[0] in ("psycopg", "psycopg_pool") for kind in type(error).__mro__)
 
 
 def without_password(text: str, address: str) -> str:

@@ -26,9 +26,7 @@ DoneT = TypeVar("DoneT")
 
 
 def begin_log(trail: Path, name: str, address: str, run: Path | None = None) -> None:
-    """Give the new trail of a session its place in a database, and write a pointer where the trail's file would be.
-
-    ``run`` is the later place of the run folder; by default it is where the trail is.
+    """Give a new trail its place in a database, and write the pointer; ``run`` is the later place of its folder.
 
     Raises:
         DatabaseUnreachable: it cannot be reached.
@@ -36,16 +34,9 @@ def begin_log(trail: Path, name: str, address: str, run: Path | None = None) -> 
     """
     log, database = uuid4(), connected(address)
     place = f"{platform.node()}:{run or trail.parent.resolve()}"
-
-    def insert() -> None:
-        with database.connection() as connection:
-            connection.execute(
-                "INSERT INTO peergate.log (id, name, place) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
-                (log, name, place),
-            )
-
+    query = "INSERT INTO peergate.log (id, name, place) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1"
     try:
-        database.patiently(insert)
+        database.rows(query, log, name, place)
         write_durably(pointer_path(trail), Pointer(log=log, database=database.place).canonical())
     finally:
         database.close()
@@ -151,31 +142,25 @@ class PostgresTable:
         row = self._one(_HEAD)
         return (row[0], bytes(row[1]), row[2]) if row and row[0] else None
 
-    def newest(self) -> Row | None:
-        """Return the newest entry."""
-        return self._row(f"{_ROW} ORDER BY seq DESC LIMIT 1")
+    def first(self) -> Row | None:
+        """Return the first entry."""
+        return self._one(f"{_ROW} AND seq = 0")
 
-    def numbered(self, seq: int) -> Row | None:
-        """Return the entry with this number."""
-        return self._row(f"{_ROW} AND seq = %s", seq)
+    def newest(self, kind: EntryKind | None = None) -> Row | None:
+        """Return the newest entry, of a kind if one is given."""
+        if kind is None:
+            return self._one(f"{_ROW} ORDER BY seq DESC LIMIT 1")
+        return self._one(f"{_ROW} AND kind = %s ORDER BY seq DESC LIMIT 1", kind)
 
     def with_key(self, key: str) -> Row | None:
         """Return the entry with this key."""
-        return self._row(f"{_ROW} AND key = %s", key)
-
-    def newest_of(self, *kinds: EntryKind) -> Row | None:
-        """Return the newest entry of some kinds."""
-        return self._row(f"{_ROW} AND kind = ANY(%s) ORDER BY seq DESC LIMIT 1", list(kinds))
+        return self._one(f"{_ROW} AND key = %s", key)
 
     def rows(self, *kinds: EntryKind) -> list[Row]:
         """Return all entries in order, or those of some kinds."""
         if kinds:
             return self._all(f"{_ROW} AND kind = ANY(%s) ORDER BY seq", list(kinds))
         return self._all(f"{_ROW} ORDER BY seq")
-
-    def whole(self) -> tuple[list[Row], HeadRow | None]:
-        """Return all entries and the head that belongs to them; asked inside a transaction."""
-        return self.rows(), self.head()
 
     def add(self, row: Stored, kind: EntryKind, key: str) -> None:
         """Add an entry."""
@@ -219,23 +204,13 @@ class PostgresTable:
             raise DatabaseUnreachable("the trail was closed", where=self._where)
         return self.database
 
-    def _row(self, query: LiteralString, *values: Any) -> Row | None:
-        row = self._one(query, *values)
-        return (row[0], row[1], row[2]) if row else None
-
-    def _one(self, query: LiteralString, *values: Any) -> tuple[Any, ...] | None:
-        found = self._all(query, *values)
-        return found[0] if found else None
+    def _one(self, query: LiteralString, *values: Any) -> Any:
+        return next(iter(self._all(query, *values)), None)
 
     def _all(self, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
         if self._held is not None:
             return self._held.execute(query, (self._log, *values)).fetchall()
-
-        def read() -> list[tuple[Any, ...]]:
-            with self._connected().connection() as connection:
-                return connection.execute(query, (self._log, *values)).fetchall()
-
-        return self._connected().patiently(read)
+        return self._connected().rows(query, self._log, *values)
 
 
 def read_postgres(trail: Path, pointer: Pointer) -> TrailFile:

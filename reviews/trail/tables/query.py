@@ -5,6 +5,7 @@ For display: entries are decoded, not verified. An export or another database is
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Generator, Iterable
@@ -45,16 +46,17 @@ class Found(NamedTuple):
 
 
 def select(place: Path, wanted: Wanted, limit: int | None = None) -> Found:
-    """Return the newest ``limit`` entries that fit, of a trail file or an export.
-
-    Raises:
-        AuditDamage: the file or an entry that fits cannot be read.
-    """
+    """Return the newest ``limit`` entries that fit; raises AuditDamage if the place or one of them cannot be read."""
     try:
         with _opened(place) as connection:
             if not holds_trail(connection):
                 raise sqlite3.DatabaseError("no such table: entry")
-            return _signed(connection, wanted, limit)
+            clauses, values = _conditions(wanted)
+            where = " AND ".join(clauses) or "TRUE"
+            numbers = connection.execute(f"SELECT seq FROM entry WHERE {where} ORDER BY seq", values).fetchall()
+            query = "SELECT payload, signatures FROM entry WHERE seq = ?"
+            newest = [connection.execute(query, seq).fetchone() for seq in (numbers[-limit:] if limit else numbers)]
+            return Found([envelope.recorded(*row) for row in newest], len(numbers))
     except (sqlite3.DatabaseError, ValueError, TypeError, AttributeError) as error:
         raise AuditDamage(f"cannot be read as a trail: {str(error).splitlines()[0]}", where=str(place)) from error
 
@@ -90,19 +92,6 @@ def _rows(envelopes: Iterable[bytes]) -> Generator[tuple[int, str, str]]:
         yield seq, opened.payload.decode(), envelope.signatures_text(*opened.signatures).decode()
 
 
-_HOLDS = "payload LIKE ? ESCAPE '!'"
-_BODY = "json_extract(payload, '$.predicate.body.{}') = ?"
-
-
-def _signed(connection: sqlite3.Connection, wanted: Wanted, limit: int | None) -> Found:
-    clauses, values = _conditions(wanted)
-    where = " AND ".join(clauses) or "TRUE"
-    numbers = connection.execute(f"SELECT seq FROM entry WHERE {where} ORDER BY seq", values).fetchall()
-    query = "SELECT payload, signatures FROM entry WHERE seq = ?"
-    newest = [connection.execute(query, seq).fetchone() for seq in (numbers[-limit:] if limit else numbers)]
-    return Found([envelope.recorded(*row) for row in newest], len(numbers))
-
-
 def _conditions(wanted: Wanted) -> tuple[list[str], list[Any]]:
     """Return the filters as SQL.
 
@@ -113,7 +102,8 @@ def _conditions(wanted: Wanted) -> tuple[list[str], list[Any]]:
     values: list[Any] = []
 
     def holds(*texts: bytes) -> None:
-        clauses.append(f"({' OR '.join([_HOLDS] * len(texts))})")
+        found = " OR ".join(["payload LIKE ? ESCAPE '!'"] * len(texts))
+        clauses.append(f"({found})")
         values.extend(f"%{re.sub('[%_!]', lambda sign: f'!{sign[0]}', text.decode())}%" for text in texts)
 
     if wanted.seqs is not None:
@@ -121,7 +111,7 @@ def _conditions(wanted: Wanted) -> tuple[list[str], list[Any]]:
         values += wanted.seqs
     if wanted.text is not None:
         # JSON escapes quotation marks and line ends.
-        holds(envelope.as_json(wanted.text).encode())
+        holds(json.dumps(wanted.text, ensure_ascii=False)[1:-1].encode())
     if wanted.kinds:
         holds(*(b'"kind":%s' % canonical_bytes(kind) for kind in wanted.kinds))
         clauses.append(f"json_extract(payload, '$.predicate.kind') IN ({', '.join('?' * len(wanted.kinds))})")
@@ -130,7 +120,7 @@ def _conditions(wanted: Wanted) -> tuple[list[str], list[Any]]:
         value = getattr(wanted, name)
         if value is not None:
             holds(b'"%s":%s' % (name.encode(), canonical_bytes(value)))
-            clauses.append(_BODY.format(name))
+            clauses.append(f"json_extract(payload, '$.predicate.body.{name}') = ?")
             values.append(value)
     if wanted.min_usd is not None:
         holds(b'"usd":')

@@ -84,35 +84,24 @@ class SqliteTable:
         """Return the newest head."""
         return self.connection.execute("SELECT size, frontier, note FROM head").fetchone()
 
-    def newest(self) -> Row | None:
-        """Return the newest entry."""
-        return self.connection.execute(f"{_ROW} ORDER BY seq DESC LIMIT 1").fetchone()
+    def first(self) -> Row | None:
+        """Return the first entry."""
+        return self.connection.execute(f"{_ROW} WHERE seq = 0").fetchone()
 
-    def numbered(self, seq: int) -> Row | None:
-        """Return the entry with this number."""
-        return self.connection.execute(f"{_ROW} WHERE seq = ?", (seq,)).fetchone()
+    def newest(self, kind: EntryKind | None = None) -> Row | None:
+        """Return the newest entry, of a kind if one is given."""
+        # Written out: only so SQLite uses its partial indexes.
+        where = f" WHERE {_KIND} = '{kind}'" if kind else ""
+        return self.connection.execute(f"{_ROW}{where} ORDER BY seq DESC LIMIT 1").fetchone()
 
     def with_key(self, key: str) -> Row | None:
         """Return the entry with this key."""
         return self.connection.execute(f"{_ROW} WHERE {_KEY} = ?", (key,)).fetchone()
 
-    def newest_of(self, *kinds: EntryKind) -> Row | None:
-        """Return the newest entry of some kinds."""
-        # One kind at a time and written out: only so SQLite uses its partial indexes.
-        found = [
-            self.connection.execute(f"{_ROW} WHERE {_KIND} = '{kind}' ORDER BY seq DESC LIMIT 1").fetchone()
-            for kind in kinds
-        ]
-        return max((one for one in found if one is not None), key=lambda one: one[0], default=None)
-
     def rows(self, *kinds: EntryKind) -> list[Row]:
         """Return all entries in order, or those of some kinds."""
         chosen = f" WHERE {_KIND} IN ({', '.join('?' * len(kinds))})" if kinds else ""
         return self.connection.execute(f"{_ROW}{chosen} ORDER BY seq", kinds).fetchall()
-
-    def whole(self) -> tuple[list[Row], HeadRow | None]:
-        """Return all entries and the head that belongs to them; asked inside a transaction."""
-        return self.rows(), self.head()
 
     def add(self, row: Stored, kind: EntryKind, key: str) -> None:
         """Add an entry; kind and key are found in it by indexes over the signed bytes."""

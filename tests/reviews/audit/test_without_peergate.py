@@ -17,6 +17,7 @@ import pytest
 
 from reviews.audit.export import export_run, verify_export
 from reviews.trail.signed_head import parse_note
+from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tiles import read_bundles
 from reviews.trail.trail import Trail
 from sessions.report.trail_page import trail_page
@@ -39,7 +40,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with trail.alone():
         for number in range(PAUSES):
             trail.append("pause", f"pause/{number}", {"by": "ada"})
-    (folder / "kept.note").write_bytes(trail.checkpoint())
+    head = read_trail(trail.path).head
+    assert head is not None
+    (folder / "kept.note").write_bytes(head[2])
     trail.close()
     drive(quick_session(run))
     export_run(run, "trail.sqlite", "store", folder / "out", trail_page)
