@@ -129,7 +129,7 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
         problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
     if refused(before, old, found):
         problems.append(f"amends what cannot be amended: {'; '.join(refused(before, old, found))}")
-    told = {"changes": [one.as_json() for one in found], "exploratory": is_exploratory(before, found)}
+    told = {"changes": [one._asdict() for one in found], "exploratory": is_exploratory(before, found)}
     told |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
     problems += [f"{name} is {body[name]}, derived {value}" for name, value in told.items() if body[name] != value]
     return problems

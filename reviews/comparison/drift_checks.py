@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from reviews.checks.definition import Checks, Found
+from reviews.comparison.paired_tests import outcomes
 from reviews.comparison.subgroups import Pair, counted
 from reviews.evidence.evidence import Evidence
 from reviews.stages.judge import Change, judge_of
-from reviews.statistics import mcnemar
 from reviews.statistics.paired_binary import is_non_inferior
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
@@ -64,14 +64,10 @@ def require_alike(evidence: Evidence, before: str) -> None:
 
 
 def _change(evidence: Evidence, before: str) -> Change:
-    judge = judge_of(kind_of(evidence.stage))
-    if judge.change is not None:
-        return judge.change(evidence, before)
-    if judge.outcomes is None:
-        raise EvidenceMissing(f"rows of a {evidence.stage.kind} stage are not compared", where=evidence.stage.name)
+    if change := judge_of(kind_of(evidence.stage)).change:
+        return change(evidence, before)
     paths = evidence.arms[before].rows, evidence.outputs.get("rows")
-    passed = [judge.outcomes(evidence, path, "binary") for path in paths]
-    _, n, gained, lost = counted(Pair("", "", bool(was), bool(now)) for was, now in zip(*passed, strict=True))
-    value = (gained - lost) / n
-    interval = mcnemar.paired_difference_interval(gained, lost, n)
-    return Change(value, interval, f"{value:+.3f} on {n} items, {gained} gained, {lost} lost")
+    passed = [outcomes(evidence, path, "binary") for path in paths]
+    part = counted(Pair("", "", bool(was), bool(now)) for was, now in zip(*passed, strict=True))
+    value = float(part.gain)
+    return Change(value, part.interval, f"{value:+.3f} on {part.n} items, {part.gained} gained, {part.lost} lost")

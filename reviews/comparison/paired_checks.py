@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from reviews.checks.definition import Checks, Found
 from reviews.comparison.drift_checks import require_alike
-from reviews.comparison.paired_tests import adjusted, carried_out, is_shown, outcomes, power_of
+from reviews.comparison.paired_tests import carried_out, is_shown, outcomes, power_of
 from reviews.evidence.evidence import Evidence
+from reviews.statistics.mcnemar import benjamini_hochberg
 from specs.exact import holds
 from specs.session.evaluation_plan import PairedTest
 from specs.session.session_spec import SessionSpec
@@ -63,7 +64,7 @@ def _registered(evidence: Evidence, _: MetricSet | None) -> Found:
         )
         for one in tests
     ]
-    p_values = adjusted(found)
+    p_values = benjamini_hochberg([one.p for one in found])
     shown = [is_shown(one, p) for one, p in zip(found, p_values, strict=True)]
     fallen = [holds(p, "<", one.test.alpha) and one.effect < 0 for one, p in zip(found, p_values, strict=True)]
     detail = "; ".join(

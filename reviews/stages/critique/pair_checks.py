@@ -12,11 +12,11 @@ from reviews.evidence.row_reader import read_rows
 from reviews.stages.critique.measure import (
     constitution_of,
     due_preferences,
+    due_verdicts,
     preferences_of,
     principle_uses,
     revision_rows,
 )
-from reviews.stages.critique.recomputed_pairs import due_verdicts
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.stages.answer_end import Form

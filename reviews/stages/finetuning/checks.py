@@ -35,11 +35,7 @@ def granted(evidence: Evidence, name: str) -> Any:
 
 
 def fact(evidence: Evidence, name: str) -> float:
-    """Return a number that the job's manifest states.
-
-    Raises:
-        EvidenceMissing: there is no manifest, or no such number in it.
-    """
+    """Return a number that the manifest states; errors as :func:`manifest_of`, and without such a number."""
     value = manifest_of(evidence).facts.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise EvidenceMissing(f"the manifest has no number '{name}'")

@@ -24,11 +24,7 @@ def parameters_of(folder: Path | None) -> int:
 
 
 def adapter_parameters(folder: Path | None, modules: Sequence[str], rank: int) -> int:
-    """Count what low-rank adapters of these modules have: ``rank`` times (inputs + outputs) for each layer.
-
-    Raises:
-        EvidenceMissing: as :func:`parameters_of`.
-    """
+    """Count what low-rank adapters have: ``rank`` times (inputs + outputs) a layer; errors as :func:`parameters_of`."""
     ends = tuple(f".{module}.weight" for module in modules)
     every = [shape for name, shape in _tensors(folder) if name.endswith(ends) and len(shape) == 2]
     return sum(rank * sum(shape) for shape in every)

@@ -82,46 +82,41 @@ class Sentinel(NamedTuple):
     """What is wrong with how a bare prompt was encoded."""
 
 
-class Guarded(NamedTuple):
-    """The rows of a base_model_check stage, one for each sentinel, model and form."""
-
-    rows: tuple[BaseModelCheckRow, ...]
-
-    def of(self, model: str, form: str) -> tuple[BaseModelCheckRow, ...]:
-        """Return those of a model in a form; empty for the chat template of a model without one."""
-        return tuple(row for row in self.rows if (row.model, row.form) == (model, form))
+def asked_of(rows: Sequence[BaseModelCheckRow], model: str, form: str) -> tuple[BaseModelCheckRow, ...]:
+    """Return the answers of a model in a form; empty for the chat template of a model without one."""
+    return tuple(row for row in rows if (row.model, row.form) == (model, form))
 
 
-def guard_rows(evidence: Evidence) -> Guarded:
-    """Return the rows by model and form.
+def guard_rows(evidence: Evidence) -> tuple[BaseModelCheckRow, ...]:
+    """Return the rows of a base_model_check stage, one for each sentinel, model and form.
 
     Raises:
         EvidenceMissing: rows are absent or unreadable, a sentinel has not exactly one answer of a model in a form, or
             its prompt is not the registered one.
     """
     what = "base_model_check rows"
-    found = Guarded(read_rows(evidence.outputs.get("rows"), BaseModelCheckRow, what))
-    for row in found.rows:
+    rows = read_rows(evidence.outputs.get("rows"), BaseModelCheckRow, what)
+    for row in rows:
         sentinel = BY_ID.get(row.sentinel)
         if sentinel is None or (row.form == "completion" and row.prompt != sentinel.prompt):
             raise EvidenceMissing(f"a row of sentinel '{row.sentinel}' does not hold its prompt", where=what)
         if sentinel.prompt not in row.prompt:
             raise EvidenceMissing(f"the templated prompt does not hold '{sentinel.prompt}'", where=what)
     wanted = sorted(sentinel.id for sentinel in SENTINELS)
-    for model, form in dict.fromkeys((row.model, row.form) for row in found.rows):
-        some = found.of(model, form)
+    for model, form in dict.fromkeys((row.model, row.form) for row in rows):
+        some = asked_of(rows, model, form)
         if sorted(row.sentinel for row in some) != wanted:
             told = f"the {model} model as {form} answered {len(some)} sentinels, not {len(wanted)}, each once"
             raise EvidenceMissing(told, where=what)
     for model in ("declared", "control"):
-        if not found.of(model, "completion"):
+        if not asked_of(rows, model, "completion"):
             raise EvidenceMissing(f"the {model} model was given no sentinel as bare text", where=what)
-    return found
+    return rows
 
 
 def read_sentinels(evidence: Evidence, output: str) -> Subjects:
     """Return the sentinels for the metrics of ``base_model_check``; errors as :func:`guard_rows`."""
-    rows = guard_rows(evidence).rows
+    rows = guard_rows(evidence)
     known = [BY_ID[row.sentinel] for row in rows]
     found = [
         Sentinel(row, one.kind == "command", one.meets(row.output), encoding_fault(row))
@@ -151,11 +146,7 @@ class Instructed(NamedTuple):
 
 
 def instructed(evidence: Evidence) -> Instructed:
-    """Return the calls and what is left of them when parsing, repeats and merge are computed again.
-
-    Raises:
-        EvidenceMissing: rows, seeds or the granted parameters are absent or unreadable.
-    """
+    """Return the calls, parsed, sifted and merged again; errors as :func:`read_rows` and :meth:`Evidence.granted`."""
     rows = read_rows(evidence.outputs.get("rows"), SelfInstructRow, "self_instruct rows")
     seeds = shown_of(read_rows(evidence.inputs.get("seeds"), Item, "seed items"))
     parameters = evidence.granted(SelfInstructParameters)
@@ -206,11 +197,7 @@ class KeptInstruction(NamedTuple):
 
 
 def read_calls(evidence: Evidence, output: str) -> Subjects:
-    """Return for the metrics of ``self_instruct``: ``calls``, what they ``listed``, what is ``kept``, or the probes.
-
-    Raises:
-        EvidenceMissing: as :func:`instructed`.
-    """
+    """Return the ``calls``, what they ``listed``, what is ``kept``, or the probes; errors as :func:`instructed`."""
     found = instructed(evidence)
     rows, fated = found.rows, found.harvest.fated
     if output in ("same_seed", "other_seed"):

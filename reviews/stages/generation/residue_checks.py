@@ -24,11 +24,7 @@ CHECKS = Checks(("generate",))
 
 
 def kept_of(evidence: Evidence) -> tuple[Kept, ...]:
-    """Return the distinct accepted completions with their items, in the order of the rows.
-
-    Raises:
-        EvidenceMissing: rows are absent or unreadable, or belong to no registered prompt.
-    """
+    """Return the distinct accepted completions with their items, in order; errors as :func:`judged_rows`."""
     name = evidence.stage.inputs["prompts"].partition(".")[2]
     items = {item.id: item for item in evidence.data.get(name, ())}
     distinct = {one.answer: one.row for one in judged_rows(evidence) if one.accepted}
