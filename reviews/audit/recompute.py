@@ -21,7 +21,7 @@ from reviews.gate.packet_derivation import check_design, derive_packet, verdict_
 from reviews.gate.panel import member_answer, merge
 from reviews.gate.reviewer import no_verdict
 from reviews.reviewers.checklist import Checklist
-from reviews.stages.finetuning.movement_check import weights_are_here
+from reviews.stages.finetuning.weights import weights_are_here
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.digests import digest_value

@@ -6,11 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from reviews.checks.limit import Limit, told
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing, PluginFault
+from specs.exact import decimal_text
+from specs.job_records import Manifest
 from specs.session.session_spec import SessionSpec
 from specs.stages.kind import StageKind
 from specs.stages.metric import Metric, MetricSet
@@ -46,9 +50,40 @@ Function = TypeVar("Function", bound=Callable[..., Found])
 Kinds = tuple[str, ...] | Callable[[StageKind], object]
 
 
-def ALL(kind: StageKind) -> bool:  # noqa: N802 - read as a constant where checks are declared
-    """Belong to every kind."""
-    return True
+class Limit(NamedTuple):
+    """A threshold that the spec sets, and the side of it on which healthy figures lie."""
+
+    sign: str
+    key: str
+    """Dotted, from the top of a spec: ``thresholds.truncated_answers``."""
+
+    def value(self, spec: SessionSpec) -> float:
+        """Return the registered value."""
+        found: Any = spec
+        for part in self.key.split("."):
+            found = getattr(found, part)
+        return float(found)
+
+    def default(self) -> float | None:
+        """Return the value of a spec that does not set it, or None where every spec has to."""
+        field = self._field()
+        return None if field.default is PydanticUndefined else float(field.default)
+
+    def meaning(self) -> str:
+        """Return unit and population in words, as far as the contract says them."""
+        return " ".join((self._field().description or "").split())
+
+    def told(self, value: float) -> str:
+        """Return sign and value: ``<= 0.25``."""
+        return f"{self.sign} {decimal_text(value)}"
+
+    def _field(self) -> Any:
+        model: type[BaseModel] = SessionSpec
+        *above, last = self.key.split(".")
+        for part in above:
+            inner: Any = model.model_fields[part].annotation
+            model = inner
+        return model.model_fields[last]
 
 
 @dataclass(frozen=True)
@@ -62,7 +97,7 @@ class Check:
     kinds: Kinds
     """The kinds it belongs to: by name, or those that have a trait."""
     run: Callable[..., Found]
-    """Returns a status with its detail; what it raises closes the gate."""
+    """Given evidence and metrics, returns a status with its detail; what it raises closes the gate."""
     source: str
     """The paper or post-mortem it comes from, or the failure it finds."""
     blocking: bool = True
@@ -88,7 +123,7 @@ class Check:
 class Checks(list[Check]):
     """The checks of a module, in their order; ``kinds`` and ``about`` are the fields that they have in common."""
 
-    def __init__(self, kinds: Kinds = ALL, **about: Any) -> None:
+    def __init__(self, kinds: Kinds = lambda _: True, **about: Any) -> None:
         super().__init__()
         self._common: dict[str, Any] = {"kinds": kinds, **about}
 
@@ -135,12 +170,30 @@ def result(check: Check, found: Found, spec: SessionSpec, evidence: Iterable[str
         blocking=check.blocking,
         detail=plain(found.detail, 1000),
         figure=found.figure if found.figure is None or math.isfinite(found.figure) else None,
-        threshold=told(check.limits, spec) or check.threshold,
+        threshold=_told(check.limits, spec) or check.threshold,
         shown=tuple(_plain_row(row) for row in found.shown[:SHOWN_ROWS]),
         evidence=tuple(sorted(evidence)),
         required_change=found.change,
         repairable=found.repairable,
     )
+
+
+def _told(limits: tuple[Limit, ...], spec: SessionSpec) -> str:
+    """Return the registered limits in one line."""
+    if len(limits) == 1:
+        return limits[0].told(limits[0].value(spec))
+    return "; ".join(f"{limit.key.split('.')[-1]} {limit.told(limit.value(spec))}" for limit in limits)
+
+
+def manifest_of(evidence: Evidence) -> Manifest:
+    """Return the job's manifest.
+
+    Raises:
+        EvidenceMissing: the job left none.
+    """
+    if evidence.manifest is None:
+        raise EvidenceMissing("the job left no manifest")
+    return evidence.manifest
 
 
 def need(metrics: MetricSet | None, id: str) -> float:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, listed
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
 from reviews.evidence.row_reader import read_rows

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, need_exact, unless
-from reviews.checks.job_checks import manifest_of
+from reviews.checks.definition import Checks, Found, manifest_of, need_exact, unless
 from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.judged_answers import both_arms, paired

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from reviews.checks.definition import Checks, Found, measured, need, need_exact
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, measured, need, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.statistics import mcnemar
 from reviews.statistics.mcnemar import mcnemar_power, paired_difference_interval

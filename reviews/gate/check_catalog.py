@@ -6,8 +6,7 @@ import inspect
 from dataclasses import dataclass, fields
 from typing import Any
 
-from reviews.checks.definition import Check
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Check, Limit
 from reviews.gate.check_list import CHECKS, Offered, offered_checks
 from reviews.gate.design_checks import DESIGN_CHECKS, DESIGN_GATE
 from specs.errors import UserError

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from reviews.checks import leakage_checks
-from reviews.checks.definition import Checks, Found, guarded, result, unless
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, guarded, result, unless
 from reviews.comparison import paired_checks, power_checks, subgroup_checks
 from reviews.stages.critique import critic_checks
 from reviews.stages.evaluation import item_checks as items

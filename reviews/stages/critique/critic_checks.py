@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import wraps
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Run, need_exact, unless
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, Run, need_exact, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.critique.measure import (

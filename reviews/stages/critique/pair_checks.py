@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed, unless
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, listed, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.critique.measure import (

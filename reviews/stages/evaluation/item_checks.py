@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from reviews.checks.definition import Checks, Found, listed, unless
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, listed, unless
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.judged_answers import answered, both_arms
 from specs.exact import holds

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from reviews.checks.definition import Checks, Found, need, need_exact
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, need, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of
 from reviews.stages.evaluation.item_checks import ITEMS_PER_KIND, sizes_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reviews.checks.definition import Checks, Found, listed, need, need_exact
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, listed, need, need_exact
 from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from reviews.checks.definition import Checks, Found, need_exact
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.generation.measure import judged_rows
+from reviews.stages.generation.generate import judged_rows
 from specs.exact import holds
 from specs.stages.artifacts import Example
 from specs.stages.metric import MetricSet
