@@ -75,7 +75,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
                 "registration": new.registration(),
                 "spec": session.store.put_value(new),
                 "source": session.store.put(spec_path.read_bytes()),
-                "changes": [change.as_json() for change in found],
+                "changes": [change._asdict() for change in found],
                 "exploratory": is_exploratory(entries, found),
                 "packet": judged.body["packet"],
                 "verdict": judged.body["verdict"],

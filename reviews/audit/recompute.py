@@ -21,7 +21,7 @@ from reviews.gate.packet_derivation import check_design, derive_packet, verdict_
 from reviews.gate.panel import member_answer, merge
 from reviews.gate.reviewer import no_verdict
 from reviews.reviewers.checklist import Checklist
-from reviews.stages.finetuning.movement_check import weights_are_here
+from reviews.stages.finetuning.weights import weights_are_here
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.digests import digest_value
@@ -126,7 +126,7 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
         problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
     if refused(before, old, found):
         problems.append(f"amends what cannot be amended: {'; '.join(refused(before, old, found))}")
-    told = {"changes": [one.as_json() for one in found], "exploratory": is_exploratory(before, found)}
+    told = {"changes": [one._asdict() for one in found], "exploratory": is_exploratory(before, found)}
     told |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
     problems += [f"{name} is {body[name]}, derived {value}" for name, value in told.items() if body[name] != value]
     return problems

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from reviews.checks.limit import Limit, told
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing, PluginFault
+from specs.exact import decimal_text
+from specs.job_records import Manifest
+from specs.session.session_spec import SessionSpec
 from specs.stages.kind import StageKind
 from specs.stages.metric import Metric, MetricSet
 from specs.stages.registry import STAGE_KINDS
@@ -41,12 +46,44 @@ def unless(wrong: Sequence[dict[str, Any]], told: str, right: str, *, repairable
 
 
 Run = Callable[[Evidence, MetricSet | None], Found]
+Function = TypeVar("Function", bound=Callable[..., Found])
 Kinds = tuple[str, ...] | Callable[[StageKind], object]
 
 
-def ALL(kind: StageKind) -> bool:  # noqa: N802 - read as a constant where checks are declared
-    """Belong to every kind."""
-    return True
+class Limit(NamedTuple):
+    """A threshold that the spec sets, and the side of it on which healthy figures lie."""
+
+    sign: str
+    key: str
+    """Dotted, from the top of a spec: ``thresholds.truncated_answers``."""
+
+    def value(self, spec: SessionSpec) -> float:
+        """Return the registered value."""
+        found: Any = spec
+        for part in self.key.split("."):
+            found = getattr(found, part)
+        return float(found)
+
+    def default(self) -> float | None:
+        """Return the value of a spec that does not set it, or None where every spec has to."""
+        field = self._field()
+        return None if field.default is PydanticUndefined else float(field.default)
+
+    def meaning(self) -> str:
+        """Return unit and population in words, as far as the contract says them."""
+        return " ".join((self._field().description or "").split())
+
+    def told(self, value: float) -> str:
+        """Return sign and value: ``<= 0.25``."""
+        return f"{self.sign} {decimal_text(value)}"
+
+    def _field(self) -> Any:
+        model: type[BaseModel] = SessionSpec
+        *above, last = self.key.split(".")
+        for part in above:
+            inner: Any = model.model_fields[part].annotation
+            model = inner
+        return model.model_fields[last]
 
 
 @dataclass(frozen=True)
@@ -59,15 +96,15 @@ class Check:
     """What holds where it passes, in one line."""
     kinds: Kinds
     """The kinds it belongs to: by name, or those that have a trait."""
-    run: Run
-    """Returns a status with its detail; what it raises closes the gate."""
+    run: Callable[..., Found]
+    """Given evidence and metrics, returns a status with its detail; what it raises closes the gate."""
     source: str
     """The paper or post-mortem it comes from, or the failure it finds."""
     blocking: bool = True
     """Whether FAIL, BLOCKED and ERROR close the gate; otherwise it is advice."""
     threshold: str | None = None
     """In words, for checks of other distributions; Peergate's own name what the spec registers in ``limits``."""
-    only_treatment: bool = field(default=False)
+    only_treatment: bool = False
     """Whether it runs for the treatment of the analysis alone."""
     limits: tuple[Limit, ...] = ()
     """The registered values it compares with."""
@@ -86,16 +123,16 @@ class Check:
 class Checks(list[Check]):
     """The checks of a module, in their order; ``kinds`` and ``about`` are the fields that they have in common."""
 
-    def __init__(self, kinds: Kinds = ALL, **about: Any) -> None:
+    def __init__(self, kinds: Kinds = lambda _: True, **about: Any) -> None:
         super().__init__()
         self._common: dict[str, Any] = {"kinds": kinds, **about}
 
     def add(
         self, id: str, title: str, *, source: str, kinds: Kinds | None = None, **about: Any
-    ) -> Callable[[Run], Run]:
+    ) -> Callable[[Function], Function]:
         """Decorate the function that carries a check out; ``kinds`` and ``about`` where it differs from the others."""
 
-        def declared(run: Run) -> Run:
+        def declared(run: Function) -> Function:
             fields: dict[str, Any] = self._common | about | ({"kinds": kinds} if kinds else {})
             self.append(Check(id=id, title=title, run=run, source=source, **fields))
             return run
@@ -108,16 +145,14 @@ def apply(check: Check, evidence: Evidence, metrics: MetricSet | None) -> CheckR
     if check.only_treatment and evidence.stage.name != evidence.resolved.spec.analysis.treatment:
         found = Found("NOT_APPLICABLE", "only the treatment arm is compared")
     else:
-        found = guarded(lambda: check.run(evidence, metrics))
-    evidence_of = tuple(sorted(evidence.output_digests.values()))
-    threshold = told(check.limits, evidence.resolved.spec) or check.threshold
-    return result(check.id, check.title, found, blocking=check.blocking, threshold=threshold, evidence=evidence_of)
+        found = guarded(check.run, evidence, metrics)
+    return result(check, found, evidence.resolved.spec, evidence.output_digests.values())
 
 
-def guarded(run: Callable[[], Found]) -> Found:
+def guarded(run: Callable[..., Found], *given: Any) -> Found:
     """Turn what goes wrong inside a check into a status that closes the gate."""
     try:
-        return run()
+        return run(*given)
     except EvidenceMissing as error:
         return Found("BLOCKED", f"evidence is missing: {f'{error.where}: ' if error.where else ''}{error.message}")
     except PluginFault as error:
@@ -126,50 +161,57 @@ def guarded(run: Callable[[], Found]) -> Found:
         return Found("ERROR", f"the check broke: {type(error).__name__}: {plain(str(error), 200)}")
 
 
-def result(
-    id: str,
-    title: str,
-    found: Found,
-    *,
-    blocking: bool,
-    threshold: str | None = None,
-    evidence: tuple[str, ...] = (),
-) -> CheckResult:
-    """Put what was found into the form the packet carries, with untrusted text made plain."""
+def result(check: Check, found: Found, spec: SessionSpec, evidence: Iterable[str]) -> CheckResult:
+    """Put what was found in evidence, given by its digests, into the form the packet carries, with text made plain."""
     return CheckResult(
-        id=id,
-        title=title,
+        id=check.id,
+        title=check.title,
         status=found.status,
-        blocking=blocking,
+        blocking=check.blocking,
         detail=plain(found.detail, 1000),
         figure=found.figure if found.figure is None or math.isfinite(found.figure) else None,
-        threshold=threshold,
+        threshold=_told(check.limits, spec) or check.threshold,
         shown=tuple(_plain_row(row) for row in found.shown[:SHOWN_ROWS]),
-        evidence=evidence,
+        evidence=tuple(sorted(evidence)),
         required_change=found.change,
         repairable=found.repairable,
     )
 
 
-def need(metrics: MetricSet | None, id: str) -> float:
-    """Return a measured value, to tell and to calculate with.
+def _told(limits: tuple[Limit, ...], spec: SessionSpec) -> str:
+    """Return the registered limits in one line."""
+    if len(limits) == 1:
+        return limits[0].told(limits[0].value(spec))
+    return "; ".join(f"{limit.key.split('.')[-1]} {limit.told(limit.value(spec))}" for limit in limits)
+
+
+def manifest_of(evidence: Evidence) -> Manifest:
+    """Return the job's manifest.
 
     Raises:
-        EvidenceMissing: it was not measured.
+        EvidenceMissing: the job left none.
     """
-    return _measured(metrics, id).value
+    if evidence.manifest is None:
+        raise EvidenceMissing("the job left no manifest")
+    return evidence.manifest
+
+
+def need(metrics: MetricSet | None, id: str) -> float:
+    """Return a measured value, to tell and to calculate with; errors as :func:`measured`."""
+    return measured(metrics, id).value
 
 
 def need_exact(metrics: MetricSet | None, id: str) -> Fraction:
-    """Return a measured value, to compare with a threshold (:func:`specs.exact.holds`).
+    """Return a measured value, to compare with a threshold (:func:`specs.exact.holds`); errors as :func:`measured`."""
+    return measured(metrics, id).exact()
+
+
+def measured(metrics: MetricSet | None, id: str) -> Metric:
+    """Return a metric.
 
     Raises:
         EvidenceMissing: it was not measured.
     """
-    return _measured(metrics, id).exact()
-
-
-def _measured(metrics: MetricSet | None, id: str) -> Metric:
     if metrics is None or id not in metrics.metrics:
         raise EvidenceMissing(f"'{id}' was not measured")
     return metrics.metrics[id]

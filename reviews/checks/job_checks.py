@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed
+from reviews.checks.definition import Checks, Found, listed, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
-from specs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, Manifest
+from specs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE
 from specs.resources import usd_per_hour
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of, outputs_of
@@ -18,17 +18,6 @@ CHECKS = Checks()
 
 _SPARE_USD = 1e-6
 """What is reserved is rounded to this."""
-
-
-def manifest_of(evidence: Evidence) -> Manifest:
-    """Return the job's manifest.
-
-    Raises:
-        EvidenceMissing: the job left none.
-    """
-    if evidence.manifest is None:
-        raise EvidenceMissing("the job left no manifest")
-    return evidence.manifest
 
 
 @CHECKS.add("jobs.exit", "The job ended by itself, without an error", source="crash messages taken for results")
@@ -51,15 +40,13 @@ def _granted(evidence: Evidence, _: MetricSet | None) -> Found:
     if grant is None:
         raise EvidenceMissing("the attempt has no grant")
     evidence.ordered()
-    wrong: list[str] = []
-    for what, found, granted in (
+    compared: tuple[tuple[str, Any, Any], ...] = (
         ("key", manifest.key, grant.key()),
         ("kind", manifest.kind, evidence.stage.kind),
         ("parameters", manifest.parameters, grant.parameters),
         ("inputs", manifest.inputs, grant.inputs),
-    ):
-        if found != granted:
-            wrong.append(f"{what} {found} instead of {granted}")
+    )
+    wrong = [f"{what} {found} instead of {granted}" for what, found, granted in compared if found != granted]
     if wrong:
         return Found("FAIL", f"the job says it ran with {'; '.join(wrong)}", repairable=False)
     return Found("PASS", "key, kind, parameters and inputs are the granted ones")
@@ -93,10 +80,8 @@ def _effective(evidence: Evidence, _: MetricSet | None) -> Found:
         for name, granted, effective, stated in compared
         if not (stated and _same(granted, effective))
     ]
-    if differing:
-        told = "; ".join(f"{one['parameter']} {one['effective']} instead of {one['granted']}" for one in differing)
-        return Found("FAIL", f"the job ran with {told}", float(len(differing)), tuple(differing))
-    return Found("PASS", "every setting read back is the granted one", 0.0)
+    told = "; ".join(f"{one['parameter']} {one['effective']} instead of {one['granted']}" for one in differing)
+    return unless(differing, f"the job ran with {told}", "every setting read back is the granted one")
 
 
 def _same(granted: Any, effective: Any) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, listed
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
 from reviews.evidence.row_reader import read_rows
@@ -34,7 +34,7 @@ def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresh
     if not found:
         return Found("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
     by_kind = Counter(overlap.how for overlap in found)
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(by_kind.items()))
+    told = ", ".join(f"{times} {kind}" for kind, times in sorted(by_kind.items()))
     rows = len({overlap.train for overlap in found})
     detail = f"{rows} training prompts are held-out prompts ({told})"
     return Found(
@@ -53,12 +53,8 @@ def texts_of(item: Item, least: int) -> tuple[str, ...]:
 
 def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
     """Return overlaps with the ways taken in turn, so that each way is among the first rows shown."""
-    place: Counter[str] = Counter()
-    ranked: list[tuple[int, int, Overlap]] = []
-    for index, overlap in enumerate(found):
-        ranked.append((place[overlap.how], index, overlap))
-        place[overlap.how] += 1
-    return [overlap for _, _, overlap in sorted(ranked, key=lambda one: one[:2])]
+    turns: defaultdict[str, Iterator[int]] = defaultdict(count)
+    return sorted(found, key=lambda overlap: next(turns[overlap.how]))
 
 
 def repeats_of(pairs: Iterable[tuple[str, str]]) -> list[Overlap]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found
-from reviews.checks.job_checks import manifest_of
+from reviews.checks.definition import Checks, Found, manifest_of
 from reviews.evidence.evidence import Evidence
 from specs.stages.metric import MetricSet
 

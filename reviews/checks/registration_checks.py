@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found, listed
-from reviews.checks.job_checks import manifest_of
+from reviews.checks.definition import Checks, Found, listed, manifest_of
 from reviews.checks.measuring_code import measuring_code, measuring_files
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import evaluating

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, need
-from reviews.checks.job_checks import manifest_of
+from reviews.checks.definition import Checks, Found, manifest_of, need
 from reviews.comparison.arms import controlled
 from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
@@ -67,12 +66,10 @@ def _excess(evidence: Evidence, metrics: MetricSet | None) -> Found:
         return Found("NOT_APPLICABLE", "no control is registered")
     excess, p = need(metrics, "control_excess"), need(metrics, "control_excess_p")
     told = [f"the arms gain {need(metrics, 'accuracy_gain'):+.3f}"]
-    for one in controls:
-        _, n, gained, lost = counted(one.pairs)
-        before, after = (sum(getattr(pair, side) for pair in one.pairs) / n for side in ("before", "after"))
-        told.append(
-            f"{one.name} {before:.3f} -> {after:.3f}, {(gained - lost) / n:+.3f} ({gained} gained, {lost} lost)"
-        )
+    for name, pairs in controls.items():
+        _, n, gained, lost = counted(pairs)
+        before, after = (sum(getattr(pair, side) for pair in pairs) / n for side in ("before", "after"))
+        told.append(f"{name} {before:.3f} -> {after:.3f}, {(gained - lost) / n:+.3f} ({gained} gained, {lost} lost)")
     detail = f"{'; '.join(told)}; beyond the worst of them {excess:+.3f}, p = {p:.3g}"
     if holds(p, "<", evidence.resolved.spec.analysis.alpha) and excess > 0:
         return Found("PASS", detail, excess)

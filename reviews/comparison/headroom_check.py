@@ -6,18 +6,12 @@ from reviews.checks.definition import Checks, Found
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.exact import exact, holds
-from specs.session.evaluation_plan import Gap
 from specs.stages.metric import Metric, MetricSet
 from specs.stages.registry import kind_of
 
 CHECKS = Checks(lambda kind: kind.arm)
 
 SOURCE = "a base model that had 300 of 300 right before it was trained, once it was prompted as the trained one was"
-
-
-def stages_of(gap: Gap) -> tuple[str, ...]:
-    """Return the stages that show the gap, the ceiling last."""
-    return (*gap.base, *((gap.ceiling,) if gap.ceiling else ()))
 
 
 @CHECKS.add("gap.before_training", "The untrained model fails, and the task can be done", source=SOURCE)
@@ -28,23 +22,21 @@ def _gap(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if gap is None:
         return Found("NOT_APPLICABLE", "no gap is registered")
     order = [stage.name for stage in evidence.resolved.spec.stages]
-    last = max(stages_of(gap), key=order.index)
+    last = max((*gap.base, *((gap.ceiling,) if gap.ceiling else ())), key=order.index)
     if evidence.stage.name != last:
         return Found("NOT_APPLICABLE", f"the gap is judged at '{last}'")
     told: list[str] = []
     faults: list[str] = []
     worst = 0.0
     for name in gap.base:
-        rate = _rate(evidence, metrics, name)
-        low, high = _ends(rate)
+        rate, (low, high) = _rate(evidence, metrics, name)
         told.append(f"'{name}' {rate.value:.3f} [{low:.3f}, {high:.3f}]")
         worst = max(worst, rate.value)
         most = exact(gap.base_at_most)
         if not holds(rate.exact(), "<=", most) or not holds(high, "<=", most + exact(gap.slack)):
             faults.append(f"the untrained model can do it already: '{name}' is not below {gap.base_at_most:g}")
     if gap.ceiling is not None:
-        rate = _rate(evidence, metrics, gap.ceiling)
-        low, high = _ends(rate)
+        rate, (low, high) = _rate(evidence, metrics, gap.ceiling)
         told.append(f"ceiling '{gap.ceiling}' {rate.value:.3f} [{low:.3f}, {high:.3f}]")
         least = exact(gap.ceiling_at_least)
         if not holds(rate.exact(), ">=", least) or not holds(low, ">=", least - exact(gap.slack)):
@@ -55,16 +47,13 @@ def _gap(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found("PASS", detail, worst)
 
 
-def _rate(evidence: Evidence, metrics: MetricSet | None, name: str) -> Metric:
+def _rate(evidence: Evidence, metrics: MetricSet | None, name: str) -> tuple[Metric, tuple[float, float]]:
     measured = metrics if name == evidence.stage.name else evidence.earlier.get(name)
     arm = kind_of(evidence.resolved.spec.stage(name)).arm
     id = arm.metric if arm else ""
     if measured is None or id not in measured.metrics:
         raise EvidenceMissing(f"'{id}' of '{name}' was not measured")
-    return measured.metrics[id]
-
-
-def _ends(rate: Metric) -> tuple[float, float]:
+    rate = measured.metrics[id]
     if rate.interval is None:
         raise EvidenceMissing(f"'{rate.id}' has no interval")
-    return rate.interval
+    return rate, rate.interval

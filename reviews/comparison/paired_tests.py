@@ -15,7 +15,6 @@ from typing import NamedTuple
 from reviews.evidence.evidence import Evidence
 from reviews.stages.judge import judge_of
 from reviews.statistics.mcnemar import (
-    benjamini_hochberg,
     cohens_h,
     exact_mcnemar,
     mcnemar_power,
@@ -61,11 +60,7 @@ class Power(NamedTuple):
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
-    """Return one number an item, in the order of the items; more is better.
-
-    Raises:
-        EvidenceMissing: rows are absent or unreadable, or do not answer each item once.
-    """
+    """Return one number an item, in the order of the items, more being better; errors as its judge's ``outcomes``."""
     judge = judge_of(kind_of(evidence.stage))
     if judge.outcomes is None:
         told = f"rows of a {evidence.stage.kind} stage are not compared item by item"
@@ -82,11 +77,6 @@ def carried_out(test: PairedTest, before: Sequence[float], after: Sequence[float
     if test.outcome == "binary":
         return _binary(test, before, after)
     return _ordinal(test, before, after) if test.outcome == "ordinal" else _continuous(test, before, after)
-
-
-def adjusted(found: Sequence[Tested]) -> tuple[float, ...]:
-    """Return the p-values of tests that belong together, adjusted for their number (Benjamini and Hochberg 1995)."""
-    return benjamini_hochberg([one.p for one in found])
 
 
 def is_shown(one: Tested, p: float) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, need_exact
-from reviews.checks.job_checks import manifest_of
+from reviews.checks.definition import Checks, Found, manifest_of, need_exact, unless
+from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
-from reviews.stages.evaluation.judged_answers import both_arms, retested
+from reviews.stages.evaluation.judged_answers import both_arms, paired
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.job_records import Manifest
@@ -44,15 +44,13 @@ def _settings(evidence: Evidence, _: MetricSet | None) -> Found:
         ("chat template", treatment.facts.get("chat_template"), baseline.facts.get("chat_template")),
         ("encoded prompt", treatment.facts.get("first_prompt_ids"), baseline.facts.get("first_prompt_ids")),
     ]
-    differing = [(what, ours, theirs) for what, ours, theirs in compared if ours != theirs]
-    if differing:
-        shown = tuple(
-            {"what": what, "treatment": str(ours), "baseline": str(theirs)} for what, ours, theirs in differing
-        )
-        return Found(
-            "FAIL", f"the arms differ in {', '.join(what for what, _, _ in differing)}", float(len(shown)), shown
-        )
-    return Found("PASS", "same decoding, limits, prompt format, tokenizer, code, packages and threads", 0.0)
+    differing = [
+        {"what": what, "treatment": str(ours), "baseline": str(theirs)}
+        for what, ours, theirs in compared
+        if ours != theirs
+    ]
+    told = f"the arms differ in {', '.join(one['what'] for one in differing)}"
+    return unless(differing, told, "same decoding, limits, prompt format, tokenizer, code, packages and threads")
 
 
 @CHECKS.add("parity.models", "The arms are different weights", source="a model compared with itself")
@@ -71,11 +69,11 @@ def _models(evidence: Evidence, _: MetricSet | None) -> Found:
 def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Repeat the registered test on the items that neither arm truncated: a gain made by the cap vanishes there."""
     pairs, alpha = both_arms(evidence), evidence.resolved.spec.analysis.alpha
-    n, gained, lost, p = retested([pair for pair in pairs if not any(one.truncated for one in pair)])
+    whole = counted(paired(pair for pair in pairs if not any(one.truncated for one in pair)))
     cut = [sum(one.truncated for one in arm) / len(arm) for arm in zip(*pairs, strict=True)]
     rates = f"{cut[0]:.3f} of the baseline's answers were cut off, {cut[1]:.3f} of the treatment's"
-    detail = f"{rates}; on the {n} whole pairs {gained} gained, {lost} lost, p = {p:.3g}"
+    detail = f"{rates}; on the {whole.n} whole pairs {whole.gained} gained, {whole.lost} lost, p = {whole.p:.3g}"
     significant = holds(need_exact(metrics, "mcnemar_p"), "<", alpha)
-    if significant and (not holds(p, "<", alpha) or gained <= lost):
-        return Found("FAIL", f"{detail}: the gain does not hold without the cut-off answers", p)
-    return Found("PASS", detail, p)
+    if significant and (not holds(whole.p, "<", alpha) or whole.gained <= whole.lost):
+        return Found("FAIL", f"{detail}: the gain does not hold without the cut-off answers", whole.p)
+    return Found("PASS", detail, whole.p)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from reviews.checks.definition import Checks, Found, need, need_exact
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, measured, need, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.statistics import mcnemar
 from reviews.statistics.mcnemar import mcnemar_power, paired_difference_interval
@@ -120,13 +119,13 @@ def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
     only_treatment=True,
 )
 def _test(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    p, gain = need(metrics, "mcnemar_p"), need(metrics, "accuracy_gain")
-    if metrics is None or metrics.metrics["accuracy_gain"].interval is None:
+    p, gain = need(metrics, "mcnemar_p"), measured(metrics, "accuracy_gain")
+    if gain.interval is None:
         raise EvidenceMissing("the gain has no interval")
-    low, high = metrics.metrics["accuracy_gain"].interval
+    low, high = gain.interval
     gained, lost = need(metrics, "gained"), need(metrics, "lost")
     detail = (
-        f"exact McNemar p = {p:.3g} on {gained:.0f} gained and {lost:.0f} lost; gain {gain:+.3f} "
+        f"exact McNemar p = {p:.3g} on {gained:.0f} gained and {lost:.0f} lost; gain {gain.value:+.3f} "
         f"[{low:+.3f}, {high:+.3f}], h = {need(metrics, 'cohens_h'):+.2f}"
     )
     return Found("PASS", detail, p)
@@ -141,9 +140,7 @@ def _test(evidence: Evidence, metrics: MetricSet | None) -> Found:
     limits=_EFFECT,
 )
 def _margin(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    need(metrics, "accuracy_gain")
-    assert metrics is not None
-    gain, least = metrics.metrics["accuracy_gain"], evidence.resolved.spec.analysis.minimum_effect
+    gain, least = measured(metrics, "accuracy_gain"), evidence.resolved.spec.analysis.minimum_effect
     low = gain.interval[0] if gain.interval else gain.value
     if holds(gain.exact(), ">=", least) and not holds(low, ">=", least):
         return Found("WARN", f"the gain {gain.value:+.3f} reaches {least:g}, its interval begins at {low:+.3f}", low)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from reviews.comparison.arms import pairs_of
 from reviews.comparison.subgroups import Pair, counted
 from reviews.evidence.gather import find, gather, registered_spec
-from reviews.statistics.mcnemar import exact_mcnemar
 from reviews.statistics.seed_variance import OverSeeds, over_seeds
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -37,13 +36,6 @@ class Seeded(NamedTuple):
     """Whether it reaches the alpha and the minimum effect that it registered."""
 
 
-class SeedsFound(NamedTuple):
-    """What several seeds say together."""
-
-    sessions: tuple[Seeded, ...]
-    together: OverSeeds
-
-
 def seeded(run: Path, entries: Sequence[Recorded], store: Store) -> Seeded:
     """Return the registered comparison of a session from its raw rows, whatever its gate decided.
 
@@ -66,9 +58,8 @@ def seeded(run: Path, entries: Sequence[Recorded], store: Store) -> Seeded:
         )
     pairs = pairs_of(gather(run, list(entries), store, analysis.treatment, attempts[-1]))
     found = counted(pairs)
-    gain, p = found.gain, exact_mcnemar(found.gained, found.lost)
-    reaches = holds(p, "<", analysis.alpha) and holds(gain, ">=", analysis.minimum_effect)
-    return Seeded(session, analysis.seeds[0], design_of(resolved), pairs, float(gain), p, reaches)
+    reaches = holds(found.p, "<", analysis.alpha) and holds(found.gain, ">=", analysis.minimum_effect)
+    return Seeded(session, analysis.seeds[0], design_of(resolved), pairs, float(found.gain), found.p, reaches)
 
 
 def design_of(resolved: ResolvedSpec) -> str:
@@ -81,7 +72,7 @@ def design_of(resolved: ResolvedSpec) -> str:
     return digest_value(body)
 
 
-def together(sessions: Sequence[Seeded]) -> SeedsFound:
+def together(sessions: Sequence[Seeded]) -> OverSeeds:
     """Compare the same items over several seeds (:func:`reviews.statistics.seed_variance.over_seeds`).
 
     Raises:
@@ -103,8 +94,7 @@ def together(sessions: Sequence[Seeded]) -> SeedsFound:
                 f"'{by_seed[one.seed]}' and '{one.session}' both have seed {one.seed}", hint="name each seed once"
             )
         by_seed[one.seed] = one.session
-    found = over_seeds(
+    return over_seeds(
         [[float(pair.before) for pair in one.pairs] for one in sessions],
         [[float(pair.after) for pair in one.pairs] for one in sessions],
     )
-    return SeedsFound(tuple(sessions), found)

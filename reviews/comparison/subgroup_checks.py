@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found, need, need_exact
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, need, need_exact
 from reviews.comparison.arms import pairs_of
 from reviews.comparison.subgroups import each_kind, interval_over_groups, without_each_kind
 from reviews.evidence.evidence import Evidence

@@ -1,4 +1,4 @@
-"""The comparison by parts: constraint kinds one at a time, all but one, and groups of items that belong together.
+"""The comparison by parts: constraint kinds one at a time, all but one, groups of items, and beyond controls.
 
 Pure functions of pairs. The kinds are those of the registered split; nothing here chooses them after the fact.
 """
@@ -6,11 +6,17 @@ Pure functions of pairs. The kinds are those of the registered split; nothing he
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from reviews.evidence.measured_value import Measured
 from reviews.statistics import mcnemar
+from reviews.statistics.paired_binary import is_non_inferior, lift
+from reviews.statistics.paired_continuous import sign_test
+from specs.errors import EvidenceMissing
+from specs.exact import holds
+from specs.session.evaluation_plan import KindRule
 
 
 class Pair(NamedTuple):
@@ -36,6 +42,16 @@ class Part(NamedTuple):
         """Treatment accuracy minus baseline accuracy."""
         return Fraction(self.gained - self.lost, self.n)
 
+    @property
+    def p(self) -> float:
+        """Exact McNemar."""
+        return mcnemar.exact_mcnemar(self.gained, self.lost)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the gain (Bonett and Price 2012)."""
+        return mcnemar.paired_difference_interval(self.gained, self.lost, self.n)
+
 
 class Tested(NamedTuple):
     """A kind with its exact McNemar test; ``adjusted`` takes into account how many kinds were tested."""
@@ -48,7 +64,7 @@ class Tested(NamedTuple):
 def each_kind(pairs: Iterable[Pair]) -> tuple[Tested, ...]:
     """Test every kind by itself, adjusted over the kinds (Benjamini and Hochberg 1995), in the order of the split."""
     parts = [counted(some, kind) for kind, some in _by_kind(pairs).items()]
-    p_values = [mcnemar.exact_mcnemar(part.gained, part.lost) for part in parts]
+    p_values = [part.p for part in parts]
     adjusted = mcnemar.benjamini_hochberg(p_values)
     return tuple(map(Tested, parts, p_values, adjusted))
 
@@ -87,3 +103,43 @@ def counted(pairs: Iterable[Pair], kind: str = "") -> Part:
     gained = sum(pair.after and not pair.before for pair in pairs)
     lost = sum(pair.before and not pair.after for pair in pairs)
     return Part(kind, len(pairs), gained, lost)
+
+
+def ruled(rule: KindRule, kinds: Sequence[Tested]) -> dict[str, Measured]:
+    """Compute what a rule on kinds is judged by.
+
+    Raises:
+        EvidenceMissing: no item is of the primary kind.
+    """
+    risen = sum(kind.part.gain > 0 and holds(kind.adjusted, "<", rule.false_discovery) for kind in kinds)
+    kept = sum(is_non_inferior(kind.part.interval, rule.margin) for kind in kinds)
+    found = {"kinds_risen": Measured(risen, len(kinds)), "kinds_kept": Measured(kept, len(kinds))}
+    if rule.primary is None:
+        return found
+    primary = next((kind for kind in kinds if kind.part.kind == rule.primary), None)
+    if primary is None:
+        raise EvidenceMissing(f"no held-out item is of the primary kind '{rule.primary}'")
+    gain = Measured(primary.part.gain, primary.part.n, primary.part.interval)
+    return found | {"primary_kind_gain": gain, "primary_kind_p": Measured(primary.adjusted, primary.part.n)}
+
+
+def beyond(pairs: Sequence[Pair], controls: Sequence[Sequence[Pair]]) -> dict[str, Measured]:
+    """Compute by how much the gain of the arms is larger than under each control; the worst control counts.
+
+    Of each item, the change between the models under the control is taken from the change with the whole history. The
+    mean of that has a resampled 95 % interval, and its sign is tested exactly (Dixon and Mood 1946).
+
+    Raises:
+        EvidenceMissing: there are fewer than two items.
+        ValueError: a control has another number of items.
+    """
+    if len(pairs) < 2:
+        raise EvidenceMissing("one item alone says nothing of others")
+    changed = [float(pair.after - pair.before) for pair in pairs]
+    under = [[float(pair.after - pair.before) for pair in some] for some in controls]
+    excess = [lift(some, changed) for some in under]
+    least = min(excess, key=lambda one: one.difference)
+    return {
+        "control_excess": Measured(least.difference, least.n, least.interval),
+        "control_excess_p": Measured(max(sign_test(some, changed).p for some in under), least.n),
+    }

@@ -102,7 +102,6 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
     stage = resolved.spec.stage(stage_name)
     granted = find(seen, f"grant/{key}")
     order = _order(find(seen, f"launch/{key}"), store)
-    manifest, exit_record, paths, digests, log_tail = _left_behind(run, ended, store)
     analysis = resolved.spec.analysis
     baseline = _arm(run, seen, store, analysis.baseline) if stage_name == analysis.treatment else None
     baseline = baseline or Arm(None, None, {})
@@ -126,13 +125,8 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         heldout=load_items(store, heldout_digest),
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
         data={name: load_items(store, digest) for name, digest in resolved.data_digests.items() if name != "heldout"},
-        manifest=manifest,
-        exit=exit_record,
         observed=_observed(ended),
-        outputs=paths,
-        output_digests=digests,
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
-        log_tail=log_tail,
         ordered_code=order.code if order else None,
         code=_code(order, store),
         lineages=lineages(seen, store, resolved.spec, order) if order else {},
@@ -140,6 +134,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         evaluations_of_heldout=evaluations(seen, resolved),
         earlier=_earlier(seen, store, resolved),
         arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
+        **_left_behind(run, ended, store),
         **_submitted(entries, stage_name, attempt),
         baseline_rows=baseline.rows,
         baseline_manifest=baseline.manifest,
@@ -190,26 +185,26 @@ def _code(order: JobOrder | None, store: Store) -> str:
     return store.get(digest).decode("utf-8", "replace") if isinstance(digest, str) else ""
 
 
-def _left_behind(
-    run: Path, ended: Recorded | None, store: Store
-) -> tuple[Manifest | None, ExitRecord | None, dict[str, Path], dict[str, str], str]:
-    """Return manifest, exit record, outputs and log tail as the ``exit`` entry names them."""
+def _left_behind(run: Path, ended: Recorded | None, store: Store) -> dict[str, Any]:
+    """Return what the ``exit`` entry names of a job, by the names of evidence: manifest, outputs, log tail, ...."""
     if ended is None or ended.entry.kind == "lost":
-        return None, None, {}, {}, ""
+        return {}
     body = ended.body
-    exit_record = ExitRecord.model_validate_json(store.get(body["exit"]))
-    manifest = Manifest.model_validate_json(store.get(body["manifest"])) if body["manifest"] else None
     paths: dict[str, Path] = {}
-    digests: dict[str, str] = {}
     for name, artifact in body["outputs"].items():
-        digests[name] = artifact["digest"]
         if artifact["stored"]:
             store.get(artifact["digest"])
             paths[name] = store.path(artifact["digest"])
         else:
             paths[name] = run / artifact["path"]
     tail = store.get(body["log"])[-LOG_TAIL_BYTES:].decode("utf-8", "replace") if body["log"] else ""
-    return manifest, exit_record, paths, digests, plain(tail, LOG_TAIL_BYTES)
+    return {
+        "manifest": Manifest.model_validate_json(store.get(body["manifest"])) if body["manifest"] else None,
+        "exit": ExitRecord.model_validate_json(store.get(body["exit"])),
+        "outputs": paths,
+        "output_digests": {name: artifact["digest"] for name, artifact in body["outputs"].items()},
+        "log_tail": plain(tail, LOG_TAIL_BYTES),
+    }
 
 
 def _observed(ended: Recorded | None) -> Observed | None:
@@ -224,9 +219,9 @@ def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Ar
         return None
     key = f"{entries[0].entry.session}.{stage}.{attempt}"
     ended = find(entries, f"exit/{key}")
-    manifest, _, paths, _, _ = _left_behind(run, ended, store)
+    left = _left_behind(run, ended, store)
     order = _order(find(entries, f"launch/{key}"), store)
-    return Arm(paths.get("rows"), manifest, dict(order.parameters) if order else {})
+    return Arm(left.get("outputs", {}).get("rows"), left.get("manifest"), dict(order.parameters) if order else {})
 
 
 def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], ...]:

@@ -28,17 +28,14 @@ def read_rows(path: Path | None, model: type[Row], what: str, *, may_be_empty: b
     """
     rows: list[Row] = []
     seen: dict[tuple[Any, ...], int] = {}
-    for number, line in _lines(path, what):
+    for number, line, _ in _lines(path, what):
         try:
-            read_json(line)
             rows.append(model.model_validate_json(line, strict=True))
         except ValidationError as error:
             first = error.errors()[0]
             at = ".".join(str(part) for part in first["loc"])
             told = plain(f"{at}: {first['msg']}" if at else first["msg"], 200)
             raise EvidenceMissing(f"line {number} is not a {model.__name__}: {told}", where=what) from error
-        except ValueError as error:
-            raise EvidenceMissing(f"line {number} is not JSON: {error}", where=what) from error
         if names := model.unique_by:
             key = tuple(getattr(rows[-1], name) for name in names)
             if (first := seen.setdefault(key, number)) != number:
@@ -56,22 +53,18 @@ def read_objects(path: Path | None, what: str) -> tuple[dict[str, Any], ...]:
         EvidenceMissing: there is no file, or a line is not one JSON object.
     """
     rows: list[dict[str, Any]] = []
-    for number, line in _lines(path, what):
-        try:
-            row = read_json(line)
-        except ValueError as error:
-            raise EvidenceMissing(f"line {number} is not JSON: {error}", where=what) from error
+    for number, _, row in _lines(path, what):
         if not isinstance(row, dict):
             raise EvidenceMissing(f"line {number} is not a JSON object", where=what)
         rows.append(row)
     return tuple(rows)
 
 
-def _lines(path: Path | None, what: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers; a line is read up to its limit only.
+def _lines(path: Path | None, what: str) -> Iterator[tuple[int, bytes, Any]]:
+    """Yield each line with its number and its value; a line is read up to its limit only.
 
     Raises:
-        EvidenceMissing: there is no file, it cannot be read, or it has a line or a number of lines above the limit.
+        EvidenceMissing: there is no file, it cannot be read, a line is not JSON, or it is beyond a limit.
     """
     if path is None or not path.is_file():
         raise EvidenceMissing(f"{what} are missing", hint="the job left none, or they do not match their digest")
@@ -83,7 +76,11 @@ def _lines(path: Path | None, what: str) -> Iterator[tuple[int, bytes]]:
                     return
                 if len(line) > MOST_LINE_BYTES:
                     raise EvidenceMissing(f"line {number} has more than {MOST_LINE_BYTES} bytes", where=what)
-                yield number, line
+                try:
+                    value = read_json(line)
+                except ValueError as error:
+                    raise EvidenceMissing(f"line {number} is not JSON: {error}", where=what) from error
+                yield number, line, value
     except OSError as error:
         raise EvidenceMissing(f"they cannot be read: {error.strerror}", where=what) from error
     raise EvidenceMissing(f"there are more than {MOST_ROWS} lines", where=what)

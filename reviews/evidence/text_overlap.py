@@ -1,4 +1,4 @@
-"""Finds held-out texts among training texts, word for word or nearly, and texts that repeat themselves.
+"""Finds held-out texts among training texts, word for word or nearly.
 
 Every match is confirmed by comparing the texts. Not found are paraphrases, translations, short texts inside much longer
 ones, and about one near pair in ten thousand at the threshold, because candidates come from MinHash.
@@ -12,19 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from specs.session.thresholds import Thresholds
-from training.rules.similarity import (
-    Repeat,
-    Words,
-    check_threshold,
-    hashes,
-    index_for,
-    jaccard,
-    near_repeats,
-    shingles_of,
-    words_of,
-)
-
-__all__ = ["DEFAULTS", "Overlap", "Repeat", "find_overlaps", "jaccard", "near_repeats", "shingles_of", "words_of"]
+from training.rules.similarity import Words, check_threshold, hashes, index_for, jaccard, shingles_of, words_of
 
 How = Literal["exact", "normalised", "near", "contained"]
 

@@ -40,10 +40,6 @@ class Change(NamedTuple):
     before: Any
     after: Any
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the form of the trail."""
-        return {"pointer": self.pointer, "before": self.before, "after": self.after}
-
 
 def amended(entries: Sequence[Recorded], old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
     """Return what an amendment at the end of these entries changes: the spec, and the code that measures."""
@@ -149,7 +145,7 @@ def amendment_packet(
     packet = build_design_packet(new, checks, checks_digest=checks_digest)
     found = amended(entries, old, new)
     told = {
-        "changes": [change.as_json() for change in found],
+        "changes": [change._asdict() for change in found],
         "reason": plain(reason, 1000),
         "measured_before": [
             f"{one.body['stage']}.{one.body['attempt']}" for one in entries if one.entry.kind == "metrics"

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from reviews.checks.definition import Check
-from reviews.checks.limit import Limit
-from reviews.gate.check_list import CHECKS, offered_checks
-from reviews.gate.design_checks import DESIGN_CHECKS, DesignCheck
+from reviews.checks.definition import Check, Limit
+from reviews.gate.check_list import CHECKS, Offered, offered_checks
+from reviews.gate.design_checks import DESIGN_CHECKS, DESIGN_GATE
 from specs.errors import UserError
 from specs.stages.registry import STAGE_KINDS, known_names
 
 
 @dataclass(frozen=True)
-class Listed:
-    """One check as it is shown."""
+class Listed(Check):
+    """One check as it is shown; its threshold names the limit of a spec that does not set it, and the key that does."""
 
-    id: str
-    title: str
-    stage_kinds: tuple[str, ...]
-    """``design`` for a check that runs before anything is spent."""
-    blocking: bool
-    threshold: str | None
-    """In one line: the limit of a spec that does not set it, and the key that sets it."""
-    source: str
-    only_treatment: bool
-    distribution: str
-    limits: tuple[Limit, ...]
-    run: Callable[..., Any]
+    distribution: str = "peergate"
+
+    @property
+    def stage_kinds(self) -> tuple[str, ...]:
+        """The kinds it belongs to; ``design`` for a check that runs before anything is spent."""
+        return DESIGN_GATE if self.kinds == DESIGN_GATE else self.kind_names()
 
     @property
     def weight(self) -> str:
@@ -43,8 +35,8 @@ class Listed:
             {"key": one.key, "sign": one.sign, "default": one.default(), "meaning": one.meaning()}
             for one in self.limits
         ]
-        shown = vars(self) | {"stage_kinds": list(self.stage_kinds), "limits": limits}
-        return {name: value for name, value in shown.items() if name != "run"}
+        names = ("id", "title", "stage_kinds", "blocking", "threshold", "source", "only_treatment", "distribution")
+        return {name: getattr(self, name) for name in names} | {"limits": limits}
 
     def what(self) -> str:
         """Return the docstring of its function, or of the module it is in."""
@@ -64,13 +56,12 @@ def listing() -> tuple[Listed, ...]:
 
     Raises:
         PluginFault: a distribution's stage kind or its checks cannot be loaded.
-        UserError: the checks of another distribution are refused.
+        UserError: as :func:`reviews.gate.check_list.offered_checks`.
     """
     for name in known_names():
         _ = STAGE_KINDS[name]  # Loads the kind, whose judge may bring checks.
-    design = [_listed(check, "peergate") for check in DESIGN_CHECKS]
-    own = [_listed(check, "peergate") for check in CHECKS]
-    return (*design, *own, *(_listed(one.check, one.distribution) for one in offered_checks()))
+    own = [Offered(check, "peergate") for check in (*DESIGN_CHECKS, *CHECKS)]
+    return tuple(_listed(*one) for one in (*own, *offered_checks()))
 
 
 def find_check(id: str) -> Listed:
@@ -88,20 +79,10 @@ def find_check(id: str) -> Listed:
     return found
 
 
-def _listed(check: Check | DesignCheck, distribution: str) -> Listed:
-    staged = isinstance(check, Check)
-    return Listed(
-        id=check.id,
-        title=check.title,
-        stage_kinds=check.kind_names() if staged else ("design",),
-        blocking=check.blocking,
-        threshold="; ".join(_told(limit) for limit in check.limits) or (check.threshold if staged else None),
-        source=check.source,
-        only_treatment=staged and check.only_treatment,
-        distribution=distribution,
-        limits=check.limits,
-        run=check.run,
-    )
+def _listed(check: Check, distribution: str) -> Listed:
+    told: dict[str, Any] = {one.name: getattr(check, one.name) for one in fields(Check)}
+    told["threshold"] = "; ".join(_told(limit) for limit in check.limits) or check.threshold
+    return Listed(**told, distribution=distribution)
 
 
 def _told(limit: Limit) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from reviews.checks import (
-    claim_checks,
+    claim_lookup,
     job_checks,
     leakage_checks,
     nonempty_output,
@@ -22,7 +22,6 @@ from reviews.checks import (
 from reviews.checks.definition import Check, apply
 from reviews.comparison import (
     control_checks,
-    drift_checks,
     headroom_check,
     paired_checks,
     parity_checks,
@@ -33,27 +32,11 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate import measurer
 from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
-from reviews.stages.evaluation import (
-    answer_checks,
-    item_checks,
-    judge_checks,
-    scorer_checks,
-)
-from reviews.stages.finetuning import (
-    checks as training,
-)
-from reviews.stages.finetuning import (
-    optimizer_checks,
-    preference_checks,
-)
-from reviews.stages.generation import (
-    checks as text,
-)
-from reviews.stages.generation import (
-    residue_checks,
-    sample_checks,
-    variety_checks,
-)
+from reviews.stages.evaluation import answer_checks, item_checks, judge_checks, scorer_checks
+from reviews.stages.finetuning import checks as training
+from reviews.stages.finetuning import optimizer_checks, preference_checks
+from reviews.stages.generation import checks as text
+from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
 from reviews.stages.packaging import checks as package
 from reviews.stages.recipes import checks as recipe
@@ -67,10 +50,11 @@ from specs.text import plain
 from specs.trail.verdict import CheckResult
 
 _MODULES = (
-    *(registration_checks, job_checks, measurer, provenance_check, claim_checks, leakage_checks, pilot_check),
-    *(power_checks, parity_checks, scorer_checks, headroom_check, drift_checks, paired_checks, judge_checks),
-    *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, nonempty_output, residue_checks),
-    *(variety_checks, training, optimizer_checks, preference_checks, text, critic_checks, pair_checks, package, recipe),
+    *(registration_checks, job_checks, measurer, provenance_check, claim_lookup, leakage_checks, pilot_check),
+    *(power_checks, parity_checks, scorer_checks, headroom_check, paired_checks, judge_checks),
+    *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, nonempty_output),
+    *(completion_checks, training, optimizer_checks, preference_checks, text, critic_checks, pair_checks),
+    *(package, recipe),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""

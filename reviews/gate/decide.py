@@ -45,7 +45,7 @@ class _Blocker:
     hopeless: bool = False
     """No parameter can mend it: the data or the design itself is wrong."""
     for_a_person: bool = False
-    """Rules cannot judge it: evidence is missing, or a reviewer gave none."""
+    """Evidence is missing, which no change mends. What has no change at all goes to a person anyway."""
 
 
 class _Pointed:
@@ -109,10 +109,10 @@ def decide(
     ]
     silent = [_silence(verdict.reviewer, verdict.no_verdict)] if verdict.no_verdict else []
     if silent and (verdict.votes or not floor):
-        blockers.append(_Blocker(silent.pop(), for_a_person=True))
+        blockers.append(_Blocker(silent.pop()))
     elif not verdict.approve and not blockers:
         text = f"{verdict.reviewer} does not approve and points at nothing that blocks"
-        blockers.append(_Blocker(_line(text), for_a_person=True))
+        blockers.append(_Blocker(_line(text)))
 
     usable = {
         id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current)] for blocker in blockers
@@ -205,7 +205,7 @@ def _criterion_blockers(criteria: tuple[CriterionResult, ...], pointed: _Pointed
     for index, result in enumerate(criteria):
         place = f"/criteria/{index}"
         if result.value is None:
-            found.append(_Blocker(f"{result.criterion} was not measured", place, for_a_person=True))
+            found.append(_Blocker(f"{result.criterion} was not measured", place))
         elif not result.met and not result.hypothesis:
             found.append(_Blocker(result.unmet(), place, pointed.changes_at(place)))
     return found
@@ -220,9 +220,9 @@ def _condition_blockers(conditions: tuple[ConditionResult, ...], pointed: _Point
         place, criterion = f"/conditions/{index}", result.condition.criterion
         told = _line(f"condition {result.id}: {result.condition.text}")
         if criterion is None:
-            found.append(_Blocker(f"{told} (only a person can settle it)", place, for_a_person=True))
+            found.append(_Blocker(f"{told} (only a person can settle it)", place))
         elif result.value is None:
-            found.append(_Blocker(f"{told} ({criterion} was not measured since)", place, for_a_person=True))
+            found.append(_Blocker(f"{told} ({criterion} was not measured since)", place))
         else:
             reason = f"{told} ({criterion} is not met: {result.measured()})"
             found.append(_Blocker(reason, place, pointed.changes_at(place)))
@@ -244,7 +244,7 @@ def _reviewer_blockers(
         # Dropping a condition that cannot be carried would turn it into an approval without conditions.
         if problem := why_not_carried(one):
             reasons.append(_line(f"{verdict.reviewer} approves on the condition '{one.text}', but {problem}"))
-    return [_Blocker(reason, for_a_person=True) for reason in reasons]
+    return [_Blocker(reason) for reason in reasons]
 
 
 def _usable(change: RequiredChange, allowed: Mapping[str, Range], current: Mapping[str, Any]) -> bool:

@@ -90,7 +90,7 @@ def mint(
     if stage.allow_code and resolved.data_digests["heldout"] in inputs.values():
         raise GrantRefused("an input holds the held-out items, which no code may read", where=where)
     now = time.time()
-    _require_settled(trail, resolved, stage.name, now)
+    _require_settled(trail, resolved, opening, now)
     wanted = Grant(
         session=trail.session,
         stage=stage.name,
@@ -158,20 +158,20 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
         raise GrantRefused(f"the grant expired {time.time() - grant.expires:.0f} s ago", where=order.key, hint=hint)
 
 
-def _require_settled(trail: Trail, resolved: ResolvedSpec, stage: str, now: float) -> None:
+def _require_settled(trail: Trail, resolved: ResolvedSpec, opening: Opening, now: float) -> None:
     """Refuse while a condition keeps the stage from starting, or when the approval that opens it has ended."""
     entries = list(trail.iterate())
-    opener = newest_judgement(entries)
-    if opener is not None and (expires := opener.body.get("expires")) is not None and now > expires:
+    opener = next(one for one in entries if one.digest == opening.entry)
+    if (expires := opener.body.get("expires")) is not None and now > expires:
         raise GrantRefused(
             f"{opener.body['by']}'s approval ended {now - expires:.0f} s ago",
-            where=f"{trail.session}.{stage}",
+            where=f"{trail.session}.{opening.stage}",
             hint=f"take it back with `peergate retract {trail.session} {opener.entry.seq}`; the gate asks again",
         )
-    for one in open_for(entries, resolved, stage, int(now * 1e9)):
+    for one in open_for(entries, resolved, opening.stage, int(now * 1e9)):
         raise GrantRefused(
             f"condition {one.id} is open: {one.condition.text}",
-            where=f"{trail.session}.{stage}",
+            where=f"{trail.session}.{opening.stage}",
             hint=f"`peergate override {trail.session} --condition {one.id}` waives it",
         )
 

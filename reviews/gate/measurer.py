@@ -5,7 +5,7 @@ The registered verifier judges the outputs again. Metrics are defined in ``specs
 
 from __future__ import annotations
 
-from reviews.checks.definition import ALL, Check, Found
+from reviews.checks.definition import Checks, Found
 from reviews.checks.measuring_code import measuring_code
 from reviews.comparison.arms import measure_comparison
 from reviews.evidence.evidence import Evidence
@@ -17,6 +17,8 @@ from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.text import plain
+
+CHECKS = Checks()
 
 
 def measure(evidence: Evidence) -> MetricSet:
@@ -50,6 +52,11 @@ def measure(evidence: Evidence) -> MetricSet:
     )
 
 
+@CHECKS.add(
+    "jobs.measured",
+    "The raw rows could be measured",
+    source="a gate without a criterion that opened on rows nobody could read",
+)
 def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Close the gate of rows that cannot be measured, whatever criteria and checks the stage has beside this one."""
     if metrics is None:
@@ -57,14 +64,3 @@ def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
         measure(evidence)
         raise EvidenceMissing("the rows were not measured")
     return Found("PASS", f"{len(metrics.metrics)} metrics were computed from the raw rows", float(len(metrics.metrics)))
-
-
-CHECKS = (
-    Check(
-        "jobs.measured",
-        "The raw rows could be measured",
-        ALL,
-        _measured,
-        "a gate without a criterion that opened on rows nobody could read",
-    ),
-)

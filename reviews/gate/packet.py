@@ -7,8 +7,8 @@ plain and cut to a limit; ``left_out`` counts what was cut.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from reviews.checks.claim_lookup import CLAIMS
 from reviews.evidence.evidence import Evidence
@@ -40,14 +40,6 @@ VALUE_CHARACTERS = 200
 Rows = list[dict[str, Any]]
 
 
-class History(NamedTuple):
-    """What a reviewer of this attempt should know about earlier attempts and gates."""
-
-    conditions: tuple[ConditionResult, ...] = ()
-    lifted: dict[str, str] = {}
-    previous_findings: tuple[dict[str, Any], ...] = ()
-
-
 def build_packet(
     evidence: Evidence,
     metrics: MetricSet | None,
@@ -55,10 +47,12 @@ def build_packet(
     *,
     checks_digest: str,
     claims: tuple[ClaimResult, ...],
-    history: History | None = None,
+    conditions: tuple[ConditionResult, ...] = (),
+    lifted: Mapping[str, str] | None = None,
+    previous_findings: tuple[dict[str, Any], ...] = (),
 ) -> Packet:
-    """Build the packet of one attempt."""
-    resolved, stage, history = evidence.resolved, evidence.stage, history or History()
+    """Build the packet of one attempt; what is known from earlier attempts and gates comes last."""
+    resolved, stage = evidence.resolved, evidence.stage
     rows, flagged = _rows(evidence), _flagged(checks)
     log = plain(evidence.log_tail, 1_000_000)
     packet = Packet(
@@ -87,9 +81,9 @@ def build_packet(
             "log_characters": max(0, len(log) - LOG_CHARACTERS),
         },
         effective=_effective(evidence),
-        conditions=history.conditions,
-        lifted=history.lifted,
-        previous_findings=history.previous_findings,
+        conditions=conditions,
+        lifted=dict(lifted or {}),
+        previous_findings=previous_findings,
         code=plain(evidence.code, CODE_CHARACTERS),
         lineages={
             role: tuple(one._asdict() for one in way)

@@ -10,7 +10,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import find, load_items
 from reviews.gate.conditions import condition_results, lifted_checks
 from reviews.gate.design_checks import design_checks
-from reviews.gate.packet import History, build_packet, evidence_digest
+from reviews.gate.packet import build_packet, evidence_digest
 from reviews.gate.reviewer import turned
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -52,13 +52,15 @@ def derive_packet(
         raise EvidenceMissing(f"the attempt has no {missing} on record", where=f"{stage}.{attempt}")
     # An override that ends is judged at the time of the checks, which the trail keeps.
     moment = int(checked.entry.time_ns)
-    history = History(
+    packet = build_packet(
+        evidence,
+        metrics,
+        checks,
+        checks_digest=checks_digest,
+        claims=claim_results(evidence, metrics),
         conditions=condition_results(entries, evidence.resolved, evidence.stage, metrics, evidence.earlier, moment),
         lifted=lifted_checks(entries, stage, moment),
         previous_findings=_findings_before(entries, store, stage, attempt),
-    )
-    packet = build_packet(
-        evidence, metrics, checks, checks_digest=checks_digest, claims=claim_results(evidence, metrics), history=history
     )
     return packet.model_copy(update={"unchanged_since": _unchanged_since(entries, store, packet, attempt)})
 

@@ -27,11 +27,7 @@ def measure_rows(kind: StageKind, evidence: Evidence) -> dict[str, Measured]:
 
 
 def lines_of_rows(kind: StageKind, evidence: Evidence, metric: RowMetric) -> tuple[Part, ...]:
-    """Return the lines that a metric counts; then those of its population, where that is not every line.
-
-    Raises:
-        EvidenceMissing: the rows are absent or unreadable.
-    """
+    """Return the lines a metric counts, then its population's where that is not every line; errors as for the rows."""
     population = _part(kind, evidence, metric.over, metric.output, None)
     parts = (_part(kind, evidence, one, one.output or metric.output, metric.over) for one in metric.value.parts)
     counted = [one for one in parts if one is not None]

@@ -55,11 +55,7 @@ class Sampled(NamedTuple):
 
 
 def sampled(evidence: Evidence) -> Sampled:
-    """Return what is wrong with each row that was sampled.
-
-    Raises:
-        EvidenceMissing: the rows are absent or unreadable, or the order of the attempt is not on record.
-    """
+    """Return what is wrong with each row that was sampled; errors as :func:`read_rows` and :meth:`Evidence.granted`."""
     given = evidence.granted(STAGE_KINDS[evidence.stage.kind].parameters)
     path, what = evidence.outputs.get("rows"), "sampled rows"
     if isinstance(given, SelfInstructParameters):
@@ -79,10 +75,6 @@ def sampled(evidence: Evidence) -> Sampled:
 
 
 def why_broken_off(evidence: Evidence) -> str:
-    """Say why the stage was broken off, by the limits it was granted; nothing where it was not.
-
-    Raises:
-        EvidenceMissing: as :func:`sampled`.
-    """
+    """Say why the stage was broken off, by its granted limits, if it was; errors as :func:`sampled`."""
     found = sampled(evidence)
     return why_low(found.samples, found.parameters.quality)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from reviews.comparison.seed_comparison import SeedsFound, seeded, together
+from reviews.comparison.seed_comparison import Seeded, seeded, together
+from reviews.statistics.seed_variance import OverSeeds
 from sessions.commands.audit.trail_place import session_at
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table
@@ -22,14 +24,13 @@ def seeds(
 ) -> None:
     """Compare sessions of one design: the gain with seeds and items both as samples."""
     read = [seeded(place.folder, place.entries(), place.store) for place in map(session_at, runs)]
-    found = together(read)
+    over, items = together(read), len(read[0].pairs)
     if as_json:
-        print_json(as_data(found))
+        print_json(as_data(read, over))
         return
     reached = {True: "reached", False: "not reached"}
     rows = [(one.session, str(one.seed), f"{one.gain:+.4f}", f"{one.p:.3g}", reached[one.reaches]) for one in read]
     print_table(("session", "seed", "gain", "exact McNemar p", "as registered"), rows)
-    over, items = found.together, len(read[0].pairs)
     low, high = over.interval
     print_line(f"gain over {len(read)} seeds and {items} items: {over.difference:+.4f}")
     print_line(f"  95 % interval, seeds and items drawn:  {low:+.4f} to {high:+.4f}")
@@ -41,15 +42,14 @@ def seeds(
     print_line("not shown: that no other seed of this design was run; `peergate audit verify` checks each", err=True)
 
 
-def as_data(found: SeedsFound) -> dict[str, Any]:
+def as_data(read: Sequence[Seeded], over: OverSeeds) -> dict[str, Any]:
     """Return everything the command prints, in the form of its JSON."""
-    over = found.together
     return {
         "sessions": [
             {"session": one.session, "seed": one.seed, "gain": one.gain, "p": one.p, "as_registered": one.reaches}
-            for one in found.sessions
+            for one in read
         ],
-        "items": len(found.sessions[0].pairs),
+        "items": len(read[0].pairs),
         "gain": over.difference,
         "interval": list(over.interval),
         "seed_interval": list(over.seed_interval) if over.seed_interval else None,

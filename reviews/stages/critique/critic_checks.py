@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import wraps
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Run, need_exact, unless
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, Run, need_exact, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.critique.measure import (
@@ -21,6 +20,7 @@ from reviews.stages.critique.measure import (
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.exact import holds
+from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Example, Item
 from specs.stages.critique.metrics import CRITIC_PREFIX
 from specs.stages.critique.parameters import BestOfNParameters, ReviseParameters, ShownResponse
@@ -36,7 +36,15 @@ from specs.stages.metric import MetricSet
 from specs.stages.registry import Kind
 from specs.stages.rubric import Judges, Rubric
 from training.rules.critique.preference_pairs import pairs_to_compare, revisions_to_compare
-from training.rules.critique.subjects import Pair, Subject, of_examples, of_items
+from training.rules.critique.subjects import (
+    Pair,
+    Subject,
+    Unlabelled,
+    labelled,
+    labelled_pairs,
+    of_examples,
+    of_items,
+)
 from training.rules.rubric_prompts import (
     Prompts,
     prompts_of_comparison,
@@ -59,6 +67,7 @@ _JUDGES: dict[str, Judges] = {
 }
 CriticRow = CritiqueRow | ComparisonRow
 CHECKS = Checks(_CRITICS)
+LABEL_LIMITS = (Limit(">=", "thresholds.labelled_items"), Limit(">=", "thresholds.labelled_minority"))
 
 
 def _of_critic(run: Run) -> Run:
@@ -106,11 +115,7 @@ def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def rubric_of(evidence: Evidence) -> Rubric:
-    """Return the rubric that the stage was granted.
-
-    Raises:
-        EvidenceMissing: the order of the attempt is not on record, or the rubric is for another sort of critic.
-    """
+    """Return the granted rubric; errors as :func:`critic_parameters`, and where it is for another sort of critic."""
     try:
         return rubric_for(_JUDGES[evidence.stage.kind], critic_parameters(evidence).rubric)
     except ValueError as error:
@@ -232,6 +237,40 @@ def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
         raise EvidenceMissing(f"{len(given)} {role} came in, {len(rows)} rows are there", where="rows of the critic")
     due = [one for one, row in zip(given, rows, strict=True) if row.accepted]
     return _same(due, kept, "accepted lines")
+
+
+def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found:
+    """Check the labelled sample of every critic; ``data`` are the data files by name."""
+    least, of_each = spec.thresholds.labelled_items, spec.thresholds.labelled_minority
+    sizes: list[int] = []
+    for stage in spec.stages:
+        judged = stage.kind == "best_of_n" or (stage.kind == "revise" and stage.parameters.judge is not None)
+        if not judged and stage.kind not in ("critique_instructions", "critique_responses"):
+            continue
+        owner, _, name = stage.inputs["calibration"].partition(".")
+        if owner != "data":
+            detail = f"stage '{stage.name}' takes its labels from '{owner}', not from a data file of a person"
+            return Found("FAIL", detail, repairable=False)
+        items = data.get(name, ())
+        where = f"the labelled sample '{name}' of stage '{stage.name}'"
+        try:
+            if judged:
+                labels: list[str] = [label for _, label in labelled_pairs(items)]
+            else:
+                labels = [label for _, label in labelled(items, responses=stage.kind == "critique_responses")]
+        except Unlabelled as error:
+            return Found("FAIL", f"{where}: {error}")
+        counts = Counter(labels)
+        if len(labels) < least:
+            return Found("FAIL", f"{where} holds {len(labels)} items, {least} are needed", float(len(labels)))
+        if len(counts) < 2 or min(counts.values()) < of_each:
+            told = ", ".join(f"{count} {label}" for label, count in sorted(counts.items()))
+            return Found("FAIL", f"{where} holds {told}; {of_each} of each are needed", float(len(labels)))
+        sizes.append(len(labels))
+    if not sizes:
+        return Found("PASS", "no stage has a critic")
+    detail = f"the labelled samples of {len(sizes)} critics hold {min(sizes)} items or more"
+    return Found("PASS", detail, float(min(sizes)))
 
 
 @CHECKS.add(

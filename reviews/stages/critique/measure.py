@@ -11,14 +11,18 @@ from reviews.evidence.measured_value import Measured, share
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import Row, read_rows
 from reviews.stages.critique.calibration import Calibrated, calibrated
-from reviews.stages.critique.recomputed_pairs import due_verdicts, verified_preferences
 from reviews.stages.sampled_rows import why_broken_off
 from specs.errors import EvidenceMissing, UserError
 from specs.session.constitution import Constitution
 from specs.session.loading import load_constitution
 from specs.stages.artifacts import Item, Preference
 from specs.stages.critique.metrics import CRITIC_PREFIX
-from specs.stages.critique.parameters import BestOfNParameters, CriticParameters, ReviseParameters
+from specs.stages.critique.parameters import (
+    BestOfNParameters,
+    BestOfNVerifiedParameters,
+    CriticParameters,
+    ReviseParameters,
+)
 from specs.stages.critique.rows import (
     CalibrationRow,
     CandidateRow,
@@ -30,20 +34,17 @@ from specs.stages.critique.rows import (
     VerifiedRow,
     contradiction,
 )
+from specs.stages.generation.rows import GenerationRow
 from specs.stages.registry import STAGE_KINDS
 from training.rules.critique.pair_selection import WRONG_BY_LENGTH, Sifted, length_bias, log_length_ratio
 from training.rules.critique.preference_pairs import all_pairs, all_revisions, revisions_to_compare
 from training.rules.critique.revision_chains import contradiction_in
 from training.rules.critique.subjects import Unlabelled, labelled, labelled_pairs
-from training.rules.critique.verified_pairs import mixed_prompts
+from training.rules.critique.verified_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs
 
 
 def critic_parameters(evidence: Evidence) -> CriticParameters:
-    """Return the granted parameters of a stage with a critic.
-
-    Raises:
-        EvidenceMissing: the order of the attempt is not on record.
-    """
+    """Return the granted parameters of a critic; errors as :meth:`Evidence.granted`, and of a stage without a judge."""
     parameters = evidence.granted(STAGE_KINDS[evidence.stage.kind].parameters)
     if isinstance(parameters, ReviseParameters):
         if parameters.judge is None:
@@ -71,11 +72,7 @@ def sound_rows(evidence: Evidence, output: str, model: type[Row]) -> tuple[Row, 
 
 
 def labelled_input(evidence: Evidence) -> tuple[Item, ...]:
-    """Return the registered labelled sample.
-
-    Raises:
-        EvidenceMissing: there is none, or it cannot be read.
-    """
+    """Return the registered labelled sample; errors as :func:`read_rows`."""
     return read_rows(evidence.inputs.get("calibration"), Item, "the labelled sample")
 
 
@@ -138,11 +135,7 @@ class KeptPair(NamedTuple):
 
 
 def read_pairs(evidence: Evidence, output: str) -> Subjects | None:
-    """Return the pairs that are kept, or those that are not; None where the stage writes none of these down.
-
-    Raises:
-        EvidenceMissing: they are absent or unreadable.
-    """
+    """Return the pairs kept, or those left out, None where these are not written; errors as :func:`read_rows`."""
     if output == "preferences":
         pairs = [KeptPair(one, one.negative_type in WRONG_BY_LENGTH) for one in preferences_of(evidence)]
         return as_written(pairs, output)
@@ -155,8 +148,7 @@ def read_revise(evidence: Evidence, output: str) -> Subjects | None:
     """Return chains, pairs or what the judge said; None where the stage has no judge.
 
     Raises:
-        EvidenceMissing: rows, pairs or constitution are absent or unreadable, or a row states what does not follow from
-            its texts.
+        EvidenceMissing: as :func:`due_preferences` and :func:`principle_uses`, or no revision could be compared.
     """
     if output == "rows":
         rows = revision_rows(evidence)
@@ -226,22 +218,14 @@ def constitution_of(evidence: Evidence) -> tuple[Constitution, str]:
 
 
 def principle_uses(evidence: Evidence, rows: Sequence[RevisionRow]) -> Counter[str]:
-    """Return how often each category of the constitution was used, those that never were included.
-
-    Raises:
-        EvidenceMissing: the constitution cannot be read.
-    """
+    """Return the uses of every category of the constitution, 0 included; errors as :func:`constitution_of`."""
     uses = Counter({one.category: 0 for one in constitution_of(evidence)[0].principles})
     uses.update(one.category for row in rows for one in row.rounds)
     return uses
 
 
 def preferences_of(evidence: Evidence) -> tuple[Preference, ...]:
-    """Return the pairs that were kept; there may be none.
-
-    Raises:
-        EvidenceMissing: they are absent or unreadable.
-    """
+    """Return the pairs that were kept, none included; errors as :func:`read_rows`."""
     return read_rows(evidence.outputs.get("preferences"), Preference, "preferences", may_be_empty=True)
 
 
@@ -314,6 +298,28 @@ def dropped_metrics(prefix: str, due: Sifted, pairs: Sequence[Preference]) -> di
         f"{prefix}_dropped_balance": Measured(reasons.get("length_balance", 0), offered),
         f"{prefix}_log_length_ratio": Measured(log_length_ratio(pairs), len(pairs)),
     }
+
+
+def _samples(evidence: Evidence) -> tuple[GenerationRow, ...]:
+    return read_rows(evidence.inputs.get("samples"), GenerationRow, "the samples")
+
+
+def due_verdicts(evidence: Evidence) -> list[VerifiedRow]:
+    """Return what the verifier says of the samples that came in.
+
+    Raises:
+        EvidenceMissing: samples or prompts are absent or unreadable, or do not belong together.
+    """
+    items = read_rows(evidence.inputs.get("prompts"), Item, "the prompts")
+    try:
+        return verdicts(evidence.resolved.spec.task, items, _samples(evidence))
+    except NotTheirs as error:
+        raise EvidenceMissing(str(error), where="samples") from error
+
+
+def verified_preferences(evidence: Evidence) -> Sifted:
+    """Return the pairs that follow from the samples, and those not kept; errors as :func:`due_verdicts`."""
+    return verified_pairs(_samples(evidence), due_verdicts(evidence), evidence.granted(BestOfNVerifiedParameters))
 
 
 class VerifiedSample(NamedTuple):

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed, unless
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, listed, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.critique.measure import (
     constitution_of,
     due_preferences,
+    due_verdicts,
     preferences_of,
     principle_uses,
     revision_rows,
 )
-from reviews.stages.critique.recomputed_pairs import due_verdicts
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.stages.answer_end import Form

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 
-from reviews.checks.definition import Checks, Found, need_exact
-from reviews.checks.job_checks import manifest_of
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, manifest_of, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
 from reviews.stages.evaluation.judged_answers import answered, judged_rows

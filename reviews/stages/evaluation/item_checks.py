@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from reviews.checks.definition import Checks, Found, listed, unless
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, listed, unless
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.judged_answers import answered, both_arms
 from specs.exact import holds
@@ -26,6 +25,7 @@ from training.rules.tasks.conversation import judge as judge_talk
 
 CHECKS = Checks(("evaluate", "multi_turn"))
 
+ITEMS_PER_KIND = (Limit(">=", "thresholds.items_per_kind"),)
 SOURCE = "a test set that asked to convert metres to Fahrenheit and how many wheels a square has"
 LEAST_WORDS = 2
 NAMED = 40
@@ -124,6 +124,19 @@ def soundness(spec: SessionSpec, heldout: Sequence[Item]) -> Found:
     if not found:
         return Found("NOT_APPLICABLE", "no verifier judges the held-out items")
     return next((one for one in found if one.status != "PASS"), found[0])
+
+
+def sizes_of(heldout: Iterable[Item], least: int) -> Found:
+    """Count the items of each constraint kind of the split."""
+    kinds = Counter(item.kind for item in heldout)
+    small = {kind: count for kind, count in kinds.items() if count < least}
+    rarest = float(min(kinds.values(), default=0))
+    if small or not kinds:
+        told = listed(f"{kind} {count}" for kind, count in small.items())
+        detail = f"{len(small)} of {len(kinds)} constraint kinds have fewer than {least} items: {told or 'no items'}"
+        shown = tuple({"kind": kind, "items": count, "least": least} for kind, count in small.items())
+        return Found("FAIL", detail, rarest, shown, repairable=False)
+    return Found("PASS", f"each of {len(kinds)} constraint kinds has {rarest:.0f} items or more", rarest)
 
 
 @CHECKS.add(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from reviews.checks.definition import Checks, Found, need, need_exact
-from reviews.checks.items_per_kind import ITEMS_PER_KIND, sizes_of
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, need, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of
+from reviews.stages.evaluation.item_checks import ITEMS_PER_KIND, sizes_of
 from reviews.stages.evaluation.pairwise_judge import calibration
 from specs.errors import EvidenceMissing
 from specs.exact import holds
@@ -33,20 +32,15 @@ LIMITS = (
 def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Compare the judge with the labels of people before its preferences count."""
     labelled = calibration(evidence)
-    sides = Counter(label for label, _, _ in labelled)
-    thresholds = evidence.resolved.spec.thresholds
-    least = thresholds.scorer_labelled
-    if len(labelled) < least or not (sides["reference"] and sides["candidate"]):
-        told = (
-            f"{len(labelled)} labelled pairs, {sides['reference']} for the reference, {sides['candidate']} against it"
-        )
+    sides, thresholds = Counter(one.label for one in labelled), evidence.resolved.spec.thresholds
+    least, pro, contra = thresholds.scorer_labelled, sides["reference"], sides["candidate"]
+    if len(labelled) < least or not (pro and contra):
+        told = f"{len(labelled)} labelled pairs, {pro} for the reference, {contra} against it"
         raise EvidenceMissing(told, hint=f"a judge is admitted on {least} or more, with both labels")
     kappa, longer = need(metrics, "judge_kappa"), need(metrics, "judge_longer")
     detail = f"on {len(labelled)} labelled pairs kappa {kappa:.2f}, the longer answer preferred {longer:+.2f} too often"
     shown = tuple(
-        {"pair": item.id, "label": label, "judged": row.preferred or "tie"}
-        for label, item, row in labelled
-        if label != (row.preferred or "tie")
+        {"pair": one.item.id, "label": one.label, "judged": one.said} for one in labelled if one.label != one.said
     )
     if not holds(need_exact(metrics, "judge_kappa"), ">=", thresholds.scorer_agreement):
         return Found("FAIL", f"{detail}: it does not agree with people", kappa, shown, repairable=False)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from reviews.comparison.subgroups import Pair
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of, task_of
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.evaluation.multi_turn import held
-from reviews.statistics import mcnemar
+from reviews.stages.evaluation.multi_turn import Held, held
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
@@ -25,13 +25,22 @@ class Judged(NamedTuple):
     passed: bool
     reason: str
 
+    @property
+    def text(self) -> str:
+        """What was answered."""
+        return self.row.output
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the answer hit the token limit."""
+        return self.row.truncated
+
 
 def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Judged, ...]:
     """Return every registered item of the stage with its answer, in the order of the items.
 
     Raises:
-        EvidenceMissing: rows are absent or unreadable, do not answer each registered item exactly once, or an item
-            is not one of the task.
+        EvidenceMissing: as :func:`read_rows` and :func:`in_order`, or an item is not one of the task.
     """
     judge = verifier(task_of(evidence))
     found: list[Judged] = []
@@ -44,50 +53,26 @@ def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation r
     return tuple(found)
 
 
-class Retested(NamedTuple):
-    """The registered test on some of the items."""
-
-    n: int
-    gained: int
-    lost: int
-    p: float
-
-
-class Answered(NamedTuple):
-    """One held-out item of an arm, whatever its kind: a conversation is one item, its answers one text."""
-
-    item: Item
-    passed: bool
-    reason: str
-    text: str
-    truncated: bool
+Answered = Judged | Held
+"""One held-out item of an arm, whatever its kind: a conversation is one item, its answers one text."""
 
 
 def answered(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Answered, ...]:
-    """Return every registered item of an ``evaluate`` or ``multi_turn`` stage as it was answered and judged, in order.
+    """Return every registered item as answered and judged, in order; errors as :func:`judged_rows` or :func:`held`."""
+    return held(evidence, path) if evidence.stage.kind == "multi_turn" else judged_rows(evidence, path, what)
 
-    Raises:
-        EvidenceMissing: as :func:`judged_rows` and :func:`reviews.stages.evaluation.multi_turn.held`.
-    """
-    if evidence.stage.kind == "multi_turn":
-        return tuple(
-            Answered(one.item, one.passed, one.reason, "\n".join(turn.output for turn in one.row.turns), one.truncated)
-            for one in held(evidence, path)
-        )
-    return tuple(
-        Answered(one.item, one.passed, one.reason, one.row.output, one.row.truncated)
-        for one in judged_rows(evidence, path, what)
-    )
+
+def both_sides(evidence: Evidence, before: Path | None, after: Path | None) -> list[tuple[Answered, Answered]]:
+    """Return each item as two files of rows answer it; errors as :func:`answered`, for either file."""
+    then, now = answered(evidence, before, "baseline rows"), answered(evidence, after, "treatment rows")
+    return list(zip(then, now, strict=True))
 
 
 def both_arms(evidence: Evidence) -> list[tuple[Answered, Answered]]:
     """Return each item as the baseline and as the treatment answered it; errors as :func:`answered`."""
-    before = answered(evidence, evidence.baseline_rows, "baseline rows")
-    return list(zip(before, answered(evidence, evidence.outputs.get("rows"), "treatment rows"), strict=True))
+    return both_sides(evidence, evidence.baseline_rows, evidence.outputs.get("rows"))
 
 
-def retested(pairs: Sequence[tuple[Answered, Answered]]) -> Retested:
-    """Repeat the registered test on some of the items."""
-    gained = sum(now.passed and not then.passed for then, now in pairs)
-    lost = sum(then.passed and not now.passed for then, now in pairs)
-    return Retested(len(pairs), gained, lost, mcnemar.exact_mcnemar(gained, lost))
+def paired(answers: Iterable[tuple[Answered, Answered]]) -> tuple[Pair, ...]:
+    """Return what a comparison counts of items that were answered twice."""
+    return tuple(Pair(now.item.kind, now.item.group, then.passed, now.passed) for then, now in answers)

@@ -39,6 +39,11 @@ class Held(NamedTuple):
         return "; ".join(turn.reason for turn in self.turns if not turn.passed)
 
     @property
+    def text(self) -> str:
+        """The answers of all turns."""
+        return "\n".join(turn.output for turn in self.row.turns)
+
+    @property
     def truncated(self) -> bool:
         """Whether an answer hit the token limit."""
         return any(turn.truncated for turn in self.row.turns)

@@ -57,11 +57,7 @@ def read(evidence: Evidence, output: str) -> Subjects:
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
-    """Return whether the right choice has the largest log-likelihood per byte, or by how many nats per byte.
-
-    Raises:
-        EvidenceMissing: as :func:`questions`.
-    """
+    """Return whether the right choice is the likeliest per byte, or by how many nats; errors as :func:`questions`."""
     asked = questions(evidence, path)
     if outcome == "binary":
         return [float(one.likeliest("bytes")) for one in asked]

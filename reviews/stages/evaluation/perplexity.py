@@ -61,11 +61,7 @@ def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[fl
 
 
 def change(evidence: Evidence, before: str) -> Change:
-    """Return the change in nats per byte since an earlier stage.
-
-    Raises:
-        EvidenceMissing: as :func:`surprises`, or there is one text only.
-    """
+    """Return the change in nats per byte since an earlier stage; errors as :func:`surprises`, and with one text."""
     ours = surprises(evidence, evidence.outputs.get("rows"))
     theirs = surprises(evidence, evidence.arms[before].rows)
     saved = [was.nats - now.nats for now, was in zip(ours, theirs, strict=True)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reviews.checks.definition import Checks, Found, listed, need, need_exact
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, listed, need, need_exact
+from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
-from reviews.stages.evaluation.judged_answers import both_arms, retested
+from reviews.stages.evaluation.judged_answers import both_arms, paired
 from reviews.stages.evaluation.scorer_admission import Verdict, admission, labelled_cases, length_ratio, verdicts_on
 from specs.errors import EvidenceMissing
 from specs.exact import holds
@@ -113,13 +113,13 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     ratio, analysis = evidence.resolved.spec.thresholds.scorer_matched, evidence.resolved.spec.analysis
     pairs = both_arms(evidence)
     alike = [pair for pair in pairs if holds(length_ratio(*(len(one.text) for one in pair)), "<=", ratio)]
-    n, gained, lost, p = retested(alike)
-    all_gained = need(metrics, "gained")
+    some = counted(paired(alike))
     detail = (
-        f"{n} of {len(pairs)} items were answered at equal length by both arms (ratio up to {ratio:g}); "
-        f"of {all_gained:.0f} gained {gained} are among them, of {need(metrics, 'lost'):.0f} lost {lost}, p = {p:.3g}"
+        f"{some.n} of {len(pairs)} items were answered at equal length by both arms (ratio up to {ratio:g}); "
+        f"of {need(metrics, 'gained'):.0f} gained {some.gained} are among them, "
+        f"of {need(metrics, 'lost'):.0f} lost {some.lost}, p = {some.p:.3g}"
     )
     shown = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha)
-    if shown and (not holds(p, "<", analysis.alpha) or gained <= lost):
-        return Found("WARN", f"{detail}: where length stayed the gain is not shown", p)
-    return Found("PASS", detail, p)
+    if shown and (not holds(some.p, "<", analysis.alpha) or some.gained <= some.lost):
+        return Found("WARN", f"{detail}: where length stayed the gain is not shown", some.p)
+    return Found("PASS", detail, some.p)

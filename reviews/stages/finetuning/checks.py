@@ -9,13 +9,11 @@ import math
 from collections import Counter
 from typing import Any
 
-from reviews.checks.definition import Checks, Found
-from reviews.checks.job_checks import manifest_of
+from reviews.checks.definition import Checks, Found, manifest_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import steps_of
-from reviews.stages.finetuning.movement_check import LEAST_SHARE, course_of
-from reviews.stages.finetuning.parameter_count import adapter_parameters
+from reviews.stages.finetuning.weights import LEAST_SHARE, adapter_parameters, course_of
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Example, Preference
 from specs.stages.metric import MetricSet
@@ -35,11 +33,7 @@ def granted(evidence: Evidence, name: str) -> Any:
 
 
 def fact(evidence: Evidence, name: str) -> float:
-    """Return a number that the job's manifest states.
-
-    Raises:
-        EvidenceMissing: there is no manifest, or no such number in it.
-    """
+    """Return a number that the manifest states; errors as :func:`manifest_of`, and without such a number."""
     value = manifest_of(evidence).facts.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise EvidenceMissing(f"the manifest has no number '{name}'")

@@ -1,4 +1,4 @@
-"""The rows of training: the steps that a job logged and the pairs that it kept out."""
+"""The judge of ``sft`` and ``dpo`` stages: the steps that a job logged and the pairs that it kept out."""
 
 from __future__ import annotations
 
@@ -22,24 +22,14 @@ class Step(NamedTuple):
     """None has a larger gradient norm."""
 
 
-def steps_of(evidence: Evidence) -> tuple[TrainingRow, ...] | tuple[PreferenceStep, ...]:
-    """Return the optimizer steps as they were logged.
-
-    Raises:
-        EvidenceMissing: they are absent or unreadable; a loss or gradient that is no number is unreadable.
-    """
-    path = evidence.outputs.get("rows")
-    if evidence.stage.kind == "dpo":
-        return read_rows(path, PreferenceStep, "training rows")
-    return read_rows(path, TrainingRow, "training rows")
+def steps_of(evidence: Evidence) -> tuple[TrainingRow | PreferenceStep, ...]:
+    """Return the optimizer steps as they were logged; errors as :func:`read_rows`, for a loss that is no number too."""
+    form = PreferenceStep if evidence.stage.kind == "dpo" else TrainingRow
+    return read_rows(evidence.outputs.get("rows"), form, "training rows")
 
 
 def kept_out(evidence: Evidence) -> tuple[PairScore, ...]:
-    """Return the scores of the pairs that were kept out of training; there may be none.
-
-    Raises:
-        EvidenceMissing: they are absent or unreadable.
-    """
+    """Return the scores of the pairs kept out of training, none included; errors as :func:`read_rows`."""
     return read_rows(evidence.outputs.get("pairs"), PairScore, "scores of pairs", may_be_empty=True)
 
 
@@ -47,7 +37,7 @@ def read(evidence: Evidence, output: str) -> Subjects | None:
     """Return steps or pairs for the metrics; None for ``scored_pairs`` where no pair was kept out.
 
     Raises:
-        EvidenceMissing: they are absent or unreadable, or the steps are not 1, 2, 3, ...
+        EvidenceMissing: as :func:`read_rows`, or the steps are not 1, 2, 3, ...
     """
     if output != "rows":
         pairs = kept_out(evidence)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from reviews.checks.definition import Checks, Found, need
-from reviews.checks.job_checks import manifest_of
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Checks, Found, Limit, manifest_of, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.checks import TRAINED, granted
 from reviews.stages.finetuning.measure import steps_of
-from reviews.stages.finetuning.parameter_count import adapter_parameters, parameters_of
+from reviews.stages.finetuning.weights import adapter_parameters, parameters_of
 from specs.exact import holds
 from specs.stages.artifacts import Example
 from specs.stages.metric import MetricSet
@@ -157,16 +155,13 @@ def _passes(evidence: Evidence) -> tuple[float, float] | None:
     each, rest = divmod(len(rows), epochs)
     if epochs < 2 or rest:
         return None
-    first, last = (
-        [(row.loss, row.tokens if evidence.stage.kind == "sft" else 1) for row in some]
-        for some in (rows[:each], rows[-each:])
-    )
-    if not sum(weight for _, weight in first) or not sum(weight for _, weight in last):
-        return None
-    before, after = (
-        math.fsum(loss * weight for loss, weight in some) / sum(weight for _, weight in some) for some in (first, last)
-    )
-    return before, after
+    means: list[float] = []
+    for some in (rows[:each], rows[-each:]):
+        weights = [row.tokens if evidence.stage.kind == "sft" else 1 for row in some]
+        if not sum(weights):
+            return None
+        means.append(math.fsum(row.loss * weight for row, weight in zip(some, weights, strict=True)) / sum(weights))
+    return means[0], means[1]
 
 
 def _possible_drop(evidence: Evidence) -> float:

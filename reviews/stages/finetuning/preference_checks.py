@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found, listed, need
-from reviews.checks.job_checks import manifest_of
+from reviews.checks.definition import Checks, Found, listed, manifest_of, need
 from reviews.checks.leakage_checks import SIMILARITY, SOURCE, groups_of, overlap_of
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import divided, fact, granted

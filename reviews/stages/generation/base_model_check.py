@@ -2,6 +2,78 @@
 
 from __future__ import annotations
 
-from reviews.stages.generation.measure import read_sentinels as read
+from collections.abc import Sequence
+from typing import NamedTuple
 
-__all__ = ["read"]
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_lines import Subjects, as_written
+from reviews.evidence.row_reader import read_rows
+from specs.errors import EvidenceMissing
+from specs.stages.generation.rows import BaseModelCheckRow
+from training.rules.generation.sentinels import BY_ID, SENTINELS
+from training.rules.prompt_encoding import fault_in
+
+
+class Sentinel(NamedTuple):
+    """What a model answered to a sentinel."""
+
+    row: BaseModelCheckRow
+    command: bool
+    """Whether it is a command; others are beginnings of sentences."""
+    met: bool
+    fault: str
+    """What is wrong with how a bare prompt was encoded."""
+
+
+def asked_of(rows: Sequence[BaseModelCheckRow], model: str, form: str) -> tuple[BaseModelCheckRow, ...]:
+    """Return the answers of a model in a form; empty for the chat template of a model without one."""
+    return tuple(row for row in rows if (row.model, row.form) == (model, form))
+
+
+def guard_rows(evidence: Evidence) -> tuple[BaseModelCheckRow, ...]:
+    """Return the rows of a base_model_check stage, one for each sentinel, model and form.
+
+    Raises:
+        EvidenceMissing: rows are absent or unreadable, a sentinel has not exactly one answer of a model in a form, or
+            its prompt is not the registered one.
+    """
+    what = "base_model_check rows"
+    rows = read_rows(evidence.outputs.get("rows"), BaseModelCheckRow, what)
+    for row in rows:
+        sentinel = BY_ID.get(row.sentinel)
+        if sentinel is None or (row.form == "completion" and row.prompt != sentinel.prompt):
+            raise EvidenceMissing(f"a row of sentinel '{row.sentinel}' does not hold its prompt", where=what)
+        if sentinel.prompt not in row.prompt:
+            raise EvidenceMissing(f"the templated prompt does not hold '{sentinel.prompt}'", where=what)
+    wanted = sorted(sentinel.id for sentinel in SENTINELS)
+    for model, form in dict.fromkeys((row.model, row.form) for row in rows):
+        some = asked_of(rows, model, form)
+        if sorted(row.sentinel for row in some) != wanted:
+            told = f"the {model} model as {form} answered {len(some)} sentinels, not {len(wanted)}, each once"
+            raise EvidenceMissing(told, where=what)
+    for model in ("declared", "control"):
+        if not asked_of(rows, model, "completion"):
+            raise EvidenceMissing(f"the {model} model was given no sentinel as bare text", where=what)
+    return rows
+
+
+def read(evidence: Evidence, output: str) -> Subjects:
+    """Return the sentinels for its metrics; errors as :func:`guard_rows`."""
+    rows = guard_rows(evidence)
+    known = [BY_ID[row.sentinel] for row in rows]
+    found = [
+        Sentinel(row, one.kind == "command", one.meets(row.output), encoding_fault(row))
+        for row, one in zip(rows, known, strict=True)
+    ]
+    return as_written(found, output)
+
+
+def followed(rows: Sequence[BaseModelCheckRow]) -> tuple[int, int]:
+    """Return how many commands were followed, and how many there are."""
+    commands = [row for row in rows if BY_ID[row.sentinel].kind == "command"]
+    return sum(BY_ID[row.sentinel].meets(row.output) for row in commands), len(commands)
+
+
+def encoding_fault(row: BaseModelCheckRow) -> str:
+    """Say what is wrong with how a bare prompt was encoded, from the ids in the row."""
+    return fault_in(row.prompt, row.ids, row.ids_with_special, row.decoded, row.template_ids)

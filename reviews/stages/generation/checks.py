@@ -9,24 +9,15 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, unless
-from reviews.checks.job_checks import manifest_of
+from reviews.checks.definition import Checks, Found, Limit, manifest_of, unless
 from reviews.checks.leakage_checks import SIMILARITY, SOURCE, overlap_of, shown_overlap, spread
-from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.generation.measure import (
-    Instructed,
-    as_kept,
-    encoding_fault,
-    followed,
-    guard_rows,
-    instructed,
-    probes,
-    responded,
-    taken_out,
-)
+from reviews.stages.generation.base_model_check import asked_of, encoding_fault, followed, guard_rows
 from reviews.stages.generation.residue import DELIMITERS, REFUSALS, marks_in
+from reviews.stages.generation.sample_checks import as_ordered
+from reviews.stages.generation.sample_responses import as_kept, responded
+from reviews.stages.generation.self_instruct import Instructed, instructed, probes, taken_out
 from reviews.stages.sampled_rows import why_broken_off as why_low
 from specs.exact import holds
 from specs.stages.artifacts import Example, Item
@@ -57,9 +48,8 @@ _BASE_NAME = re.compile(r"(?:^|[-_/.\s])base(?:$|[-_/.\s])", re.IGNORECASE)
 )
 def _encoding(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the ids of every bare prompt, token by token, with and without special tokens, and with its text."""
-    faults = [
-        (row, wrong) for row in guard_rows(evidence).of("declared", "completion") if (wrong := encoding_fault(row))
-    ]
+    bare = asked_of(guard_rows(evidence), "declared", "completion")
+    faults = [(row, wrong) for row in bare if (wrong := encoding_fault(row))]
     if not faults:
         return Found("PASS", "every bare prompt is encoded as its text and nothing else", 0.0)
     shown = tuple({"sentinel": row.sentinel, "fault": wrong, "decoded": row.decoded} for row, wrong in faults)
@@ -79,13 +69,13 @@ def _control(evidence: Evidence, _: MetricSet | None) -> Found:
     least = evidence.resolved.spec.thresholds.control_follows
     inputs = manifest_of(evidence).inputs
     rows = guard_rows(evidence)
-    templated = rows.of("control", "chat")
+    templated = asked_of(rows, "control", "chat")
     if evidence.resolved.spec.model.kind == "base" and inputs.get("control") == inputs.get("model"):
         return Found("FAIL", "the control is the model itself: it shows nothing", repairable=False)
     if not templated:
         return Found("FAIL", "the control has no chat template: it is no model that follows instructions")
     met, of = followed(templated)
-    bare, _all = followed(rows.of("control", "completion"))
+    bare, _all = followed(asked_of(rows, "control", "completion"))
     detail = f"the control follows {met} of {of} commands with its template and {bare} of them as bare text"
     shown = tuple({"sentinel": row.sentinel, "output": row.output} for row in templated)
     share = Fraction(met, of)
@@ -103,7 +93,7 @@ def _control(evidence: Evidence, _: MetricSet | None) -> Found:
 def _kind(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the declared kind with what the model does."""
     thresholds, declared = evidence.resolved.spec.thresholds, evidence.resolved.spec.model.kind
-    asked = guard_rows(evidence).of("declared", "completion" if declared == "base" else "chat")
+    asked = asked_of(guard_rows(evidence), "declared", "completion" if declared == "base" else "chat")
     shown = tuple(
         {"sentinel": row.sentinel, "followed": BY_ID[row.sentinel].meets(row.output), "output": row.output}
         for row in asked
@@ -235,11 +225,7 @@ def _finished(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"broken off: {why}")
     ordered = Counter((item.id, sample) for item in items for sample in range(parameters.samples_per_instruction))
     found = Counter((row.item, row.sample) for row in rows)
-    if found != ordered:
-        missing, extra = (ordered - found).total(), (found - ordered).total()
-        detail = f"{ordered.total()} answers were ordered; {missing} have no row, {extra} rows were not ordered"
-        return Found("FAIL", detail, float(missing + extra))
-    return Found("PASS", f"all {ordered.total()} ordered answers have one row", float(ordered.total()))
+    return as_ordered(ordered, found, "answers")
 
 
 @CHECKS.add(

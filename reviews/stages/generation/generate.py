@@ -2,15 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_reader import ROW_CHARACTERS
-from reviews.stages.generation.measure import judged_rows
-from reviews.stages.generation.measure import read_samples as read
+from reviews.evidence.row_lines import Subjects, as_written
+from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
+from specs.errors import EvidenceMissing
+from specs.stages.generation.rows import GenerationRow
 from specs.text import plain
+from training.rules.tasks import verifier
 
-__all__ = ["read", "shown"]
+
+class Judged(NamedTuple):
+    """A sampled completion as the task's verifier judges it again."""
+
+    row: GenerationRow
+    accepted: bool
+    """It ended by itself and the verifier accepts it."""
+    repeated: bool
+    """It is accepted and says what an earlier accepted one says."""
+
+    @property
+    def answer(self) -> tuple[str, str]:
+        """What makes it another answer than others."""
+        return self.row.prompt, self.row.completion.strip()
+
+
+def judged_rows(evidence: Evidence) -> tuple[Judged, ...]:
+    """Return all sampled rows, judged again.
+
+    Raises:
+        EvidenceMissing: rows are absent or unreadable, or name an item the prompts do not hold.
+    """
+    rows = read_rows(evidence.outputs.get("rows"), GenerationRow, "generation rows")
+    _, _, name = evidence.stage.inputs["prompts"].partition(".")
+    items = {item.id: item for item in evidence.data.get(name, ())}
+    verify = verifier(evidence.resolved.spec.task)
+    found, seen = list[Judged](), set[tuple[str, str]]()
+    for row in rows:
+        item = items.get(row.item)
+        if item is None or item.prompt != row.prompt:
+            told = f"row of item '{row.item}' does not belong to a registered prompt"
+            raise EvidenceMissing(told, where="generation rows")
+        one = Judged(row, not row.truncated and verify(item, row.completion).passed, False)
+        found.append(one._replace(repeated=one.accepted and one.answer in seen))
+        if one.accepted:
+            seen.add(one.answer)
+    return tuple(found)
+
+
+def read(evidence: Evidence, output: str) -> Subjects:
+    """Return the samples for its metrics; errors as :func:`judged_rows`."""
+    return as_written(judged_rows(evidence), output)
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:

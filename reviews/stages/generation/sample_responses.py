@@ -1,8 +1,139 @@
-"""The judge of ``sample_responses`` stages."""
+"""The judge of ``sample_responses`` stages: marks and cleaning are computed again from the raw texts, never read."""
 
 from __future__ import annotations
 
-from reviews.stages.generation.measure import measure_residue as measure
-from reviews.stages.generation.measure import read_answers as read
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
-__all__ = ["measure", "read"]
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.measured_value import Measured
+from reviews.evidence.row_lines import Subjects, as_written
+from reviews.evidence.row_reader import read_rows
+from reviews.stages.generation.residue import Edge, Kept, frequent_edges
+from specs.errors import EvidenceMissing
+from specs.stages.artifacts import Example, Item
+from specs.stages.generation.parameters import SampleResponsesParameters
+from specs.stages.generation.rows import SampleResponsesRow
+from training.rules import cleaning
+from training.rules.sampling_quality import kept_of
+from training.rules.similarity import Words, near_repeats, words_of
+
+
+class Responded(NamedTuple):
+    """The rows of a sample_responses stage, what is kept of them and the instructions they answer."""
+
+    rows: tuple[SampleResponsesRow, ...]
+    kept: list[Example]
+    items: tuple[Item, ...]
+    parameters: SampleResponsesParameters
+
+
+def responded(evidence: Evidence) -> Responded:
+    """Return the answers, with marks and cleaning computed again from the raw texts.
+
+    Raises:
+        EvidenceMissing: rows, instructions or the granted parameters are absent or unreadable, or a row answers
+            another instruction than its item's.
+    """
+    rows = read_rows(evidence.outputs.get("rows"), SampleResponsesRow, "sample_responses rows")
+    items = read_rows(evidence.inputs.get("instructions"), Item, "instructions")
+    parameters = evidence.granted(SampleResponsesParameters)
+    by_id = {item.id: item for item in items}
+    again: list[SampleResponsesRow] = []
+    for row in rows:
+        item = by_id.get(row.item)
+        if item is None or item.prompt != row.instruction:
+            message = f"row of item '{row.item}' does not answer an instruction of the input"
+            raise EvidenceMissing(message, where="sample_responses rows")
+        text, by = cleaning.clean(row.raw, parameters.cleaning)
+        marks = cleaning.marks_of(text, row.instruction, row.finish, parameters.stops, parameters.scope)
+        again.append(row.model_copy(update={"completion": text, "cleaned_by": by, "marks": marks}))
+    return Responded(tuple(again), kept_of(again), items[: parameters.max_instructions], parameters)
+
+
+class Answer(NamedTuple):
+    """An answer to an instruction, its marks computed again."""
+
+    row: SampleResponsesRow
+    kept: bool
+    repeated: bool
+    """It is kept and has the words of an earlier kept one."""
+    near: bool
+    """It is kept and repeats an earlier kept one, or nearly."""
+    most: bool
+    """It is kept and none of them has others more often."""
+    ends: bool
+    """It is kept and has the most frequent ending."""
+
+    @property
+    def words(self) -> Words:
+        """Its words without case and marks."""
+        return words_of(self.row.completion)
+
+    @property
+    def runaway(self) -> bool:
+        """Whether it runs away."""
+        return cleaning.is_runaway(self.row.completion)
+
+    @property
+    def runaway_v1(self) -> bool:
+        """Whether it runs away by the older rule."""
+        return cleaning.is_runaway_v1(self.row.completion)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it is not whole."""
+        return any(mark in cleaning.INCOMPLETE for mark in self.row.marks)
+
+
+def read(evidence: Evidence, output: str) -> Subjects:
+    """Return the answers for its metrics; errors as :func:`responded`."""
+    rows, kept, _, _ = responded(evidence)
+    first: dict[tuple[str, str], int] = {}
+    for place, row in enumerate(rows):
+        if not row.marks:
+            first.setdefault((row.instruction, row.completion), place)
+    places = [first[one.prompt, one.completion] for one in kept]
+    similarity = evidence.resolved.spec.thresholds.prompt_similarity
+    near = {places[one.place] for one in near_repeats((one.completion for one in kept), threshold=similarity)}
+    times = Counter(words_of(one.completion) for one in kept)
+    most, ending, seen = max(times.values(), default=0), ending_of(kept), set[Words]()
+    found: list[Answer] = []
+    for place, row in enumerate(rows):
+        words, is_kept = words_of(row.completion), place in places
+        ends = is_kept and ending is not None and _ends_in(row, ending.text)
+        found.append(
+            Answer(row, is_kept, is_kept and words in seen, place in near, is_kept and times[words] == most, ends)
+        )
+        seen |= {words} if is_kept else set()
+    return as_written(found, output)
+
+
+def measure(evidence: Evidence) -> dict[str, Measured]:
+    """Return the share of the most frequent ending; errors as :func:`responded`."""
+    kept = responded(evidence).kept
+    ending = ending_of(kept)
+    return {"response_residue": Measured(ending.share if ending else 0.0, len(kept))}
+
+
+def ending_of(kept: Sequence[Example]) -> Edge | None:
+    """Return the most frequent ending; None without one."""
+    ends = [one for one in frequent_edges(map(as_kept, kept), 0.0) if one.where == "tail" and not one.scope]
+    return max(ends, key=lambda one: one.share, default=None)
+
+
+def _ends_in(row: SampleResponsesRow, ending: str) -> bool:
+    """Say whether an answer has an ending, as the scan for residue reads it: words, or the marks after them."""
+    last, words = words_of(ending), words_of(row.completion)
+    if last:
+        return len(words) > len(last) and words[-len(last) :] == last
+    marks = re.search(r"[^\w\s]+\Z", row.completion.strip())
+    return marks is not None and marks[0] == ending and ending not in row.instruction
+
+
+def as_kept(example: Example) -> Kept:
+    """Return an example as the scan for residue takes it."""
+    item = Item(id=example.item, group=example.group, kind=example.kind, prompt=example.prompt, constraint={})
+    return Kept(item, example.completion)

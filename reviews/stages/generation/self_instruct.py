@@ -1,7 +1,123 @@
-"""The judge of ``self_instruct`` stages."""
+"""The judge of ``self_instruct`` stages: what was kept is computed again from the calls, never read."""
 
 from __future__ import annotations
 
-from reviews.stages.generation.measure import read_calls as read
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
 
-__all__ = ["read"]
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.heldout_screen import held_out_among
+from reviews.evidence.row_lines import Subjects, inside
+from reviews.evidence.row_reader import read_rows
+from reviews.evidence.text_overlap import Overlap
+from specs.stages.artifacts import Item
+from specs.stages.generation.parameters import SelfInstructParameters
+from specs.stages.generation.rows import SelfInstructRow
+from training.rules.generation.instruction_harvest import Fated, Harvest, harvest, shown_of
+from training.rules.prompt_text import Shown
+from training.rules.similarity import Words, words_of
+
+
+class Instructed(NamedTuple):
+    """The rows of a self_instruct stage and what they hold."""
+
+    rows: tuple[SelfInstructRow, ...]
+    seeds: list[Shown]
+    parameters: SelfInstructParameters
+    harvest: Harvest
+
+
+def instructed(evidence: Evidence) -> Instructed:
+    """Return the calls, parsed, sifted and merged again; errors as :func:`read_rows` and :meth:`Evidence.granted`."""
+    rows = read_rows(evidence.outputs.get("rows"), SelfInstructRow, "self_instruct rows")
+    seeds = shown_of(read_rows(evidence.inputs.get("seeds"), Item, "seed items"))
+    parameters = evidence.granted(SelfInstructParameters)
+    return Instructed(rows, seeds, parameters, harvest(rows, seeds, parameters))
+
+
+def taken_out(evidence: Evidence, found: Instructed) -> dict[int, Overlap]:
+    """Return, by place among the kept instructions, those that are held-out prompts: later stages do not read them."""
+    thresholds, written = evidence.resolved.spec.thresholds, [item.prompt for item in found.harvest.items]
+    return held_out_among(written, evidence.heldout, thresholds.prompt_similarity, thresholds.contained_words)
+
+
+def probes(rows: Sequence[SelfInstructRow]) -> tuple[list[bool], list[bool]]:
+    """Say for each repeated call whether its text is the first one's: with the same seed, and with another."""
+    by_probe = {number: {row.call: row.raw for row in rows if row.probe == number} for number in (1, 2, 3)}
+    same, other = ([raw == by_probe[number].get(call) for call, raw in by_probe[1].items()] for number in (2, 3))
+    return same, other
+
+
+class CallMade(NamedTuple):
+    """A call for instructions, probes left out, and how many became of it."""
+
+    row: SelfInstructRow
+    parsed: int
+    kept: int
+    empty: bool
+
+
+class Listed(NamedTuple):
+    """A list item that a call gave."""
+
+    fated: Fated
+    parsed: bool
+    """Whether it can be an instruction."""
+    words: Words
+    times: int
+    """How often such items have its words."""
+    most: bool
+    """Whether none has others more often."""
+
+
+class KeptInstruction(NamedTuple):
+    """An instruction that is kept."""
+
+    text: str
+    held_out: bool
+    """It is a held-out prompt, so that later stages do not read it."""
+
+
+def read(evidence: Evidence, output: str) -> Subjects:
+    """Return the ``calls``, what they ``listed``, what is ``kept``, or the probes; errors as :func:`instructed`."""
+    found = instructed(evidence)
+    rows, fated = found.rows, found.harvest.fated
+    if output in ("same_seed", "other_seed"):
+        same, other = probes(rows)
+        met = same if output == "same_seed" else [not one for one in other]
+        return Subjects(met, [line for line, row in enumerate(rows, 1) if row.probe == 1], len(rows))
+    if output == "kept":
+        file = evidence.outputs.get("instructions")
+        items = read_rows(file, Item, "instructions", may_be_empty=True) if file else ()
+        line, taken = {item.id: number for number, item in enumerate(items, 1)}, taken_out(evidence, found)
+        kept = [KeptInstruction(item.prompt, place in taken) for place, item in enumerate(found.harvest.items)]
+        return Subjects(kept, [line.get(item.id, 0) for item in found.harvest.items], len(items), "instructions")
+    by_call: defaultdict[str, list[Fated]] = defaultdict(list)
+    for one in fated:
+        by_call[one.id.rpartition("-")[0]].append(one)
+    times = Counter(words_of(one.text) for one in fated if one.outcome in PARSED)
+    most, calls, lines = max(times.values(), default=0), list[CallMade](), list[int]()
+    for number, row in enumerate(rows, 1):
+        if row.probe == 0:
+            gave = [one.outcome for one in by_call[_call_id(row)]]
+            parsed = sum(one in PARSED for one in gave)
+            calls.append(CallMade(row, parsed, gave.count("kept"), not parsed and row.shard < found.parameters.shards))
+            lines.append(number)
+    made = Subjects(calls, lines, len(rows))
+    if output == "calls":
+        return made
+
+    def listed(one: Fated) -> Listed:
+        words = words_of(one.text)
+        return Listed(one, one.outcome in PARSED, words, times[words], times[words] == most)
+
+    return inside(made, lambda call: map(listed, by_call[_call_id(call.row)]))
+
+
+def _call_id(row: SelfInstructRow) -> str:
+    return f"s{row.shard}-r{row.round}-c{row.call}"
+
+
+PARSED = ("kept", "repeat", "near", "cross_shard", "surplus")
+"""Outcomes of list items that can be an instruction."""

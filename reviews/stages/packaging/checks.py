@@ -1,6 +1,8 @@
-"""Is the package the model that was evaluated?"""
+"""The judge of ``package`` stages: is the package the model that was evaluated?"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from reviews.checks.definition import Checks, Found, need
 from reviews.evidence.evidence import Evidence
@@ -11,6 +13,12 @@ from specs.stages.metric import MetricSet
 from specs.stages.packaging.rows import PackageRow
 
 CHECKS = Checks(("package",))
+
+
+def shown(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return whether each probe gives the same tokens; errors as :func:`read_rows`."""
+    rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
+    return [{"item": row.item, "tokens": len(row.expected), "identical": row.expected == row.reloaded} for row in rows]
 
 
 @CHECKS.add("package.weights", "The package holds the evaluated weights", source="another checkpoint shipped")

@@ -6,8 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed
-from reviews.checks.job_checks import manifest_of
+from reviews.checks.definition import Checks, Found, listed, manifest_of
 from reviews.checks.leakage_checks import SIMILARITY, overlap_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_objects

@@ -1,23 +1,29 @@
-"""Did the builder's code stay in its sandbox, leave what can be kept, and hold no held-out items? Rows are claims."""
+"""The judge of ``recipe`` stages: did the code stay in its sandbox, leave what can be kept, and hold no held-out items?
+
+Rows are claims.
+"""
 
 from __future__ import annotations
 
 import ast
+import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed
-from reviews.checks.job_checks import manifest_of
+from reviews.checks.definition import Checks, Found, listed, manifest_of
 from reviews.checks.leakage_checks import SIMILARITY
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_reader import read_objects
+from reviews.evidence.measured_value import Measured
+from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
 from reviews.evidence.text_overlap import find_overlaps
 from reviews.stages.recipes import checkpoint_checks
 from specs.digests import list_tree
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
+from specs.text import plain
 
 SANDBOX = "recipe.sandbox"
 """A person who lifts this check for a stage allows its code to run without a sandbox."""
@@ -27,6 +33,18 @@ _SHORTEST = 12
 _ANSWERS = 2
 """From the answers to so many items on, they are no coincidence."""
 _SCRIPT = "script"
+
+
+def measure(evidence: Evidence) -> dict[str, Measured]:
+    """Return nothing, of rows that can be read: what a builder's code computes is a claim."""
+    read_objects(evidence.outputs.get("rows"), "recipe rows")
+    return {}
+
+
+def shown(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return a recipe's rows as text: their names and values are the builder's own."""
+    rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
+    return [{"claimed": plain(json.dumps(row, ensure_ascii=False), ROW_CHARACTERS)} for row in rows]
 
 
 @CHECKS.add(SANDBOX, "The builder's code ran in a sandbox", source="agents that read the answers")

@@ -23,7 +23,7 @@ CRITIQUE_INSTRUCTIONS = StageKind(
     rows={"rows": rows.CritiqueRow, "calibration": rows.CalibrationRow, "accepted": Item},
     metrics=INSTRUCTION_METRICS,
     job="training.jobs.critique.critic_stage:critique_instructions",
-    judge="reviews.stages.critique.critique_instructions",
+    judge="reviews.stages.critique.critic",
     selects=True,
     kept=Kept("accepted", Item),
 )
@@ -36,7 +36,7 @@ CRITIQUE_RESPONSES = StageKind(
     rows={"rows": rows.CritiqueRow, "calibration": rows.CalibrationRow, "accepted": Example},
     metrics=RESPONSE_METRICS,
     job="training.jobs.critique.critic_stage:critique_responses",
-    judge="reviews.stages.critique.critique_responses",
+    judge="reviews.stages.critique.critic",
     selects=True,
     kept=Kept("accepted", Example),
 )

@@ -14,7 +14,7 @@ SFT = StageKind(
     rows={"rows": rows.TrainingRow},
     metrics=SFT_METRICS,
     job="training.jobs.finetuning.sft:sft",
-    judge="reviews.stages.finetuning.sft",
+    judge="reviews.stages.finetuning.measure",
     trains="examples",
     resumable=True,
     instruct_unsaid=True,
@@ -29,7 +29,7 @@ DPO = StageKind(
     rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore},
     metrics=DPO_METRICS,
     job="training.jobs.finetuning.dpo:dpo",
-    judge="reviews.stages.finetuning.dpo",
+    judge="reviews.stages.finetuning.measure",
     trains="preferences",
     resumable=True,
 )

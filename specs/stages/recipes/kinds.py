@@ -12,7 +12,7 @@ RECIPE = StageKind(
     outputs={"rows": "rows", "files": "files"},
     added=(Added("trains", outputs={"checkpoint": "checkpoint"}),),
     job="sessions.jobs.sandbox.recipe_job:recipe",
-    judge="reviews.stages.recipes.recipe",
+    judge="reviews.stages.recipes.checks",
     runs_code=True,
     loads_model=False,
 )

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reviews.checks.items_per_kind import sizes_of
 from reviews.evidence.evidence import Evidence
 from reviews.gate.design_checks import design_checks
+from reviews.stages.evaluation.item_checks import sizes_of
 from tests.factories.evidence_on_disk import (
     TALES,
     N,

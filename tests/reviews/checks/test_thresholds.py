@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reviews.checks.limit import Limit
+from reviews.checks.definition import Limit
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.design_checks import DESIGN_CHECKS
 from sessions.commands import check

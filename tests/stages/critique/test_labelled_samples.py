@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reviews.stages.critique.calibration import calibrated
-from reviews.stages.critique.label_check import samples_of
+from reviews.stages.critique.critic_checks import samples_of
 from specs.session.session_spec import SessionSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item

@@ -12,7 +12,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
-from reviews.stages.critique.label_check import samples_of
+from reviews.stages.critique.critic_checks import samples_of
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Preference
 from specs.stages.critique.parameters import PairJudge, ReviseParameters

@@ -17,7 +17,7 @@ import pytest
 from reviews.audit import recompute
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
-from reviews.stages.finetuning.movement_check import LEAST_SHARE, course_of
+from reviews.stages.finetuning.weights import LEAST_SHARE, course_of
 from specs.trail.verdict import CheckResult
 from tests.factories.evidence_on_disk import evidence_of, steps, write_rows
 from tests.reviews.checks.test_checks import results_of

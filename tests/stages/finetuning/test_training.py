@@ -323,7 +323,7 @@ def test_adapters_are_kept_and_merged(tmp_path: Path, model: Path) -> None:
     import torch
     from peft import PeftModel
 
-    from reviews.stages.finetuning.parameter_count import adapter_parameters
+    from reviews.stages.finetuning.weights import adapter_parameters
     from training.engines.checkpoint import load
 
     job = sft_job(tmp_path, model, **ADAPTER, gradient_checkpointing=True)

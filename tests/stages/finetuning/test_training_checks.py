@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reviews.evidence.evidence import Evidence
-from reviews.stages.finetuning.parameter_count import parameters_of
+from reviews.stages.finetuning.weights import parameters_of
 from specs.errors import EvidenceMissing
 from tests.factories.evidence_on_disk import evidence_of, examples, steps, weights, with_manifest, write_rows
 from tests.factories.flaws import with_thresholds

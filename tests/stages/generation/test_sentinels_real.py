@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.stages.generation.measure import encoding_fault, followed
+from reviews.stages.generation.base_model_check import encoding_fault, followed
 from sessions.wiring import cache_folder
 from specs.session.thresholds import Thresholds
 from specs.stages.generation.parameters import BaseModelCheckParameters, SampleResponsesParameters

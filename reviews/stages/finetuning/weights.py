@@ -1,4 +1,4 @@
-"""Compares how far training moved the weights with how far steps at its learning rates move them.
+"""What weight files show of a training: how many parameters there are, and how far steps at its rates moved them.
 
 A step of Adam moves a weight by about the learning rate (Kingma & Ba 2015, section 2.1, arXiv:1412.6980). Steps that
 agree add up to the sum of the rates; mere noise, the worst case of a live optimiser, to about the root of the sum of
@@ -7,8 +7,11 @@ their squares. Figures of live and dead runs: ``docs/explanation/pipeline-traini
 
 from __future__ import annotations
 
+import json
 import math
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.measure import steps_of
@@ -17,6 +20,8 @@ from training.rules.weight_files import Shift, WrongWeights, adapter_shifts, com
 
 LEAST_SHARE = 0.01
 """Of what noise alone makes. Live runs of tiny models reached 0.30 to 16, a tenth of the logged rate 0.094 to 0.13."""
+_MOST_HEADER_BYTES = 100_000_000
+"""The weight files' own limit."""
 _ROUNDED = 100
 """Where rounding takes away steps this many times as large as the highest rate, a tensor that stays says nothing."""
 
@@ -72,3 +77,36 @@ def _course(changed: int, shifts: tuple[Shift, ...], rates: list[float]) -> Cour
     if not due or not told:
         return Course(changed)
     return Course(changed, max(told), due, max(told) / due)
+
+
+def parameters_of(folder: Path | None) -> int:
+    """Count the parameters of a checkpoint.
+
+    Raises:
+        EvidenceMissing: there are no weight files, or one has no header that can be read.
+    """
+    return sum(math.prod(shape) for _, shape in _tensors(folder))
+
+
+def adapter_parameters(folder: Path | None, modules: Sequence[str], rank: int) -> int:
+    """Count what low-rank adapters have: ``rank`` times (inputs + outputs) a layer; errors as :func:`parameters_of`."""
+    ends = tuple(f".{module}.weight" for module in modules)
+    every = [shape for name, shape in _tensors(folder) if name.endswith(ends) and len(shape) == 2]
+    return sum(rank * sum(shape) for shape in every)
+
+
+def _tensors(folder: Path | None) -> Iterator[tuple[str, list[int]]]:
+    files = sorted(folder.glob("*.safetensors")) if folder is not None else []
+    if not files:
+        raise EvidenceMissing("no checkpoint with weight files was left")
+    for file in files:
+        try:
+            with file.open("rb") as handle:
+                size = int.from_bytes(handle.read(8), "little")
+                header: Any = json.loads(handle.read(size)) if size <= _MOST_HEADER_BYTES else None
+            found = [(name, entry["shape"]) for name, entry in header.items() if name != "__metadata__"]
+            # A malformed shape breaks here and not in the sum.
+            [math.prod(shape) for _, shape in found]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise EvidenceMissing(f"{file.name} has no header of a weight file") from error
+        yield from found

@@ -1,4 +1,4 @@
-"""The judge of ``critique_responses`` stages."""
+"""The judge of ``critique_instructions`` and ``critique_responses`` stages."""
 
 from __future__ import annotations
 

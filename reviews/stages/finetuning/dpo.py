@@ -1,7 +1,0 @@
-"""The judge of ``dpo`` stages."""
-
-from __future__ import annotations
-
-from reviews.stages.finetuning.measure import read
-
-__all__ = ["read"]
