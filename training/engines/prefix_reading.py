@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from training.engines.batched import common
 from training.engines.checkpoint import most_difference
 
 PASS_TOKENS = 512
@@ -47,12 +48,6 @@ def planted(prompts: Sequence[Sequence[int]]) -> Tree:
         paths.append((alike, path))
         before = prompt
     return Tree(ids, depths, [path[-1] for _, path in paths], paths)
-
-
-def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common beginning of two prompts."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def passes(prompts: Sequence[Sequence[int]], most: int) -> list[list[int]]:
