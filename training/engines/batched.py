@@ -154,6 +154,21 @@ def common(*prompts: Sequence[int]) -> int:
     return len(commonprefix([list(prompt) for prompt in prompts]))
 
 
+def padded(
+    rows: Sequence[Sequence[int]], device: torch.device, *, left: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ids and the mask of what is no padding, [rows, longest]: what is read never looks at ids on its right."""
+    import torch
+
+    longest = max(map(len, rows))
+    ids, mask = torch.zeros((2, len(rows), longest), dtype=torch.long)
+    for place, row in enumerate(rows):
+        part = slice(longest - len(row), None) if left else slice(len(row))
+        ids[place, part] = torch.tensor(row)
+        mask[place, part] = 1
+    return ids.to(device), mask.to(device)
+
+
 class Batch:
     """Passes of one batch through a model of transformers."""
 
@@ -174,13 +189,8 @@ class Batch:
             self._cache = model(input_ids=beginning, use_cache=True, logits_to_keep=1).past_key_values
             self._cache.batch_repeat_interleave(len(prompts))
             prompts = [prompt[common:] for prompt in prompts]
-        longest = max(len(prompt) for prompt in prompts)
-        # Left padding: the last position of every row is the one that predicts.
-        ids = torch.zeros((len(prompts), longest), dtype=torch.long, device=model.device)
-        mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):
-            ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=model.device)
-            mask[row, longest - len(prompt) :] = 1
+        # The last position of every row is the one that predicts.
+        ids, mask = padded(prompts, model.device, left=True)
         positions = common + (mask.cumsum(-1) - 1).clamp(min=0)
         self._mask = torch.cat([mask.new_ones((len(prompts), common)), mask], dim=1)
         self._last = positions[:, -1:]
