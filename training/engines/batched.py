@@ -60,69 +60,26 @@ class Passes(Protocol):
         ...
 
 
-def decode(
-    model: Any,
-    tokenizer: Any,
-    prompts: Sequence[Sequence[int]],
-    *,
-    max_new_tokens: int,
-    batch_size: int,
-    samples: int = 1,
-    temperature: float | None = None,
-    top_p: float = 1.0,
-    seed: int = 0,
-    on_batch: Callable[[int], None] = lambda _: None,
-) -> list[list[Output]]:
-    """Complete every prompt as :func:`complete` does, without stop strings; greedily without a temperature."""
-    sampling = Sampling(max_new_tokens, temperature, top_p)
-    return complete(
-        model, tokenizer, prompts, sampling, batch_size=batch_size, samples=samples, seed=seed, on_batch=on_batch
-    )
+class Work(NamedTuple):
+    """Prompts to complete, ``samples`` times each."""
 
-
-def complete(
-    model: Any,
-    tokenizer: Any,
-    prompts: Sequence[Sequence[int]],
-    sampling: Sampling,
-    *,
-    batch_size: int,
-    samples: int = 1,
-    seed: int = 0,
-    generator: torch.Generator | None = None,
-    share: bool = False,
-    on_batch: Callable[[int], None] = lambda _: None,
-) -> list[list[Output]]:
-    """Complete every prompt ``samples`` times; return one list of outputs per prompt, in the order of ``prompts``.
-
-    ``model`` is in evaluation mode; ``batch_size`` counts prompts times samples; ``generator`` draws the samples
-    instead of one made of the seed. ``share`` reads the common beginning of a batch's prompts once for all, which takes
-    sums in another order, so that outputs can differ. ``on_batch`` gets the number of prompts that are done.
-
-    Raises:
-        ValueError: a stop string is empty.
-    """
-    import torch
-
-    generator = generator or torch.Generator(device=model.device).manual_seed(seed)
-    watch = Watch(tokenizer, sampling.stops, keep_special=sampling.keep_special)
-    ends = ends_in(model.generation_config, tokenizer)
-
-    def written(some: list[Sequence[int]]) -> list[Output]:
-        with torch.inference_mode():
-            return write(_Batch(model, share), some, samples, sampling, ends, watch, generator)
-
-    return in_batches(prompts, batch_size, samples, written, on_batch)
+    prompts: Sequence[Sequence[int]]
+    sampling: Sampling
+    samples: int
+    seed: int
+    on_batch: Callable[[int], None]
+    """Gets the number of prompts that are done."""
+    watch: Watch
 
 
 def in_batches(
-    prompts: Sequence[Sequence[int]],
-    batch_size: int,
-    samples: int,
-    written: Callable[[list[Sequence[int]]], list[Output]],
-    on_batch: Callable[[int], None],
+    work: Work, batch_size: int, written: Callable[[list[Sequence[int]]], list[Output]]
 ) -> list[list[Output]]:
-    """Return the outputs of every prompt, written in batches of prompts sorted by length."""
+    """Return the outputs of every prompt, written in batches of prompts sorted by length.
+
+    ``batch_size`` counts prompts times samples.
+    """
+    prompts, samples = work.prompts, work.samples
     order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
     per_batch = max(1, batch_size // samples)
     results: list[list[Output]] = [[] for _ in prompts]
@@ -131,7 +88,7 @@ def in_batches(
         rows = written([prompts[index] for index in chosen])
         for place, index in enumerate(chosen):
             results[index] = rows[place * samples : (place + 1) * samples]
-        on_batch(start + len(chosen))
+        work.on_batch(start + len(chosen))
     return results
 
 
@@ -145,17 +102,12 @@ def output_of(ids: Sequence[int], finish: Finish, watch: Watch) -> Output:
 
 
 def write(
-    passes: Passes,
-    prompts: list[Sequence[int]],
-    samples: int,
-    sampling: Sampling,
-    ends: frozenset[int],
-    watch: Watch,
-    generator: torch.Generator,
+    passes: Passes, prompts: list[Sequence[int]], work: Work, ends: frozenset[int], generator: torch.Generator
 ) -> list[Output]:
     """Complete the prompts of one batch; return one output per row."""
     import torch
 
+    sampling, samples, watch = work.sampling, work.samples, work.watch
     logits = passes.read(prompts, samples)
     penalty = None
     if sampling.repetition_penalty != 1:
@@ -189,13 +141,35 @@ def write(
     return [output_of(ids, finish or "length", watch) for ids, finish in zip(written, ended, strict=True)]
 
 
-def shared_beginning(prompts: Sequence[Sequence[int]]) -> int:
+def shared_beginning(prompts: Sequence[Sequence[int]], least: int = LEAST_SHARED) -> int:
     """Return how many ids all prompts begin with, if reading them once is worth it; every prompt keeps its last id."""
-    count = min(len(commonprefix([list(prompt) for prompt in prompts])), min(map(len, prompts)) - 1)
-    return count if len(prompts) > 1 and count >= LEAST_SHARED else 0
+    if len(prompts) < 2:
+        return 0
+    count = min(common(*prompts), min(map(len, prompts)) - 1)
+    return count if count >= least else 0
 
 
-class _Batch:
+def common(*prompts: Sequence[int]) -> int:
+    """Return how many ids all prompts begin with."""
+    return len(commonprefix([list(prompt) for prompt in prompts]))
+
+
+def padded(
+    rows: Sequence[Sequence[int]], device: torch.device, *, left: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ids and the mask of what is no padding, [rows, longest]: what is read never looks at ids on its right."""
+    import torch
+
+    longest = max(map(len, rows))
+    ids, mask = torch.zeros((2, len(rows), longest), dtype=torch.long)
+    for place, row in enumerate(rows):
+        part = slice(longest - len(row), None) if left else slice(len(row))
+        ids[place, part] = torch.tensor(row)
+        mask[place, part] = 1
+    return ids.to(device), mask.to(device)
+
+
+class Batch:
     """Passes of one batch through a model of transformers."""
 
     drop_at = DROP_AT
@@ -205,6 +179,7 @@ class _Batch:
         self._cache: Any = None
 
     def read(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
+        """Read each prompt once, and where it is shared their common beginning once for all."""
         import torch
 
         model = self._model
@@ -214,13 +189,8 @@ class _Batch:
             self._cache = model(input_ids=beginning, use_cache=True, logits_to_keep=1).past_key_values
             self._cache.batch_repeat_interleave(len(prompts))
             prompts = [prompt[common:] for prompt in prompts]
-        longest = max(len(prompt) for prompt in prompts)
-        # Left padding: the last position of every row is the one that predicts.
-        ids = torch.zeros((len(prompts), longest), dtype=torch.long, device=model.device)
-        mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):
-            ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=model.device)
-            mask[row, longest - len(prompt) :] = 1
+        # The last position of every row is the one that predicts.
+        ids, mask = padded(prompts, model.device, left=True)
         positions = common + (mask.cumsum(-1) - 1).clamp(min=0)
         self._mask = torch.cat([mask.new_ones((len(prompts), common)), mask], dim=1)
         self._last = positions[:, -1:]
@@ -233,10 +203,12 @@ class _Batch:
         return logits
 
     def keep(self, rows: torch.Tensor) -> None:
+        """Drop all rows but these, with their part of the cache."""
         self._cache.batch_select_indices(rows)
         self._mask, self._last = self._mask[rows], self._last[rows]
 
     def next(self, token: torch.Tensor) -> torch.Tensor:
+        """Read one token of each row."""
         import torch
 
         self._mask = torch.cat([self._mask, self._mask.new_ones((len(token), 1))], dim=1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -41,8 +43,30 @@ def most_difference(dtype: str) -> float:
     return _MOST_DIFFERENCE.get(dtype, _MOST_DIFFERENCE["bfloat16"])
 
 
-def load(folder: Path) -> tuple[Any, Any]:
-    """Return (model, tokenizer) in fp32 on the CPU, or in bf16 on the first GPU, in evaluation mode."""
+def apart(one: Any, other: Any) -> float:
+    """Return the largest difference of logits as a share of the largest of ``one``."""
+    return float((one - other).abs().max() / one.abs().max())
+
+
+@contextmanager
+def evaluating(model: Any) -> Generator[None]:
+    """Have a model compute without dropout and gradients while this lasts."""
+    import torch
+
+    before = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(before)
+
+
+def load(folder: Path, device: str | None = None, dtype: Any = None, **more: Any) -> tuple[Any, Any]:
+    """Return (model, tokenizer) in evaluation mode: in bf16 on the first GPU, without one in fp32 on the CPU.
+
+    ``device`` and ``dtype`` of torch replace these; ``more`` is for the library, and with a ``device_map`` it places.
+    """
     leave_out_scipy()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -50,10 +74,10 @@ def load(folder: Path) -> tuple[Any, Any]:
 
     logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    on_gpu = torch.cuda.is_available()
-    dtype = torch.bfloat16 if on_gpu else torch.float32
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
-    return model.to("cuda:0" if on_gpu else "cpu").eval(), tokenizer
+    device = device or ("cuda:0" if torch.cuda.is_available() else "cpu")
+    dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype, **more)
+    return (model if "device_map" in more else model.to(device)).eval(), tokenizer
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specs.stages.engine_choice import require_penalty
-from training.engines.batched import Output
+from training.engines.batched import Output, Work
 from training.engines.checkpoint import device_of, load
-from training.engines.engine import Engine, NotWhole, Work, ended, ends_of
+from training.engines.engine import Engine, NotWhole, ended, ends_of
 from training.engines.stop_strings import Watch
 from training.engines.token_sampling import Sampling
 
@@ -40,14 +40,9 @@ class Continuous(Engine):
     def __init__(self, folder: Path, batch_size: int) -> None:
         model, self.tokenizer = load(folder)
         self.device, self.dtype = device_of(model)
-        self.model: Any = model
-        self.facts = {}
+        self.model = model
         self._ends = ends_of(folder, self.tokenizer)
         self._rows = batch_size
-
-    def close(self) -> None:
-        """Release the model."""
-        self.model = None
 
     def _complete(self, work: Work) -> list[list[Output]]:
         import torch

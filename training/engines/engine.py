@@ -6,12 +6,13 @@ Their promises are in ``specs/stages/engine_choice.py``, their differences in do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from specs.stages.engine_choice import EngineName
-from training.engines.batched import Output, complete, ends_in, output_of
+from training.engines.batched import Batch, Output, Work, ends_in, in_batches, output_of, write
 from training.engines.checkpoint import device_of
 from training.engines.stop_strings import Watch
 from training.engines.token_sampling import Sampling
@@ -31,31 +32,20 @@ class NotWhole(Exception):
     """An engine gave up in the middle of an answer, or left answers out."""
 
 
-class Work(NamedTuple):
-    """Prompts to complete, ``samples`` times each."""
-
-    prompts: Sequence[Sequence[int]]
-    sampling: Sampling
-    samples: int
-    seed: int
-    on_batch: Callable[[int], None]
-    """Gets the number of prompts that are done."""
-    watch: Watch
-
-
 class Engine(ABC):
     """Completes token ids. ``specs.stages.engine_choice.ENGINES`` says whether it repeats itself."""
 
     name: EngineName
     told: str
     """What it is, for the manifest."""
+    model: Any = None
     tokenizer: Any
     device: str
     dtype: str
     """Of the weights, as torch names it."""
     at_once: int = 1
     """Batches to hand over together: more than one where a row that ends makes room for another."""
-    facts: dict[str, Any]
+    facts: Mapping[str, Any] = MappingProxyType({})
     """More for the manifest."""
 
     def complete(
@@ -79,13 +69,13 @@ class Engine(ABC):
     @abstractmethod
     def _complete(self, work: Work) -> list[list[Output]]: ...
 
-    @abstractmethod
     def close(self) -> None:
-        """Free the memory of the weights."""
+        """Release the weights."""
+        self.model = None
 
     def stated(self, broken_off: str = "") -> dict[str, Any]:
         """Return what a manifest states of the engine beside its name, and why sampling stopped early, if it did."""
-        return {"engine": self.told} | self.facts | ({"broken_off": broken_off} if broken_off else {})
+        return {"engine": self.told, **self.facts} | ({"broken_off": broken_off} if broken_off else {})
 
 
 class Batched(Engine):
@@ -100,28 +90,21 @@ class Batched(Engine):
     def __init__(self, model: Any, tokenizer: Any, batch_size: int, *, share: bool = True) -> None:
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
         self.device, self.dtype = device_of(model)
-        self.facts = {}
         self.generator: torch.Generator | None = None
         """Draws the samples if set, instead of a generator made of the seed."""
         self._share = share
 
-    def close(self) -> None:
-        """Release the model."""
-        self.model = None
-
     def _complete(self, work: Work) -> list[list[Output]]:
-        return complete(
-            self.model,
-            self.tokenizer,
-            work.prompts,
-            work.sampling,
-            batch_size=self.batch_size,
-            samples=work.samples,
-            seed=work.seed,
-            generator=self.generator,
-            share=self._share,
-            on_batch=work.on_batch,
-        )
+        import torch
+
+        generator = self.generator or torch.Generator(device=self.model.device).manual_seed(work.seed)
+        ends = ends_in(self.model.generation_config, self.tokenizer)
+
+        def written(some: list[Sequence[int]]) -> list[Output]:
+            with torch.inference_mode():
+                return write(Batch(self.model, self._share), some, work, ends, generator)
+
+        return in_batches(work, self.batch_size, written)
 
 
 def ended(ids: Sequence[int], ends: frozenset[int], work: Work) -> Output:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from specs.digests import digest_bytes
 from specs.stages.answer_end import Form
 from specs.stages.label_scores import DIGITS, LabelScores
-from training.engines.prefix_reading import common, keeps_apart, last_logits, passes
+from training.engines.batched import shared_beginning
+from training.engines.prefix_reading import keeps_apart, last_logits, passes
 from training.rules.prompt_encoding import EncodingFault, encode_bare, encode_chat, prompt_ids
 from training.rules.rubric_prompts import Prompts
 
@@ -92,7 +93,7 @@ def score(
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None and longest > limit:
         raise ValueError(f"a prompt has {longest} tokens, the model reads {limit}")
-    shared = _shared(ids)
+    shared = shared_beginning(ids, SHARED_AT_LEAST)
     tails = [one[shared:] for one in ids]
     found: dict[str, LabelScores] = {}
     with torch.inference_mode():
@@ -124,12 +125,3 @@ def score_both(
     calls = [[*orders[0], *orders[1]]] if alike else orders
     found = [one for texts in calls for one in score(model, tokenizer, texts, form=form, batch_size=batch_size)]
     return found[: len(prompts)], found[len(prompts) :]
-
-
-def _shared(ids: list[list[int]]) -> int:
-    """Return how many tokens all prompts begin with, leaving at least one of each to read."""
-    if len(ids) < 2:
-        return 0
-    # Of all sequences the first and the last in order differ the earliest.
-    count = min(common(min(ids), max(ids)), min(len(one) for one in ids) - 1)
-    return count if count >= SHARED_AT_LEAST else 0

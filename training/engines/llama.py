@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specs.digests import digest_file
-from training.engines.batched import Output, in_batches, shared_beginning, write
-from training.engines.engine import Engine, EngineMissing, NotWhole, Work, ends_of
+from training.engines.batched import Output, Work, in_batches, shared_beginning, write
+from training.engines.engine import Engine, EngineMissing, NotWhole, ends_of
 from training.engines.gguf_file import NoGguf, write_gguf
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Llama(Engine):
                 why = f"engine 'llama' cannot read these weights: {error}"
                 raise EngineMissing(why, "use another engine") from error
             self.facts = {"gguf": digest_file(file)}
-            self._model = self._opened(file)
+            self.model = self._opened(file)
 
     def _opened(self, file: Path) -> Any:
         library = self._library
@@ -82,9 +82,9 @@ class Llama(Engine):
 
     def close(self) -> None:
         """Free the weights."""
-        if self._model is not None:
-            self._library.llama_model_free(self._model)
-            self._model = None
+        if self.model is not None:
+            self._library.llama_model_free(self.model)
+        super().close()
 
     def _complete(self, work: Work) -> list[list[Output]]:
         import torch
@@ -93,10 +93,10 @@ class Llama(Engine):
 
         def written(some: list[Sequence[int]]) -> list[Output]:
             longest = max(map(len, some)) + work.sampling.max_new_tokens
-            with _Passes(self._library, self._model, len(some) * work.samples, longest) as passes:
-                return write(passes, some, work.samples, work.sampling, self._ends, work.watch, generator)
+            with _Passes(self._library, self.model, len(some) * work.samples, longest) as passes:
+                return write(passes, some, work, self._ends, generator)
 
-        return in_batches(work.prompts, self._rows, work.samples, written, work.on_batch)
+        return in_batches(work, self._rows, written)
 
 
 class _Passes:
@@ -131,7 +131,6 @@ class _Passes:
         self._library.llama_free(self._context)
 
     def read(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
-        """Read each prompt once, and their common beginning once; return the logits of what follows each row."""
         memory = self._library.llama_get_memory(self._context)
         common = shared_beginning(prompts)
         if common:
@@ -153,11 +152,9 @@ class _Passes:
         return logits.repeat_interleave(samples, 0)
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all rows but these."""
         self._rows = [self._rows[place] for place in rows.tolist()]
 
     def next(self, token: torch.Tensor) -> torch.Tensor:
-        """Read one token of each row; return the logits of what follows it. [rows, vocabulary]."""
         some = zip(token.tolist(), self._rows, strict=True)
         logits = self._run([_Token(id, position, row, True) for id, (row, position) in some])
         self._rows = [(row, position + 1) for row, position in self._rows]

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from training.engines.checkpoint import most_difference
+from training.engines.batched import common, padded
+from training.engines.checkpoint import apart, device_of, most_difference
 
 PASS_TOKENS = 512
 """Most tokens of a pass with several prompts: attention over a tree grows with their square."""
@@ -47,12 +48,6 @@ def planted(prompts: Sequence[Sequence[int]]) -> Tree:
         paths.append((alike, path))
         before = prompt
     return Tree(ids, depths, [path[-1] for _, path in paths], paths)
-
-
-def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common beginning of two prompts."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def passes(prompts: Sequence[Sequence[int]], most: int) -> list[list[int]]:
@@ -112,9 +107,7 @@ def _probed(model: Any, vocabulary: int) -> bool:
         # Whatever a model has against it: it is read in rows then.
         except Exception:
             return False
-        difference = float((alone - together).abs().max() / alone.abs().max())
-    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    return difference <= most_difference(dtype)
+        return apart(alone, together) <= most_difference(device_of(model)[1])
 
 
 def _as_tree(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: Any) -> Any:
@@ -145,14 +138,9 @@ def _as_tree(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: 
 def _in_rows(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: Any) -> Any:
     import torch
 
-    longest = max(len(prompt) for prompt in prompts)
     device = model.device
-    # Right padding: what is read never looks at what comes after it.
-    ids = torch.zeros((len(prompts), longest), dtype=torch.long)
-    mask = torch.zeros((len(prompts), shared + longest), dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        ids[row, : len(prompt)] = torch.tensor(prompt)
-        mask[row, : shared + len(prompt)] = 1
+    ids, mask = padded(prompts, device)
+    mask = torch.cat([mask.new_ones((len(prompts), shared)), mask], dim=1)
     ends = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
     places, which = ends.unique(return_inverse=True)
     named: dict[str, Any] = {}
@@ -160,9 +148,9 @@ def _in_rows(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: 
         repeated = copy.deepcopy(before)
         repeated.batch_repeat_interleave(len(prompts))
         named["past_key_values"] = repeated
-    positions = torch.arange(shared, shared + longest, device=device)[None].expand(len(prompts), -1)
+    positions = torch.arange(shared, mask.shape[1], device=device)[None].expand(len(prompts), -1)
     out = model(
-        input_ids=ids.to(device), attention_mask=mask.to(device), position_ids=positions,
+        input_ids=ids, attention_mask=mask, position_ids=positions,
         use_cache=before is not None, logits_to_keep=places, **named,
     )  # fmt: skip
     return out.logits[torch.arange(len(prompts), device=device), which].float()

@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from training.engines.batched import Output
+from training.engines.batched import Output, Work
 from training.engines.checkpoint import free
-from training.engines.engine import Engine, EngineMissing, NotWhole, Work, ended, ends_of
+from training.engines.engine import Engine, EngineMissing, NotWhole, ended, ends_of
 from training.rules.prompt_text import seed_of
 
 SETTINGS = {
@@ -45,10 +45,9 @@ class Vllm(Engine):
 
         self._library = library
         self.told = f"vLLM {library.__version__}"
-        self.facts = {}
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._ends = ends_of(folder, self.tokenizer)
-        self._engine: Any = library.LLM(
+        self.model = library.LLM(
             model=str(folder),
             dtype=self.dtype,
             max_num_seqs=batch_size,
@@ -59,14 +58,14 @@ class Vllm(Engine):
 
     def close(self) -> None:
         """Give the GPU's memory back."""
-        self._engine = None
+        self.model = None
         free()
 
     def _complete(self, work: Work) -> list[list[Output]]:
         prompts, samples = work.prompts, work.samples
         asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         drawn = [self._sampling(work, seed_of(work.seed, "vllm", place)) for place in range(len(prompts))]
-        found = self._engine.generate(asked, drawn, use_tqdm=False)
+        found = self.model.generate(asked, drawn, use_tqdm=False)
         results: list[list[Output]] = []
         for one in found:
             if len(one.outputs) != samples:

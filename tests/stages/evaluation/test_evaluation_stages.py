@@ -16,8 +16,9 @@ from specs.stages.registry import Kind
 from specs.stages.stage import ModelKind
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.small_text import WORDS, small_model
-from training.engines.batched import decode
 from training.engines.checkpoint import load
+from training.engines.engine import Batched
+from training.engines.token_sampling import Sampling
 from training.jobs.evaluation.evaluate import evaluate
 from training.jobs.evaluation.likelihood import Scored, continuation, nats_of, prefix_of, windows_of
 from training.jobs.evaluation.multi_turn import converse
@@ -82,13 +83,13 @@ def answered(folder: Path, model: Path, kind: ModelKind = "base", **parameters: 
     return [row["output"] for row in run(job)]
 
 
-def test_answers_are_byte_for_byte_those_of_one_call_of_decode(tmp_path: Path, chat: Path) -> None:
+def test_answers_are_byte_for_byte_those_of_one_call_of_the_engine(tmp_path: Path, chat: Path) -> None:
     """What ``evaluate`` wrote before answers were kept batch by batch."""
     job = job_of(tmp_path, "evaluate", chat, items(), "instruct", max_new_tokens=12, batch_size=3, seed=7)
     evaluate(job)
     model, tokenizer = load(chat)
     prompts = [prompt_ids(tokenizer, item.prompt, "chat").ids for item in items()]
-    outputs = decode(model, tokenizer, prompts, max_new_tokens=12, batch_size=3, seed=7)
+    outputs = Batched(model, tokenizer, 3, share=False).complete(prompts, Sampling(12), seed=7)
     expected = b"".join(
         EvaluationRow(
             item=item.id,
@@ -320,7 +321,7 @@ def test_a_conversation_goes_on_from_what_was_answered(tmp_path: Path, chat: Pat
                 names = ("user", "assistant")
                 turns = [{"role": r, "content": t} for pair in history for r, t in zip(names, pair, strict=True)]
                 ids = list(dialogue_ids(tokenizer, [*turns, {"role": "user", "content": user}], "chat").ids)
-            ((output,),) = decode(model, tokenizer, [ids], max_new_tokens=8, batch_size=1)
+            ((output,),) = Batched(model, tokenizer, 1).complete([ids], Sampling(8))
             text = output.text
             for stop in ("\nUser:", "\nAssistant:"):
                 text = text.split(stop)[0]

@@ -13,8 +13,9 @@ import pytest
 from sessions.wiring import cache_folder
 from specs.digests import digest_tree
 from tests.fixtures.small_text import small_model
-from training.engines.batched import decode
 from training.engines.checkpoint import load, save
+from training.engines.engine import Batched
+from training.engines.token_sampling import Sampling
 from training.rules.prompt_encoding import prompt_ids
 
 pytestmark = pytest.mark.integration
@@ -65,7 +66,7 @@ def test_greedy_answers_are_those_of_decoding_one_by_one_without_a_cache(
     import torch
 
     model, tokenizer = loaded
-    outputs = decode(model, tokenizer, prompts, max_new_tokens=20, batch_size=5)
+    outputs = Batched(model, tokenizer, 5, share=False).complete(prompts, Sampling(20))
     for prompt, (output,) in zip(prompts, outputs, strict=True):
         ids, written = list(prompt), list[int]()
         with torch.inference_mode():
@@ -84,9 +85,9 @@ def test_answers_end_at_different_times_and_in_the_order_of_the_prompts(
     loaded: tuple[Any, Any], prompts: list[list[int]]
 ) -> None:
     # The control of the test above: without rows that end early nothing would be dropped from the batch.
-    outputs = decode(*loaded, prompts, max_new_tokens=20, batch_size=5)
+    outputs = Batched(*loaded, 5, share=False).complete(prompts, Sampling(20))
     assert len({len(output.ids) for (output,) in outputs}) > 2
-    backward = decode(*loaded, prompts[::-1], max_new_tokens=20, batch_size=5)
+    backward = Batched(*loaded, 5, share=False).complete(prompts[::-1], Sampling(20))
     assert [row[0].text for row in backward[::-1]] == [row[0].text for row in outputs]
 
 
@@ -94,9 +95,8 @@ def test_sampling_repeats_with_its_seed_and_differs_between_samples_and_seeds(
     loaded: tuple[Any, Any], prompts: list[list[int]]
 ) -> None:
     def sample(seed: int) -> list[list[str]]:
-        outputs = decode(
-            *loaded, prompts[:2], max_new_tokens=16, batch_size=8, samples=4, temperature=1.0, top_p=0.9, seed=seed
-        )
+        engine = Batched(*loaded, 8, share=False)
+        outputs = engine.complete(prompts[:2], Sampling(16, 1.0, 0.9), samples=4, seed=seed)
         return [[output.text for output in row] for row in outputs]
 
     first = sample(1)
@@ -105,8 +105,9 @@ def test_sampling_repeats_with_its_seed_and_differs_between_samples_and_seeds(
 
 
 def test_a_tiny_nucleus_is_greedy(loaded: tuple[Any, Any], prompts: list[list[int]]) -> None:
-    greedy = decode(*loaded, prompts[:2], max_new_tokens=8, batch_size=2)
-    nucleus = decode(*loaded, prompts[:2], max_new_tokens=8, batch_size=2, temperature=1.0, top_p=1e-6, seed=3)
+    engine = Batched(*loaded, 2, share=False)
+    greedy = engine.complete(prompts[:2], Sampling(8))
+    nucleus = engine.complete(prompts[:2], Sampling(8, 1.0, 1e-6), seed=3)
     assert [row[0].ids for row in nucleus] == [row[0].ids for row in greedy]
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from training.engines.batched import common, padded
+
 
 class Scored(NamedTuple):
     """Token ids, of which those from ``start`` on are scored; the ones before are context."""
@@ -52,7 +54,7 @@ def continuation(tokenizer: Any, context: str, text: str) -> Scored:
     """
     before = list(tokenizer(context)["input_ids"])
     whole = list(tokenizer(context + text)["input_ids"])
-    same = next((place for place, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b), len(before))
+    same = common(before, whole)
     # A text is at least one token, and its first token needs one before it.
     return Scored(tuple(whole), max(1, min(same, len(whole) - 1)))
 
@@ -77,13 +79,7 @@ def nats_of(model: Any, rows: Sequence[Scored], *, batch_size: int) -> list[floa
     found = [0.0] * len(rows)
     for begin in range(0, len(order), batch_size):
         chosen = order[begin : begin + batch_size]
-        width = max(len(rows[index].ids) for index in chosen)
-        ids = torch.zeros((len(chosen), width), dtype=torch.long, device=model.device)
-        mask = torch.zeros_like(ids)
-        for place, index in enumerate(chosen):
-            # Right padding: what is read never looks at what comes after it.
-            ids[place, : len(rows[index].ids)] = torch.tensor(rows[index].ids, device=model.device)
-            mask[place, : len(rows[index].ids)] = 1
+        ids, mask = padded([rows[index].ids for index in chosen], model.device)
         with torch.inference_mode():
             logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
             for place, index in enumerate(chosen):

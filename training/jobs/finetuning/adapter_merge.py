@@ -30,7 +30,8 @@ def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> d
         _require_tokenizer(out)
         return {}
     trained.eval()
-    probe, facts = _probe(tokenizer), dict[str, float]()
+    probe = tokenizer("The quick brown fox jumps over the lazy dog.", return_tensors="pt")["input_ids"]
+    facts: dict[str, float] = {}
     before = _logits(trained, probe)
     _save_adapter(trained, out / "adapter")
     if getattr(trained.get_base_model(), "is_loaded_in_4bit", False):
@@ -39,10 +40,10 @@ def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> d
         trained = read_again(source, out / "adapter")
         whole = _logits(trained, probe)
         # What training saw and what is kept differ by the rounding to 4 bits.
-        facts["quantisation_difference"] = _share(before, whole)
+        facts["quantisation_difference"] = checkpoint.apart(before, whole)
         before = whole
     merged = trained.merge_and_unload()
-    facts["merge_difference"] = difference = _share(before, _logits(merged, probe))
+    facts["merge_difference"] = difference = checkpoint.apart(before, _logits(merged, probe))
     dtype = checkpoint.device_of(merged)[1]
     if not difference <= checkpoint.most_difference(dtype):
         raise SystemExit(f"merging the adapters changed logits by {difference:.3g} of the largest, in {dtype}")
@@ -61,14 +62,6 @@ def release(trainer: Any, prepared: Prepared) -> None:
                 setattr(holder, name, None)
     prepared.model = None
     checkpoint.free()
-
-
-def _share(before: Any, after: Any) -> float:
-    return float((before - after).abs().max() / before.abs().max())
-
-
-def _probe(tokenizer: Any) -> Any:
-    return tokenizer("The quick brown fox jumps over the lazy dog.", return_tensors="pt")["input_ids"]
 
 
 def _logits(model: Any, ids: Any) -> Any:

@@ -25,8 +25,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from training.engines.batched import padded
+from training.engines.checkpoint import evaluating
 from training.jobs.finetuning.forward_capture import NotGiven, Witness
 from training.jobs.finetuning.loss_masks import View, mismatched, views
 from training.jobs.finetuning.training_texts import Sides
@@ -41,7 +43,6 @@ from training.rules.finetuning.losses import (
     simpo_loss,
 )
 
-T = TypeVar("T")
 Score = Callable[[View], list[Response]]
 """Returns the responses of sequences, in their order."""
 
@@ -79,7 +80,8 @@ def compare(
     except NotGiven as error:
         raise NotAsGranted(f"step {trainer.state.global_step + 1}: {error}") from error
     difference = _held(trainer, name, scale * witness.loss, ours, most)
-    own = _without_dropout(trainer, lambda: alone(trainer.model, shortest)[0].total)
+    with evaluating(trainer.model):
+        own = alone(trainer.model, shortest)[0].total
     if not share(heard, own) <= most:
         return Compared(max(difference, _again(trainer, inputs, name, most)), True, None, 0)
     references = [share(ours, told) for ours, told in _references(name, inputs, witness)] if beginning else []
@@ -97,12 +99,9 @@ def share(ours: float, theirs: float) -> float:
 
 def _again(trainer: Any, inputs: dict[str, Any], name: str, most: float) -> float:
     stored = copy.deepcopy(getattr(trainer, "_stored_metrics", None))
-
-    def both() -> tuple[float, float]:
+    with evaluating(trainer.model):
         theirs = float(trainer.compute_loss(trainer.model, dict(inputs)))
-        return theirs, loss_of(trainer, name, inputs, lambda view: alone(trainer.model, view))
-
-    theirs, ours = _without_dropout(trainer, both)
+        ours = loss_of(trainer, name, inputs, lambda view: alone(trainer.model, view))
     if stored is not None:
         trainer._stored_metrics = stored
     return _held(trainer, name, theirs, ours, most)
@@ -116,17 +115,6 @@ def _held(trainer: Any, name: str, theirs: float, ours: float, most: float) -> f
             f"tokens of the same batch is {ours:.6g}"
         )
     return difference
-
-
-def _without_dropout(trainer: Any, compute: Callable[[], T]) -> T:
-    import torch
-
-    trainer.model.eval()
-    try:
-        with torch.no_grad():
-            return compute()
-    finally:
-        trainer.model.train()
 
 
 def _shortest(inputs: dict[str, Any]) -> View:
@@ -197,20 +185,15 @@ def score(model: Any, tokenizer: Any, pairs: list[Sides], *, batch_size: int, ma
     A response begins where the encodings of prompt and whole text part, as in training; both together are
     cut at ``max_length`` tokens.
     """
-    import torch
-
     sides = [pair.encoded(tokenizer) for pair in pairs]
     encoded = [(whole[:max_length], min(one.begins())) for one in sides for whole in one.wholes]
     order = sorted(range(len(encoded)), key=lambda place: len(encoded[place][0]))
     found: dict[int, tuple[float, int]] = {}
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
+    with evaluating(model):
         for begin in range(0, len(order), batch_size):
             places = order[begin : begin + batch_size]
             for place, value in zip(places, sums(model, [encoded[place] for place in places]), strict=True):
                 found[place] = value
-    model.train(was_training)
     return [
         Scored(found[2 * n][0], found[2 * n + 1][0], found[2 * n][1], found[2 * n + 1][1]) for n in range(len(pairs))
     ]
@@ -220,10 +203,8 @@ def sums(model: Any, batch: list[tuple[list[int], int]]) -> list[tuple[float, in
     """Return (log-probability, tokens) of the ids from a place on, for each (ids, place) of one batch."""
     import torch
 
-    device = next(model.parameters()).device
-    longest = max(len(ids) for ids, _ in batch)
-    ids = torch.tensor([one + [0] * (longest - len(one)) for one, _ in batch], device=device)
-    mask = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one, _ in batch], device=device)
+    ids, mask = padded([one for one, _ in batch], next(model.parameters()).device)
+    longest = ids.shape[1]
     logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
     # In pieces: float32 copies of all logits would be the largest tensor of the whole run.
     pieces: list[Any] = []

@@ -8,7 +8,7 @@ from typing import Any
 from specs.stages.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.finetuning.rows import TrainingRow
-from training.engines.checkpoint import device_of, most_difference
+from training.engines.checkpoint import apart, device_of, evaluating, most_difference
 from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.adapter_merge import save_trained
 from training.jobs.finetuning.loss_masks import MaskProof, expected
@@ -55,17 +55,13 @@ def require_packing(model: Any, device: str) -> float:
 
     vocabulary = model.config.get_text_config().vocab_size
     first, second = [(7 * n) % vocabulary for n in range(1, 9)], [(11 * n) % vocabulary for n in range(1, 7)]
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
+    with evaluating(model):
         alone = model(torch.tensor([second], device=device)).logits[0].float()
         places = torch.tensor([[*range(len(first)), *range(len(second))]], device=device)
         packed = model(torch.tensor([first + second], device=device), position_ids=places, use_cache=False)
         together = packed.logits[0, len(first) :].float()
-    model.train(was_training)
-    difference = float((alone - together).abs().max() / alone.abs().max())
-    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    if not difference <= most_difference(dtype):
+    difference = apart(alone, together)
+    if not difference <= most_difference(device_of(model)[1]):
         attention = getattr(model.config, "_attn_implementation", "unknown")
         refuse(
             f"packing: true, but {type(model).__name__} with attention '{attention}' lets a packed example see the one "

@@ -28,7 +28,6 @@ class Prepared:
 
 def prepare(folder: Path, parameters: TrainingParameters) -> Prepared:
     """Load a checkpoint as the parameters say; exit with code 4 if this machine cannot."""
-    checkpoint.leave_out_scipy()
     import torch
 
     place(parameters.device)
@@ -37,33 +36,12 @@ def prepare(folder: Path, parameters: TrainingParameters) -> Prepared:
     if needs and find_spec("bitsandbytes") is None:
         what = "method: qlora" if parameters.method == "qlora" else f"optimizer_kind: {parameters.optimizer_kind}"
         refuse(f"{what} needs the package bitsandbytes, which is not installed: pip install 'peergate[qlora]'")
-    if parameters.precision == "auto" and parameters.method != "qlora" and parameters.device == "auto":
-        model, tokenizer = checkpoint.load(folder)
-    else:
-        model, tokenizer = _load(folder, parameters, device)
+    dtype = {"auto": None, "bfloat16": torch.bfloat16}.get(parameters.precision, torch.float32)
+    four = {"quantization_config": four_bits(), "device_map": {"": device}} if parameters.method == "qlora" else {}
+    model, tokenizer = checkpoint.load(folder, device, dtype, **four)
+    if four and device == "cpu":
+        _keep_constants(model)
     return Prepared(model.train(), tokenizer, device, adapter(model, parameters))
-
-
-def _load(folder: Path, parameters: TrainingParameters, device: str) -> tuple[Any, Any]:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    precision = parameters.precision
-    if precision == "auto":
-        precision = "bfloat16" if device.startswith("cuda") else "float32"
-    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    if parameters.method == "qlora":
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, dtype=dtype, quantization_config=four_bits(), device_map={"": device}
-        )
-        if device == "cpu":
-            _keep_constants(model)
-        return model, tokenizer
-    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
-    return model.to(device), tokenizer
 
 
 def _keep_constants(model: Any) -> None:

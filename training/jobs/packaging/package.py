@@ -15,8 +15,9 @@ from typing import Any
 from specs.stages.answer_end import Form
 from specs.stages.packaging.parameters import PackageParameters
 from specs.stages.packaging.rows import PackageRow
-from training.engines.batched import decode
 from training.engines.checkpoint import device_of, free, load, save
+from training.engines.engine import Batched
+from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job
 from training.rules.prompt_encoding import dialogue_ids, form_of
 from training.rules.tasks import load_items
@@ -64,7 +65,7 @@ def package(job: Job[PackageParameters]) -> Done:
 
 def _greedy(model: Any, tokenizer: Any, prompts: list[str], form: Form, max_new_tokens: int) -> list[list[int]]:
     encoded = [dialogue_ids(tokenizer, [{"role": "user", "content": prompt}], form).ids for prompt in prompts]
-    outputs = decode(model, tokenizer, encoded, max_new_tokens=max_new_tokens, batch_size=len(prompts))
+    outputs = Batched(model, tokenizer, len(prompts), share=False).complete(encoded, Sampling(max_new_tokens))
     return [list(output.ids) for (output,) in outputs]
 
 
