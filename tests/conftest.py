@@ -34,11 +34,22 @@ REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 """The folders whose every test has real parts."""
 
 
+TOGETHER = {
+    "e2e": ("tests/e2e/",),
+    "torch": (
+        *(f"tests/stages/{name}" for name in ("critique/", "evaluation/", "finetuning/", "generation/", "test_")),
+        *("tests/training/engines/", "tests/training/jobs/", "tests/conformance/test_engines.py"),
+        *("tests/stages/recipes/test_recipe_training",),
+    ),
+}
+"""What one worker runs: sessions that are shared and fill the cores, and what imports torch and trl, for 15 seconds."""
+
+
 class ByFile(LoadScopeScheduling):
-    """Gives whole files to workers, and all of ``tests/e2e`` to one: its sessions are shared, and fill the cores."""
+    """Gives whole files to workers, and all of each of :data:`TOGETHER` to one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "e2e" if nodeid.startswith("tests/e2e/") else nodeid.partition("::")[0]
+        return next((name for name, some in TOGETHER.items() if nodeid.startswith(some)), nodeid.partition("::")[0])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

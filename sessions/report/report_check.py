@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from reviews.audit.metric_lines import parts_of
 from reviews.checks.claim_lookup import look_up
 from reviews.checks.measuring_code import measuring_code
+from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
 from reviews.evidence.row_lines import BASELINE, ROWS, Part
 from reviews.evidence.weight_lineage import Lineage
@@ -108,6 +109,9 @@ class ReportCheck:
             raise UserError("there is no report yet", where=str(folder), hint="it is written when the session closes")
         self.entry = written
         self.measured = tuple(self._measured())
+        self._gathered: tuple[int, Evidence] | None = None
+        self._computed: tuple[int, MetricSet] | None = None
+        """Evidence of the attempt that was last traced and what its rows give, by its entry."""
         self._rendered: dict[str, bytes] = {}
         """The files that trail and store give, by path."""
         self.problems = list(self._problems())
@@ -199,12 +203,11 @@ class ReportCheck:
         problems: list[str] = []
         again, parts, ways = None, (), dict[str, Lineage]()
         measured_by = measuring_code()
-        before = self._entries[: one.entry.entry.seq]
         try:
-            evidence = gather(self._folder, before, self._store, one.set.stage, one.set.attempt)
+            evidence = self._evidence(one)
             ways = evidence.lineages
             measured_by = measuring_code(evidence.resolved)
-            computed = measure(evidence).metrics.get(one.metric.id)
+            computed = self._again(one, evidence).metrics.get(one.metric.id)
             again = computed.value if computed else None
             parts = parts_of(evidence, one.metric.id)
             # Its other sources, for example a critic's labelled sample.
@@ -227,6 +230,21 @@ class ReportCheck:
             if each.now != each.recorded
         ]
         return Traced(one, tuple(self.stated(one)), tuple(rows), same_code, again, parts, claims, ways, tuple(problems))
+
+    def _evidence(self, one: Measured) -> Evidence:
+        """Return the evidence of a metric's attempt: gathered once for all of the attempt's metrics in a row."""
+        seq = one.entry.entry.seq
+        if self._gathered is None or self._gathered[0] != seq:
+            found = gather(self._folder, self._entries[:seq], self._store, one.set.stage, one.set.attempt)
+            self._gathered = seq, found
+        return self._gathered[1]
+
+    def _again(self, one: Measured, evidence: Evidence) -> MetricSet:
+        """Return the metrics of this evidence, computed once like it."""
+        seq = one.entry.entry.seq
+        if self._computed is None or self._computed[0] != seq:
+            self._computed = seq, measure(evidence)
+        return self._computed[1]
 
     def _rows(self, name: str, digest: str) -> Rows:
         for one in self._entries:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from specs.stages.engine_choice import ENGINES, EngineName
 from tests.fixtures.small_text import WORDS, small_model
@@ -20,7 +19,17 @@ from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 
 LLAMA = [name for name in ("llama_cpp", "gguf") if find_spec(name) is None]
-VLLM = "vllm and an NVIDIA GPU" if find_spec("vllm") is None or not torch.cuda.is_available() else ""
+
+
+def without_vllm() -> bool:
+    """Say whether vLLM cannot run here."""
+    if find_spec("vllm") is None:
+        return True
+    import torch
+
+    return not torch.cuda.is_available()
+
+
 NAMES = [
     pytest.param("batched"),
     pytest.param("continuous"),
@@ -31,7 +40,7 @@ NAMES = [
             pytest.mark.skipif(bool(LLAMA), reason=f"not installed: {', '.join(LLAMA)}; `make test-llama` does it"),
         ],
     ),
-    pytest.param("vllm", marks=pytest.mark.skipif(bool(VLLM), reason=f"not here: {VLLM}")),
+    pytest.param("vllm", marks=pytest.mark.skipif(without_vllm(), reason="not here: vllm and an NVIDIA GPU")),
 ]
 ROWS = 4
 """Rows at a time: fewer than the prompts, so that places are filled again."""
@@ -39,6 +48,8 @@ ROWS = 4
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -167,6 +178,8 @@ def test_seeds_decide_what_is_sampled(engine: Engine, prompts: list[list[int]]) 
 
 
 def test_sampling_leaves_the_numbers_of_others_alone(engine: Engine, prompts: list[list[int]]) -> None:
+    import torch
+
     torch.manual_seed(11)
     expected = torch.rand(3)
     torch.manual_seed(11)
@@ -222,6 +235,7 @@ def test_every_engine_has_a_promise(name: EngineName) -> None:
 @pytest.mark.skipif(bool(LLAMA), reason=f"not installed: {', '.join(LLAMA)}; `make test-llama` does it")
 def test_llama_cpp_reads_qwen2_as_transformers_does(folder: Path, tmp_path: Path, prompts: list[list[int]]) -> None:
     """Another order of queries and keys than Llama's, and biases."""
+    import torch
     from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
     from training.engines.checkpoint import save

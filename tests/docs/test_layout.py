@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -69,6 +70,11 @@ def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
     assert crowded(tmp_path) == {"specs/room": FULLEST + 1}
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def imports(home: Path) -> dict[str, set[str]]:
     """Return which of our modules each imports: in functions and for types too."""
     paths = {path: path.relative_to(home) for package in PACKAGES for path in (home / package).rglob("*.py")}
@@ -86,7 +92,7 @@ def imports(home: Path) -> dict[str, set[str]]:
             for one in below if isinstance(below, list) else []:
                 yield from imported(one)
 
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for path, name in names.items()}
+    trees = {name: parsed(path.read_text(encoding="utf-8")) for path, name in names.items()}
     return {name: set(imported(tree)) & modules for name, tree in trees.items()}
 
 
@@ -117,7 +123,7 @@ def test_a_circle_of_imports_is_found(tmp_path: Path, back: str) -> None:
 
 def test_every_package_is_typed_and_every_module_says_what_it_is() -> None:
     assert all((HOME / package / "py.typed").exists() for package in PACKAGES)
-    assert [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))] == []
+    assert [path for path in SOURCES if not ast.get_docstring(parsed(path.read_text(encoding="utf-8")))] == []
 
 
 def test_the_command_line_does_not_import_torch() -> None:

@@ -15,6 +15,7 @@ from reviews.trail.store import Store
 from specs.job_records import JobOrder
 from tests.e2e.sessions import (
     CANARY,
+    called,
     copy_run,
     entries,
     environment,
@@ -94,21 +95,21 @@ def test_no_secret_of_the_environment_is_anywhere_in_the_run(finished: Path) -> 
 
 def test_reading_commands_answer_in_json(finished: Path) -> None:
     runs = finished.parent
-    listed = json.loads(peergate("list", "--runs", runs, "--json").stdout)
+    listed = json.loads(called("list", "--runs", runs, "--json").stdout)
     assert listed["schema_version"] == 1
     (session,) = listed["sessions"]
     assert {"name", "path", "state", "decision", "started"} <= session.keys()
     assert (session["name"], session["state"], session["decision"]) == ("small", "closed", "approve")
-    status = json.loads(peergate("status", "small", "--runs", runs, "--json").stdout)
+    status = json.loads(called("status", "small", "--runs", runs, "--json").stdout)
     assert status["schema_version"] == 1 and status["budget"]["spent_usd"] > 0
-    report = json.loads(peergate("report", "small", "--runs", runs, "--json").stdout)
+    report = json.loads(called("report", "small", "--runs", runs, "--json").stdout)
     assert report["schema_version"] == 1 and report["outcome"] == "approve"
-    audited = json.loads(peergate("audit", "list", finished, "--kind", "decision", "--json").stdout)
+    audited = json.loads(called("audit", "list", finished, "--kind", "decision", "--json").stdout)
     assert len(audited["entries"]) == 7
 
 
 def test_checks_asked_again_give_what_the_gate_saw(finished: Path) -> None:
-    done = peergate("check", "run", finished, "--json")
+    done = called("check", "run", finished, "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["exit_code"]) == (0, 0), done.stderr
     newest = {stage: 2 if stage == "sample" else 1 for stage in ("design", *STAGES)}
@@ -121,13 +122,13 @@ def test_checks_asked_again_give_what_the_gate_saw(finished: Path) -> None:
 
 def test_resuming_a_closed_session_changes_nothing(finished: Path) -> None:
     before = (finished / "trail.sqlite").read_bytes()
-    assert peergate("resume", "small", "--runs", finished.parent).returncode == 0
+    assert called("resume", "small", "--runs", finished.parent).returncode == 0
     assert (finished / "trail.sqlite").read_bytes() == before
 
 
 def test_a_name_is_taken_once(finished: Path) -> None:
     spec = finished.parents[1] / "spec" / "small.yaml"
-    done = peergate("start", spec, "--runs", finished.parent)
+    done = called("start", spec, "--runs", finished.parent)
     assert done.returncode == 2 and "exists already" in done.stderr
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 
 from specs.stages.artifacts import Item
 from specs.stages.finetuning.parameters import SftParameters
@@ -19,6 +18,7 @@ from specs.stages.registry import Kind
 from specs.stages.sampling import END_MARK, WRAPPER
 from specs.stages.stage import ModelKind
 from tests.fixtures.critic_jobs import lines, stage_job
+from tests.fixtures.package_here import packages_answer_here
 from tests.fixtures.small_text import small_model
 from tests.training.rules.test_prompt_encoding import FAULTS, Wrapped
 from training.engines.checkpoint import load
@@ -95,6 +95,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def first_read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Return a list that gets the token ids of every prompt a model reads."""
+    import torch
     from transformers import AutoModelForCausalLM
 
     seen: list[list[int]] = []
@@ -126,19 +127,20 @@ def test_a_base_model_reads_bare_text_though_its_tokenizer_has_a_template(
     name: str, chatty: Path, tmp_path: Path, first_read: list[list[int]]
 ) -> None:
     condition = CONDITIONS[name]
-    STAGES[condition.kind](job_of(tmp_path, chatty, condition, "base"))
+    with packages_answer_here():
+        STAGES[condition.kind](job_of(tmp_path, chatty, condition, "base"))
     _, tokenizer = load(chatty)
     assert first_read[0] == list(tokenizer(condition.text)["input_ids"])
     assert tokenizer.decode(first_read[0]) == condition.text
 
 
-# A package starts a process of its own, which takes seconds: once is enough.
-@pytest.mark.parametrize("name", [name for name in BY_KIND if name != "package"])
+@pytest.mark.parametrize("name", BY_KIND)
 def test_an_instruct_model_reads_its_template(
     name: str, chatty: Path, tmp_path: Path, first_read: list[list[int]]
 ) -> None:
     condition = BY_KIND[name]
-    STAGES[condition.kind](job_of(tmp_path, chatty, condition, "instruct"))
+    with packages_answer_here():
+        STAGES[condition.kind](job_of(tmp_path, chatty, condition, "instruct"))
     _, tokenizer = load(chatty)
     turns = [{"role": "user", "content": ITEM.prompt}]
     if "example" in name:

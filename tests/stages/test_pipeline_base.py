@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 
 from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
@@ -33,6 +32,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 
 from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
@@ -27,6 +26,8 @@ MOST = 60
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

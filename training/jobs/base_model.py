@@ -11,7 +11,10 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -108,11 +111,12 @@ def _convert(gguf: Path, folder: Path) -> None:
     Raises:
         SourceError: as of :func:`gguf_tokenizer`.
     """
-    tokenizer = gguf_tokenizer(gguf)
     import torch
     from transformers import AutoModelForCausalLM
 
-    loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    with _read_once():
+        tokenizer = gguf_tokenizer(gguf)
+        loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     config = loaded.config
     # With this entry left in, saving and fine-tuning are refused as "quantized".
     if hasattr(config, "quantization_config"):
@@ -131,6 +135,24 @@ def gguf_tokenizer(gguf: Path) -> Any:
     Raises:
         SourceError: the file names no pre-tokenizer, or an unknown one.
     """
+    with _read_once():
+        return _gguf_tokenizer(gguf)
+
+
+@contextmanager
+def _read_once() -> Generator[None]:
+    """Have the vocabulary of a GGUF file read once within: transformers reads it again and again (seen in 5.23)."""
+    library: Any = import_module("gguf")
+    asked = library.GGUFReader
+    made = cache(asked)
+    library.GGUFReader = lambda path: made(str(path))
+    try:
+        yield
+    finally:
+        library.GGUFReader = asked
+
+
+def _gguf_tokenizer(gguf: Path) -> Any:
     from gguf import GGUFReader
     from transformers import AutoTokenizer
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 
 from reviews.audit.verify import verify_run
 from reviews.trail.envelope import Recorded
@@ -29,6 +28,8 @@ CRITIC = "cai_stage1.judge_instructions.1"
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

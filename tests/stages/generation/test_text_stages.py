@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
-import torch
 
 from specs.digests import digest_bytes, digest_path, digest_value
 from specs.job_records import Artifact, JobOrder
@@ -38,6 +37,8 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     """Models of two layers gain nothing from a second thread, which waits for them in a loop."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -26,9 +26,14 @@ from tests.fixtures.collected import collected
 from tests.fixtures.line_writer import line_writer
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.fixtures.recipe_process import Ended, needs_sandbox, run
+from tests.fixtures.small_pipeline import Here
 from tests.stages.recipes.test_recipe_in_session import Scripting, outcomes
 
-pytestmark = [pytest.mark.integration, needs_sandbox]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*"),
+    needs_sandbox,
+]
 
 TEACH = """\
 import json
@@ -89,21 +94,27 @@ MOVED = "found['model.norm.weight'] = found['model.norm.weight'] + 0.01"
 
 @dataclass
 class RealJobs(QuickLauncher):
-    """Plays every job but those of the named kinds, which really run."""
+    """Plays every job but those of the named kinds, which really run: recipes as processes, others in this one."""
 
     real: tuple[str, ...] = ("recipe",)
     local: LocalLauncher = field(default_factory=LocalLauncher)
+    here: Here = field(default_factory=Here)
 
     def start(self, folder: Path) -> None:
         """Start a job, or play it."""
-        (self.local if self._is_real(folder) else super()).start(folder)
+        place = self._place(folder)
+        (super() if place is None else place).start(folder)
 
     def poll(self, folder: Path) -> JobState:
         """Say how a job is."""
-        return self.local.poll(folder) if self._is_real(folder) else super().poll(folder)
+        place = self._place(folder)
+        return (super() if place is None else place).poll(folder)
 
-    def _is_real(self, folder: Path) -> bool:
-        return JobOrder.model_validate_json((folder / "order.json").read_bytes()).kind in self.real
+    def _place(self, folder: Path) -> Here | LocalLauncher | None:
+        kind = JobOrder.model_validate_json((folder / "order.json").read_bytes()).kind
+        if kind not in self.real:
+            return None
+        return self.local if kind == "recipe" else self.here
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from specs.stages.artifacts import Item
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow
@@ -49,11 +48,20 @@ WORK: dict[str, Any] = {
     "evaluate": evaluate.evaluate,
     "multi_turn": multi_turn.converse,
 }
-NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here, so vLLM might run")
+
+
+@pytest.fixture(scope="module")
+def no_gpu() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU, so vLLM might run")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -148,7 +156,7 @@ def test_sampled_rows_have_one_schema_and_come_again(tmp_path: Path, model: Path
     assert done.effective["engine"] == name
 
 
-@NO_GPU
+@pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("kind", WORK)
 def test_every_stage_that_writes_text_runs_in_the_granted_engine_or_not_at_all(
     tmp_path: Path, model: Path, kind: str

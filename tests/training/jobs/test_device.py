@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,10 @@ from tests.reviews.checks.test_checks import results_of
 from training.jobs import job
 from training.jobs.job import Done
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed")
 
 
 def test_every_kind_that_loads_a_model_has_a_device() -> None:
@@ -27,7 +31,7 @@ def test_every_kind_that_loads_a_model_has_a_device() -> None:
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu"])
-def test_without_a_gpu_nothing_else_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_nothing_else_is_refused(device: str, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     job.place(device)
@@ -36,7 +40,7 @@ def test_without_a_gpu_nothing_else_is_refused(device: str, monkeypatch: pytest.
 
 
 def test_a_granted_gpu_that_torch_does_not_find_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    torch: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as left:
