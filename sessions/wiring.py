@@ -29,8 +29,9 @@ from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import Launcher, PerStage
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.transfer.job_transfer import place_of
+from sessions.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
-from sessions.session import Display, Session
+from sessions.session import Session
 from specs import plugins
 from specs.errors import PluginFault, UserError
 from specs.resources import LAUNCHERS, LauncherName
@@ -140,7 +141,7 @@ def _plugin_launcher(point: EntryPoint, run: Path) -> Launcher:
     return made
 
 
-def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:
+def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = None) -> Session:
     """Wire a session on a run folder; without ``resolved`` it is read back from the trail."""
     # Now, while the files on disk are the loaded ones.
     measuring_code()

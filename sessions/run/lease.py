@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from reviews.reviewers.process.confinement import is_confined
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.trail import Trail
+from sessions.jobs.claim import is_alive
 from sessions.jobs.heartbeat import repeating
 from sessions.run import lease_record
 from sessions.run.lease_record import LOCK, FileRecords, LeaseRecord
@@ -205,12 +206,7 @@ def _is_over(record: LeaseRecord) -> bool:
     """
     if record.released or record.host != platform.node():
         return record.released
-    if record.pid == os.getpid():
-        return True
-    try:
-        return abs(psutil.Process(record.pid).create_time() - record.started) > 1.0
-    except psutil.Error:
-        return True
+    return record.pid == os.getpid() or not is_alive({"pid": record.pid, "started": record.started})
 
 
 def _is_silent(records: Records) -> bool:

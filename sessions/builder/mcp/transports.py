@@ -13,7 +13,7 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import anyio
 import uvicorn
@@ -37,26 +37,14 @@ NAMES_OF_THE_HOST = ("host.docker.internal", "host.containers.internal")
 STOP_S = 5.0
 
 
-class Transport(Protocol):
-    """Serves one MCP server to its clients."""
-
-    has_one_client: bool
-    """Whether the end of the connection is the end of the client."""
-
-    def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
-        """Begin to serve; returns when clients are answered. ``gone`` is called when no client is left."""
-
-    def stop(self) -> None:
-        """Stop serving, as far as possible."""
-
-
 class Stdio:
     """Serves the process that started this one."""
 
     has_one_client = True
+    """The end of the connection is the end of the client."""
 
     def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
-        """Take over stdin and stdout; other output goes to stderr meanwhile."""
+        """Take over stdin and stdout, and call ``gone`` when they end; other output goes to stderr meanwhile."""
         ready = threading.Event()
 
         async def serve() -> None:
@@ -103,7 +91,7 @@ class Http:
         return f"http://{_bracketed(self._host)}:{self._port}{PATH}"
 
     def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
-        """Serve until stopped."""
+        """Serve until stopped, and call ``gone`` then."""
         names = [_bracketed(self._host), "localhost", *NAMES_OF_THE_HOST]
         app = server.streamable_http_app(
             streamable_http_path=PATH,
@@ -147,6 +135,9 @@ class Http:
             self._server.should_exit = True
             self._thread.join(STOP_S)
         self._socket.close()
+
+
+Transport: TypeAlias = Stdio | Http
 
 
 class OneToken:

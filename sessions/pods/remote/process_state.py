@@ -15,6 +15,7 @@ import psutil
 from reviews.trail.store import write_durably
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.claim import is_alive, started_ticks, this_process
+from sessions.jobs.heartbeat import mark_of
 from sessions.pods.remote.pod_layout import Layout
 from sessions.run.run_layout import TRAIL
 from specs.errors import PeergateError
@@ -102,20 +103,13 @@ class Progress:
 
     def told(self) -> dict[str, Any]:
         """Return entries, gates and whether the session is closed."""
-        marks = [_mark(self._path), _mark(self._path.with_name(f"{TRAIL}-wal"))]
+        marks = [mark_of(self._path), mark_of(self._path.with_name(f"{TRAIL}-wal"))]
         if marks != self._seen and marks[0] is not None:
             with suppress(PeergateError, sqlite3.Error):
                 kinds = [one.entry.kind for one in read_entries(self._path)]
                 self._told = {"entries": len(kinds), "gates": kinds.count("decision"), "closed": "close" in kinds}
             self._seen = marks
         return self._told
-
-
-def _mark(path: Path) -> tuple[int, int] | None:
-    with suppress(OSError):
-        status = path.stat()
-        return status.st_mtime_ns, status.st_size
-    return None
 
 
 def snapshot(layout: Layout) -> tuple[bytes, bytes | None]:
@@ -128,9 +122,9 @@ def snapshot(layout: Layout) -> tuple[bytes, bytes | None]:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     if not wal.exists() or wal.stat().st_size == 0:
-        before = _mark(path)
+        before = mark_of(path)
         data, sealed = path.read_bytes(), seal.read_bytes() if seal.exists() else None
-        if before == _mark(path) and (not wal.exists() or wal.stat().st_size == 0):
+        if before == mark_of(path) and (not wal.exists() or wal.stat().st_size == 0):
             return data, sealed
     copy = layout.own / "snapshot.sqlite"
     copy.unlink(missing_ok=True)
