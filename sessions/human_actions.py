@@ -1,7 +1,4 @@
-"""What people may do to a session beside answering it: lift a check, waive a condition, retract a judgement, amend.
-
-Each action is an entry with the person's name and reason, and appears in every report. No model can take one.
-"""
+"""Lift a check, waive a condition, retract a judgement, amend: entries in a person's name. No model can make one."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from agents.workbench_protocol import Builder
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import gather
 from reviews.gate.panel import Panel
 from reviews.gate.reviewer import Reviewer
 from reviews.reviewers.process.client import ReviewerProcess
@@ -20,6 +22,7 @@ from sessions.report.live_display import Terminal
 from sessions.run.pause import CANCEL, PAUSE
 from specs.errors import PeergateError
 from specs.session.session_spec import ResolvedSpec
+from specs.stages.metric import MetricSet
 
 Route = Literal["go", "next", "again", "human", "close", "design_gate", "plan", "submit", "review"]
 
@@ -70,6 +73,16 @@ class Session:
         if recorded is None:
             raise PeergateError(f"the trail has no entry '{key}'", where=self.name)
         return recorded.body
+
+    def evidence(self, stage: str, attempt: int) -> Evidence:
+        """Return the evidence of an attempt."""
+        return gather(self.run, list(self.trail.iterate()), self.store, stage, attempt)
+
+    def metrics(self, stage: str, attempt: int) -> MetricSet | None:
+        """Return the metrics of an attempt; None if nothing was measured."""
+        measured = self.trail.find(f"metrics/{stage}.{attempt}")
+        digest = measured.body["metrics"] if measured else None
+        return MetricSet.model_validate(self.store.get_value(digest)) if digest else None
 
     def checkpoint(self) -> None:
         """Stop here if somebody asked to.

@@ -47,11 +47,7 @@ def cache_folder() -> Path:
 
 
 def make_builder(spec: SessionSpec, late: bool = False) -> Builder:
-    """Return the builder a spec names; ``late`` looks for its key at its first use.
-
-    Raises:
-        UserError: its key is not set, its package is not installed, or the price of its model is unknown.
-    """
+    """Return a spec's builder; UserError without its key (``late``: looked for at its first use), package or price."""
     if spec.builder.vendor == "playbook":
         return Playbook()
     if spec.builder.vendor == "external":
@@ -67,11 +63,7 @@ def make_builder(spec: SessionSpec, late: bool = False) -> Builder:
 
 
 def make_reviewer(spec: SessionSpec, process: ReviewerProcess | None = None) -> Reviewer | Panel:
-    """Return the reviewer or the panel a spec names; without their process they cannot be asked.
-
-    Raises:
-        UserError: its key is not set, its package is not installed, or the price of its model is unknown.
-    """
+    """Return a spec's reviewer or panel, mute without their process; UserError without a key, package or price."""
     process = process or reviewer_process(spec, Path())
     every: list[Reviewer] = [
         Person() if one.vendor == PERSON else party(process, number) for number, one in enumerate(process.reviewers)

@@ -31,12 +31,7 @@ def every_log(database: Database) -> list[LogRow]:
         "SELECT id::text, name, place, size, lease IS NOT NULL AND NOT (lease->>'released')::boolean"
         " AND clock_timestamp() - beat < make_interval(secs => %s) FROM peergate.log"
     )
-
-    def ask() -> list[LogRow]:
-        with database.connection() as connection:
-            return [LogRow(*row) for row in connection.execute(query, (lease_record.LEASE_S,)).fetchall()]
-
-    return database.patiently(ask)
+    return [LogRow(*row) for row in _fetched(database, query, lease_record.LEASE_S)]
 
 
 def entries_of(database: Database, logs: Sequence[str], kinds: Sequence[str]) -> dict[str, list[tuple[bytes, bytes]]]:
@@ -45,13 +40,16 @@ def entries_of(database: Database, logs: Sequence[str], kinds: Sequence[str]) ->
         "SELECT log::text, payload, signatures FROM peergate.entry"
         " WHERE log = ANY(%s::uuid[]) AND kind = ANY(%s) ORDER BY log, seq"
     )
+    found: dict[str, list[tuple[bytes, bytes]]] = {}
+    for log, payload, signatures in _fetched(database, query, list(logs), list(kinds)):
+        found.setdefault(log, []).append((payload.encode(), signatures.encode()))
+    return found
 
-    def ask() -> dict[str, list[tuple[bytes, bytes]]]:
-        found: dict[str, list[tuple[bytes, bytes]]] = {}
+
+def _fetched(database: Database, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
+    def ask() -> list[tuple[Any, ...]]:
         with database.connection() as connection:
-            for log, payload, signatures in connection.execute(query, (list(logs), list(kinds))).fetchall():
-                found.setdefault(log, []).append((payload.encode(), signatures.encode()))
-        return found
+            return connection.execute(query, values).fetchall()
 
     return database.patiently(ask)
 
@@ -113,8 +111,4 @@ class PostgresRecords:
         self._database.close()
 
     def _one(self, query: LiteralString, *values: Any) -> tuple[Any, ...] | None:
-        def ask() -> tuple[Any, ...] | None:
-            with self._database.connection() as connection:
-                return connection.execute(query, values).fetchone()
-
-        return self._database.patiently(ask)
+        return next(iter(_fetched(self._database, query, *values)), None)

@@ -1,7 +1,4 @@
-"""How a client reaches the server: over stdio, or over HTTP with a bearer token in a file.
-
-The protocol runs in another thread; the session keeps the main thread, which owns signals and the trail.
-"""
+"""Serves a client over stdio, or HTTP with a token, in another thread: the session keeps signals and the trail."""
 
 from __future__ import annotations
 
@@ -154,11 +151,7 @@ class OneToken:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``, ``[HOST]:PORT`` or ``PORT``, which is on loopback.
-
-    Raises:
-        UserError: it has another form, or names every address at once.
-    """
+    """Return host and port of ``HOST:PORT``, ``[HOST]:PORT`` or ``PORT``, which is on loopback; UserError otherwise."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isdecimal() or int(port) > 65535:
@@ -174,11 +167,7 @@ def _bracketed(host: str) -> str:
 
 
 def read_token(path: Path) -> str:
-    """Return the token in a file; a missing file is made, with a new token.
-
-    Raises:
-        UserError: somebody else may read or change the file, it is no plain file, or its token is too short.
-    """
+    """Return the token of a file, made if it is missing; UserError if others can read it or it is too short."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:

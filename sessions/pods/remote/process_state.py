@@ -14,7 +14,7 @@ import psutil
 
 from reviews.trail.store import write_durably
 from reviews.trail.tables.open_table import read_entries
-from sessions.jobs.claim import is_alive, started_ticks, this_process
+from sessions.jobs.claim import lives, read_record, started_ticks, this_process
 from sessions.jobs.heartbeat import mark_of
 from sessions.pods.remote.pod_layout import Layout
 from sessions.run.run_layout import TRAIL
@@ -22,14 +22,6 @@ from specs.errors import PeergateError
 
 KEEPER, ORCHESTRATOR, EXIT, SINCE = "keeper.json", "orchestrator.json", "exit.json", "since.json"
 ATTACHED, PULLED, ENDING, ENDED = "attached", "pulled.json", "ending.json", "ended.json"
-
-
-def read(path: Path) -> dict[str, Any] | None:
-    """Return a small JSON object of the keeper; None if the file is missing or holds something else."""
-    with suppress(OSError, ValueError):
-        found = json.loads(path.read_bytes())
-        return found if isinstance(found, dict) else None
-    return None
 
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
@@ -43,24 +35,15 @@ def identity(pid: int) -> dict[str, Any]:
     return this_process("pod") | {"pid": pid, "started": started, "ticks": started_ticks(pid)}
 
 
-def lives(path: Path) -> bool:
-    """Say whether the process that a file names runs."""
-    owner = read(path)
-    try:
-        return owner is not None and is_alive(owner)
-    except (KeyError, TypeError, ValueError):
-        return False
-
-
 def orchestrator(layout: Layout) -> dict[str, Any]:
     """Return state, pid and exit code of the newest orchestrator."""
-    told = read(layout.own / ORCHESTRATOR)
+    told = read_record(layout.own / ORCHESTRATOR)
     if told is None:
         return {"orchestrator": "never"}
     pid = told.get("pid") if isinstance(told.get("pid"), int) else None
     if lives(layout.own / ORCHESTRATOR):
         return {"orchestrator": "running", "pid": pid}
-    ended = read(layout.own / EXIT)
+    ended = read_record(layout.own / EXIT)
     if ended is None or ended.get("number") != told.get("number"):
         # A living keeper has not looked yet; without a keeper the code stays unknown.
         return {"orchestrator": "running" if lives(layout.own / KEEPER) else "gone", "pid": pid}
@@ -74,7 +57,7 @@ class Clock:
 
     def __init__(self, layout: Layout) -> None:
         self._path = layout.own / SINCE
-        told = read(self._path)
+        told = read_record(self._path)
         if told is None:
             told = {"first": time.time(), "counted": 0.0}
             write(self._path, told)
