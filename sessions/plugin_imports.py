@@ -24,11 +24,7 @@ SECONDS = 120.0
 
 
 def require_importable(*specs: ResolvedSpec, seconds: float = SECONDS) -> None:
-    """Import judge and job of each plug-in stage kind of the specs, and their registered checks, in a child process.
-
-    Raises:
-        PluginFault: one cannot be imported, is not what it has to be, or takes too long.
-    """
+    """Import judges, jobs and checks of the plug-ins that specs name, in a child process, or raise PluginFault."""
     # Profiles of one spec mostly use the same.
     for resolved in {str(one.plugins): one for one in specs if one.plugins}.values():
         _require(resolved, seconds)

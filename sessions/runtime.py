@@ -31,11 +31,12 @@ from sessions.nodes import act
 from sessions.nodes.budget import answer_of
 from sessions.nodes.position import Position, position
 from sessions.plugin_imports import require_importable
+from sessions.report.live_display import Terminal
 from sessions.run import pause
 from sessions.run.lease import is_running as is_running
 from sessions.run.lease import lease, stand_by, take_up
 from sessions.run.run_layout import STORE, TRAIL, require_run
-from sessions.session import Cancelled, Display, Paused, Session, State
+from sessions.session import Cancelled, Paused, Session, State
 from sessions.wiring import make_builder, make_reviewer, make_session, require_machine
 from specs.errors import LeaseLost, UserError
 from specs.masking import current
@@ -52,7 +53,7 @@ def start(
     spec_path: Path,
     runs: Path,
     name: str | None,
-    display: Display,
+    display: Terminal,
     wire: Callable[[Session], None] | None = None,
     profile: str | None = None,
     launcher: LauncherName | None = None,
@@ -98,7 +99,7 @@ def start(
 
 def resume(
     run: Path,
-    display: Display,
+    display: Terminal,
     answer: Answer | None = None,
     reason: str = "",
     by: str | None = None,
@@ -135,7 +136,7 @@ def resume(
     return run
 
 
-def cancel(run: Path, display: Display) -> Path:
+def cancel(run: Path, display: Terminal) -> Path:
     """End a session for good: its job is ended, the trail is closed as cancelled. Safe to repeat."""
     with pause.when_free(require_run(run), pause.CANCEL, lease, display.say) as held:
         session = make_session(run, display)

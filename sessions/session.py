@@ -7,23 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, TypedDict
 
-from agents.turns import Turn
 from agents.workbench_protocol import Builder
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import gather
 from reviews.gate.panel import Panel
 from reviews.gate.reviewer import Reviewer
 from reviews.reviewers.process.client import ReviewerProcess
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.launcher import Launcher
-from sessions.money.ledger import Balance
+from sessions.report.live_display import Terminal
 from sessions.run.pause import CANCEL, PAUSE
 from specs.errors import PeergateError
-from specs.job_records import Progress
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.metric import MetricSet
-from specs.trail.verdict import CheckResult, Decision
 
 Route = Literal["go", "next", "again", "human", "close", "design_gate", "plan", "submit", "review"]
 
@@ -46,40 +45,6 @@ class Cancelled(Exception):
     """The session was asked to end for good."""
 
 
-class Display(Protocol):
-    """Shows the session to a person. Nothing depends on it."""
-
-    def say(self, text: str) -> None:
-        """Show one line."""
-
-    def stage(self, name: str, attempt: int, position: int, count: int) -> None:
-        """An attempt begins."""
-
-    def turn(self, turn: Turn, taken_usd: float, most_usd: float) -> None:
-        """The builder's model has answered; builders have taken so much of their money."""
-
-    def call_begins(self, tool: str) -> None:
-        """A tool is called."""
-
-    def call(self, tool: str, arguments: str, text: str, is_error: bool) -> None:
-        """A tool has answered."""
-
-    def progress(self, stage: str, progress: Progress) -> None:
-        """A job reports its progress."""
-
-    def job_ended(self, stage: str, text: str) -> None:
-        """A job is over."""
-
-    def metrics(self, metrics: MetricSet) -> None:
-        """Metrics were measured."""
-
-    def checks(self, results: tuple[CheckResult, ...]) -> None:
-        """Checks were run."""
-
-    def decision(self, decision: Decision, balance: Balance) -> None:
-        """A gate has decided."""
-
-
 @dataclass
 class Session:
     """Everything the nodes of the graph work with."""
@@ -94,7 +59,7 @@ class Session:
     builder: Builder
     wire_reviewer: Callable[[], Reviewer | Panel]
     reviewing: ReviewerProcess
-    display: Display
+    display: Terminal
     stop: threading.Event = field(default_factory=threading.Event)
 
     @cached_property
@@ -108,6 +73,16 @@ class Session:
         if recorded is None:
             raise PeergateError(f"the trail has no entry '{key}'", where=self.name)
         return recorded.body
+
+    def evidence(self, stage: str, attempt: int) -> Evidence:
+        """Return the evidence of an attempt."""
+        return gather(self.run, list(self.trail.iterate()), self.store, stage, attempt)
+
+    def metrics(self, stage: str, attempt: int) -> MetricSet | None:
+        """Return the metrics of an attempt; None if nothing was measured."""
+        measured = self.trail.find(f"metrics/{stage}.{attempt}")
+        digest = measured.body["metrics"] if measured else None
+        return MetricSet.model_validate(self.store.get_value(digest)) if digest else None
 
     def checkpoint(self) -> None:
         """Stop here if somebody asked to.

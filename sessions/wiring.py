@@ -29,8 +29,9 @@ from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import Launcher, PerStage
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.transfer.job_transfer import place_of
+from sessions.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
-from sessions.session import Display, Session
+from sessions.session import Session
 from specs import plugins
 from specs.errors import PluginFault, UserError
 from specs.resources import LAUNCHERS, LauncherName
@@ -46,11 +47,7 @@ def cache_folder() -> Path:
 
 
 def make_builder(spec: SessionSpec, late: bool = False) -> Builder:
-    """Return the builder a spec names; ``late`` looks for its key at its first use.
-
-    Raises:
-        UserError: its key is not set, its package is not installed, or the price of its model is unknown.
-    """
+    """Return a spec's builder; UserError without its key (``late``: looked for at its first use), package or price."""
     if spec.builder.vendor == "playbook":
         return Playbook()
     if spec.builder.vendor == "external":
@@ -66,11 +63,7 @@ def make_builder(spec: SessionSpec, late: bool = False) -> Builder:
 
 
 def make_reviewer(spec: SessionSpec, process: ReviewerProcess | None = None) -> Reviewer | Panel:
-    """Return the reviewer or the panel a spec names; without their process they cannot be asked.
-
-    Raises:
-        UserError: its key is not set, its package is not installed, or the price of its model is unknown.
-    """
+    """Return a spec's reviewer or panel, mute without their process; UserError without a key, package or price."""
     process = process or reviewer_process(spec, Path())
     every: list[Reviewer] = [
         Person() if one.vendor == PERSON else party(process, number) for number, one in enumerate(process.reviewers)
@@ -140,7 +133,7 @@ def _plugin_launcher(point: EntryPoint, run: Path) -> Launcher:
     return made
 
 
-def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:
+def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = None) -> Session:
     """Wire a session on a run folder; without ``resolved`` it is read back from the trail."""
     # Now, while the files on disk are the loaded ones.
     measuring_code()

@@ -1,7 +1,4 @@
-"""The brief: everything a model has to know to continue an attempt, read from the trail alone.
-
-Texts of models and jobs are redacted and enclosed by markers.
-"""
+"""What a model has to know to continue an attempt, from the trail alone; texts are redacted and enclosed by markers."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from sessions.money import ledger
 from sessions.session import Session
 from specs.resources import attempt_usd
 from specs.session.session_spec import Budget
-from specs.stages.metric import MetricSet
 from specs.stages.registry import Stage
 from specs.trail.builder_tools import Phase
 from specs.trail.grant_and_claim import StageView
@@ -130,16 +126,16 @@ def _so_far(session: Session, entries: list[Recorded]) -> Iterator[str]:
         stage = next((each for each in session.resolved.spec.stages if each.name == name), None)
         outcome = one.body.get("outcome") or f"{one.body.get('answer')} (a person)"
         taken = ", taken back" if one.entry.seq in void else ""
-        told.append(f"- {name}.{attempt}: {outcome}{taken}{_figures(session, entries, stage, attempt)}")
+        told.append(f"- {name}.{attempt}: {outcome}{taken}{_figures(session, stage, attempt)}")
     if told:
         yield "\n".join(["Decided so far:", *told])
 
 
-def _figures(session: Session, entries: list[Recorded], stage: Stage | None, attempt: int) -> str:
-    measured = find(entries, f"metrics/{stage.name}.{attempt}") if stage else None
-    if stage is None or measured is None or not measured.body["metrics"]:
+def _figures(session: Session, stage: Stage | None, attempt: int) -> str:
+    measured = session.metrics(stage.name, attempt) if stage else None
+    if stage is None or measured is None:
         return ""
-    found = MetricSet.model_validate(session.store.get_value(measured.body["metrics"])).metrics
+    found = measured.metrics
     names = [one.metric for one in stage.gate.criteria if one.metric in found]
     return "".join(f"; {name} {found[name].value:.4g}" for name in names)
 

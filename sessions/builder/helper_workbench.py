@@ -1,7 +1,4 @@
-"""The workbench of a helper: one bounded task that only reads and hands in one note.
-
-Its turns and calls are recorded under the call that delegated the task.
-"""
+"""The workbench of a helper: one bounded task that only reads and hands in a note, under the call that delegated it."""
 
 from __future__ import annotations
 

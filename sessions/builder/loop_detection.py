@@ -35,10 +35,7 @@ ACTING = (
 
 
 def revisions_in_a_row(judgements: Iterable[Recorded], stage: str) -> int:
-    """Count how often in a row a stage's gate has sent it back since a person last answered.
-
-    ``judgements`` are decisions, answers of people and retractions, in order.
-    """
+    """Count how often in a row a gate has sent a stage back since a person answered, from judgements in order."""
     count = 0
     for one in judgements:
         if one.entry.kind == "retraction":
@@ -82,10 +79,7 @@ class PhaseRecord:
         return ""
 
     def repeats(self, call: Recorded, refusal: str) -> bool:
-        """Say whether the same call has had the same result too often, without an effect of another call since.
-
-        ``refusal`` is the digest of the text that says so.
-        """
+        """Say whether a call has had the same result too often, without an effect since; ``refusal`` is its digest."""
         if call.body["tool"] in MAY_REPEAT:
             return False
         acts = [one for one in self._fresh if self._calls[one.body["call"]].body["tool"] in ACTING]

@@ -60,10 +60,7 @@ class Wall:
         self._store = store
 
     def clean(self, text: str, limit: int | None = None) -> str:
-        """Return a text as it may be shown: made printable, then redacted, then cut.
-
-        Escape sequences and invisible characters could hide a secret, and a cut could leave half of one.
-        """
+        """Return a text made printable, then redacted, then cut: hidden characters or a cut could hide a secret."""
         scrubbed = self.scrub(_printable(text))
         return _printable(scrubbed) if limit is None or len(scrubbed) <= limit else plain(scrubbed, limit)
 
@@ -79,10 +76,7 @@ class Wall:
         return self._scrub(text)
 
     def scrub_json(self, text: str) -> str:
-        """Return JSON with every string scrubbed; other texts, and objects with a name twice, as plain text.
-
-        Strings are scrubbed one by one because escapes would hide what is withheld.
-        """
+        """Return JSON with every string scrubbed without its escapes; anything else is scrubbed as plain text."""
         return map_json(self._masker.json(text), self.scrub)
 
     def scrub_bytes(self, data: bytes) -> bytes:

@@ -284,10 +284,7 @@ class SessionWorkbench:
                 self._session.display.say(f"  {self._session.builder.name} is stopped: {self.gave_up}")
 
     def _answer_interrupted(self) -> None:
-        """Answer calls during which the process died, with their effect if they had one.
-
-        Calls that end a phase are carried out now, before calls that follow them in the same turn.
-        """
+        """Answer calls during which the process died, with their effect; those that end a phase are carried out now."""
         answered = {one.body["call"] for one in self._results}
         for intent in self._calls:
             if intent.entry.key in answered:
@@ -302,10 +299,7 @@ class SessionWorkbench:
             self._record_result(intent, id, told, is_error)
 
     def _end_again(self) -> None:
-        """End the phase if a recorded call ended it before the process died.
-
-        The phase continues if an amendment has forbidden that call since.
-        """
+        """End the phase if a recorded call ended it before the process died, unless an amendment forbids it since."""
         calls = {one.entry.key: one for one in self._calls}
         for last in [one for one in self._results if one.body["ends_phase"]]:
             call = calls[last.body["call"]]

@@ -110,11 +110,7 @@ def run_again(
 
 
 def chosen(entries: Sequence[Recorded], stage: str | None, attempt: int | None) -> list[tuple[str, int]]:
-    """Return the ended attempts that were asked for, or the newest of each stage, in the order of the trail.
-
-    Raises:
-        UserError: there is no such attempt, or it has not ended.
-    """
+    """Return the ended attempts that were asked for, or the newest of each stage, in order; UserError without any."""
     if attempt is not None and stage is None:
         raise UserError("--attempt needs --stage", hint="numbers of attempts are counted within a stage")
     ended: dict[str, list[int]] = {}

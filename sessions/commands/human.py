@@ -10,7 +10,6 @@ import typer
 
 from reviews.trail.envelope import Recorded
 from sessions import human_actions
-from sessions.amendment import amend as amend_session
 from sessions.commands.options import DEFAULT_RUNS, By, Name, Runs
 from sessions.commands.output import print_line
 from sessions.commands.run import carry_on
@@ -84,7 +83,7 @@ def amend(
     The change is reviewed like a design. Exit codes: 0 in force, 2 it cannot be amended, 3 or 4 the review did not
     approve.
     """
-    recorded = amend_session(runs / name, find_spec(spec), by or getpass.getuser(), reason, override, Terminal())
+    recorded = human_actions.amend(runs / name, find_spec(spec), by or getpass.getuser(), reason, override, Terminal())
     body = recorded.body
     in_force = body["outcome"] == "approve" or body["overridden"]
     _said(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")

@@ -26,6 +26,11 @@ def print_line(text: str = "", *, err: bool = False) -> None:
     print(line, file=sys.stderr if err else sys.stdout, flush=err)
 
 
+def say(text: str) -> None:
+    """Print one line of talk, on stderr; untrusted text has been made printable."""
+    print_line(text, err=True)
+
+
 def print_block(text: str, limit: int, indent: str = "") -> None:
     """Print a text that may have several lines, each of them behind a bar."""
     print(block(current().text(text), limit, indent))

@@ -22,7 +22,7 @@ from sessions.commands.options import (
     need_reason,
     spread,
 )
-from sessions.commands.output import print_json, print_line
+from sessions.commands.output import print_json, print_line, say
 from sessions.pods import host_key, pod_plan
 from sessions.pods.attach import Attached, Ended
 from sessions.pods.connection import Connection, require_ssh
@@ -61,11 +61,6 @@ class Wanted:
     ] = None
     name: SessionName = None
     profile: Profile = None
-
-
-def say(text: str) -> None:
-    """Print a line on stderr; texts of the pod have been made printable."""
-    print_line(text, err=True)
 
 
 def _read(wanted: Wanted) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:

@@ -21,7 +21,7 @@ from sessions.commands.options import (
     below,
     need_reason,
 )
-from sessions.commands.output import print_line
+from sessions.commands.output import print_line, say
 from sessions.commands.status import print_summary
 from sessions.report.live_display import Terminal
 from sessions.report.overview import EXIT_CODES, find_runs, overview
@@ -121,7 +121,7 @@ def pause(name: Name, runs: Runs = DEFAULT_RUNS) -> None:
     run = require_run(runs / name).resolve()
     ran = is_running(run)
     if ran:
-        with when_free(run, PAUSE, lease, lambda text: print_line(text, err=True)):
+        with when_free(run, PAUSE, lease, say):
             pass
     state = overview(run)
     told = {

@@ -6,6 +6,7 @@ the clock is set, and then a living wrapper would look lost.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from contextlib import suppress
@@ -36,6 +37,21 @@ def is_alive(owner: dict[str, Any]) -> bool:
         if "ticks" in owner and (boot := _boot()):
             return owner.get("boot") == boot and owner["ticks"] == started_ticks(pid)
         return abs(process.create_time() - started) < 1.0
+    return False
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Return a small JSON object; None if the file is missing or holds something else."""
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_bytes())
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def lives(path: Path) -> bool:
+    """Say whether the process that a file names runs."""
+    with suppress(KeyError, TypeError, ValueError):
+        return is_alive(read_record(path) or {})
     return False
 
 

@@ -64,10 +64,7 @@ class EngineStatus(NamedTuple):
 
 
 class Engine(Protocol):
-    """The contract of an engine. A handle is text that means the same to every process, after any restart.
-
-    Every method has a time limit and raises ``EngineUnavailable`` if the engine does not answer.
-    """
+    """An engine; its handles stay valid after restarts. Methods end in time, or raise ``EngineUnavailable``."""
 
     name: str
     rents: bool

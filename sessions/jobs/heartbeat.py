@@ -52,24 +52,27 @@ def beat(run: Path) -> None:
             path.touch()
 
 
+def mark_of(path: Path) -> tuple[int, int] | None:
+    """Return time and size of a file, which change with it; None without a file."""
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_mtime_ns, status.st_size
+    return None
+
+
 class Absence:
     """For how long a file has not changed, by a clock that nobody sets."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen, self._since = self._mark(), time.monotonic()
+        self._seen, self._since = mark_of(path), time.monotonic()
 
     def seconds(self) -> float:
         """Look again, and return the seconds since the last look that found a change."""
-        mark, now = self._mark(), time.monotonic()
+        mark, now = mark_of(self._path), time.monotonic()
         if mark != self._seen:
             self._seen, self._since = mark, now
         return now - self._since
-
-    def _mark(self) -> int | None:
-        with suppress(OSError):
-            return self._path.stat().st_mtime_ns
-        return None
 
 
 class Silence:

@@ -105,10 +105,8 @@ def take_claim(folder: Path, said: dict[str, Any]) -> bool:
     """Take the claim of a job for good: of any number of takers one gets True.
 
     A folder that already names the taker is renamed to ``claim``, which is atomic and fails if there is one. A taker
-    that is killed meanwhile has claimed nothing, or has claimed and named itself.
-
-    Raises:
-        OSError: the claim cannot be written, and nobody has it.
+    that is killed meanwhile has claimed nothing, or has claimed and named itself. OSError is raised if the claim cannot
+    be written and nobody has it.
     """
     ready = folder / f".claim.{os.getpid()}.{secrets.token_hex(4)}"
     try:

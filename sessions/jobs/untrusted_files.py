@@ -16,13 +16,10 @@ class NotReadable(OSError):
 
 @contextmanager
 def open_file(path: Path) -> Generator[BinaryIO]:
-    """Open a file in a folder that a job writes.
+    """Open a file in a folder that a job writes, or raise NotReadable.
 
     Neither the file nor its folder may be a link, and the file must be a regular one with one name: a second name could
     be that of a file outside of the job.
-
-    Raises:
-        NotReadable: there is no such file.
     """
     folder = -1
     try:

@@ -19,16 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from reviews.trail.store import write_durably
 from sessions.jobs import orphans, process_usage
 from sessions.jobs.claim import this_process
 from sessions.jobs.heartbeat import BEAT, Absence
 from sessions.jobs.job_log import JobLog
-from sessions.jobs.job_state import patiently, take_claim
+from sessions.jobs.job_state import patiently, read_order, take_claim
 from sessions.run.private_files import keep_private
 from specs.digests import canonical_bytes
+from specs.errors import EvidenceMissing
 from specs.job_records import ExitRecord, JobOrder
 
 HEARTBEAT_S = 1.0
@@ -49,9 +48,9 @@ def main() -> int:
     keep_private()
     folder = Path(sys.argv[1]).resolve()
     try:
-        order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
-    except (OSError, ValidationError) as error:
-        print(f"{folder}: no readable order.json: {str(error).splitlines()[0]}", file=sys.stderr)
+        order = read_order(folder)
+    except EvidenceMissing as error:
+        print(f"{folder}: {error.message}", file=sys.stderr)
         return 4
     stop: list[Reason] = []
     # Before the claim: a signal between the two would end this process, and the job would be lost.

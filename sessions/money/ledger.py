@@ -55,11 +55,6 @@ class Balance(NamedTuple):
     left_hours: float
 
 
-def balance(trail: Trail, budget: Budget) -> Balance:
-    """Add up the trail of a running session."""
-    return balance_of(list(trail.iterate()), budget)
-
-
 def balance_of(entries: Sequence[Recorded], budget: Budget) -> Balance:
     """Add up the entries of a trail."""
     now = Accounts(entries, budget)
@@ -81,9 +76,7 @@ def reserve(
     """Reserve the most something can cost before it begins; the same key is reserved only once.
 
     ``stage`` may also be ``design`` or ``amendment``; ``task_usd`` is the most that a helper's ``task`` may take.
-
-    Raises:
-        BudgetExceeded: the cap is unknown, or does not fit in what is left for this party and stage.
+    Raises BudgetExceeded if the cap is unknown, or does not fit in what is left for this party and stage.
     """
     if trail.find(f"reserve/{key}"):
         return
@@ -155,10 +148,8 @@ def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str,
     """Reserve the cost cap of a review, out of the share for reviews, and return its key.
 
     ``attempt`` is its number, with the member's for a panel. An existing reservation belongs to a call whose answer was
-    lost with its process; it counts as its whole cap, and the repeated review gets a new reservation.
-
-    Raises:
-        BudgetExceeded: the cap does not fit in what is left for reviews.
+    lost with its process; it counts as its whole cap, and the repeated review gets a new reservation. Raises
+    BudgetExceeded if the cap does not fit in what is left for reviews.
     """
     key, repeat = f"review/{stage}.{attempt}", 1
     while trail.find(f"reserve/{key}") is not None:
@@ -184,11 +175,8 @@ def reserve_turn(
 
     The builder, or a helper's ``task``, takes one turn at a time: an unsettled earlier turn was lost with its process
     and counts as its whole cap. After the session's hours no turn begins; otherwise only its money would stop a builder
-    that never ends.
-
-    Raises:
-        BudgetExceeded: the cap is unknown or does not fit in what is left for the builder, the stage or the task
-            (``task_usd``), or the session's hours are over.
+    that never ends. Raises BudgetExceeded for that, and if the cap is unknown or does not fit in what is left for the
+    builder, the stage or the task (``task_usd``).
     """
     of = f"{party}/{stage.name}.{attempt}/" + (f"{task}/" if task else "")
     lines = Accounts(trail.iterate("spend"), budget).select(party, task=task)

@@ -138,10 +138,7 @@ def wait(session: Session, state: State) -> State:
 
 
 def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobState, alive_s: float = 0.0) -> None:
-    """Keep the files of an exited job and record its end; a lost job's files do not count.
-
-    ``alive_s`` says how long its process was seen alive on this machine.
-    """
+    """Record the end of a job seen alive here for ``alive_s``, and keep its files; those of a lost one do not count."""
     folder = job_folder(session.run, key)
     budget = session.resolved.spec.budget
     common = {"key": key, "stage": stage.name, "attempt": attempt}

@@ -1,7 +1,4 @@
-"""What a job is ordered to do: its parameters, its inputs, the weights it starts from, the step it resumes from.
-
-Everything in an order is in the trail before the job exists, so a rebuilt order is the same.
-"""
+"""What a job is ordered to do: parameters, inputs, weights, a step to resume from, all in the trail before it."""
 
 from __future__ import annotations
 

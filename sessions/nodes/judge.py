@@ -9,8 +9,6 @@ from __future__ import annotations
 from langgraph.types import interrupt
 
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import gather
 from reviews.gate.check_list import run_checks
 from reviews.gate.gate_decision import carried, settle
 from reviews.gate.grants import opened_by
@@ -45,7 +43,7 @@ def measure(session: Session, state: State) -> State:
     """Compute the metrics of the attempt from its raw rows."""
     stage, attempt = _where(state)
     try:
-        measured = measure_rows(_evidence(session, state))
+        measured = measure_rows(session.evidence(*_where(state)))
         digest, why = session.store.put_value(measured), ""
         session.display.metrics(measured)
     except EvidenceMissing as error:
@@ -58,7 +56,7 @@ def measure(session: Session, state: State) -> State:
 
 def check(session: Session, state: State) -> State:
     """Run the deterministic checks of the stage's kind."""
-    results = run_checks(_evidence(session, state), _metrics(session, state))
+    results = run_checks(session.evidence(*_where(state)), _metrics(session, state))
     session.display.checks(results)
     keep_checks(session, *_where(state), results)
     return {"route": "go"}
@@ -71,7 +69,7 @@ def review(session: Session, state: State) -> State:
     packet = derive_packet(
         list(session.trail.iterate()),
         session.store,
-        _evidence(session, state),
+        session.evidence(*_where(state)),
         _metrics(session, state),
         tuple(CheckResult.model_validate(one) for one in session.store.get_value(checked)),
         checked,
@@ -119,7 +117,7 @@ def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: i
         "opens": opened_by(session.resolved, list(session.trail.iterate()), recorded_stage, decision.outcome),
     } | carried(decision)
     recorded = session.trail.append("decision", f"decision/{stage}.{attempt}", body)
-    session.display.decision(decision, ledger.balance(session.trail, session.resolved.spec.budget))
+    session.display.decision(decision, ledger.balance_of(list(session.trail.iterate()), session.resolved.spec.budget))
     return recorded
 
 
@@ -136,10 +134,6 @@ def keep_checks(session: Session, stage: str, attempt: int, results: tuple[Check
 
 def _where(state: State) -> tuple[str, int]:
     return state.get("stage", ""), state.get("attempt", 0)
-
-
-def _evidence(session: Session, state: State) -> Evidence:
-    return gather(session.run, list(session.trail.iterate()), session.store, *_where(state))
 
 
 def _metrics(session: Session, state: State) -> MetricSet | None:

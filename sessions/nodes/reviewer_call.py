@@ -66,10 +66,7 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
 
 
 def _repeat(case: _Case, packet: Packet, again: Verdict) -> Recorded:
-    """Record the verdict of an earlier attempt again, signed by the same reviewer.
-
-    Nothing is judged here, so if the reviewer's process is killed meanwhile the next one is asked the same.
-    """
+    """Record an earlier verdict again, signed by its reviewer. Nothing is judged, so a killed process is replaced."""
     session, answer, facts = case.session, Answer(again.reviewer, again), {"same_as": packet.unchanged_since}
     if again.reviewer == PERSON:
         return _record(case, answer, facts)

@@ -1,7 +1,4 @@
-"""The pod's host key: shown once, confirmed by a person, a pin or known hosts, and the only one accepted afterwards.
-
-Learning a key sends nothing: no login is offered to a host that nobody has confirmed.
-"""
+"""The pod's only accepted host key, confirmed by a person, a pin or known hosts; learning it offers no login."""
 
 from __future__ import annotations
 

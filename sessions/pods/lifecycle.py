@@ -1,7 +1,4 @@
-"""`peergate pod up`, `start` and `down`: make a pod fit for a session, start the session there, end the pod.
-
-``up`` stops at the first check that fails. ``down`` ends nothing before the whole copy here is verified.
-"""
+"""`pod up` stops at the first failed check, `start` starts, `down` ends nothing before the copy here is verified."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from sessions.pods.protocol import Rules
 from specs.digests import Contract
 from specs.errors import UserError
 from specs.session.explain import validate
 from specs.session.problems import LintProblem, printable
 from specs.session.yaml_positions import read_document
 
-MINUTES_A_DAY = 24 * 60
 _HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"
 _ADDRESS = re.compile(
     rf"(?:(?P<user>[A-Za-z_][A-Za-z0-9_.-]{{0,63}})@)?(?P<host>{_HOST}|\[[0-9a-fA-F:]+\])(?::(?P<port>\d+))?"
@@ -22,10 +22,9 @@ _ADDRESS = re.compile(
 _PART = "/[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _FOLDER = rf"^(~|{_PART})({_PART})*$"
 Folder = Annotated[str, StringConstraints(pattern=_FOLDER, max_length=200)]
-Minutes = Annotated[float, Field(gt=0, le=365 * MINUTES_A_DAY)]
 
 
-class PodFile(Contract):
+class PodFile(Rules):
     """One pod. Only ``host`` is required; a rule that is missing does not end the pod."""
 
     schema_version: Literal[1] = 1
@@ -43,18 +42,6 @@ class PodFile(Contract):
     min_disk_gb: Annotated[float, Field(gt=0)] = 10.0
     """Free room under ``root`` (10**9 bytes)."""
     torch_import_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
-    usd_per_hour: Annotated[float, Field(ge=0)] | None = None
-    """What the machine costs, as your provider bills it."""
-    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
-    """What the machine may cost, counted from its first `pod up`; needs ``usd_per_hour``."""
-    idle_minutes: Minutes | None = None
-    """Ends the pod when the session has not run for this long."""
-    dead_man_minutes: Minutes | None = None
-    """Ends the pod when nobody was attached for this long."""
-    grace_minutes: Annotated[float, Field(ge=0, le=MINUTES_A_DAY)] = 10.0
-    """Time between the end of the session and the shutdown, for an attached client to pull."""
-    shutdown: Annotated[str, StringConstraints(min_length=1, max_length=2000)] | None = None
-    """Shell command that ends the machine, run there. Without it Peergate ends only its processes."""
 
 
 class Address(Contract):

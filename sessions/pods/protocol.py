@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, BinaryIO, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StringConstraints
 
 from specs.digests import Contract
 
 MAX_LINE = 1 << 20
 PROTOCOL = 1
+MINUTES_A_DAY = 24 * 60
+Minutes = Annotated[float, Field(gt=0, le=365 * MINUTES_A_DAY)]
 
 
 class BadFrame(ValueError):
@@ -48,12 +50,18 @@ def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], int] | None:
 class Rules(Contract):
     """When the keeper ends the pod; a rule that is None never ends it."""
 
-    usd_per_hour: float | None = None
-    max_cost_usd: float | None = None
-    idle_minutes: float | None = None
-    dead_man_minutes: float | None = None
-    grace_minutes: float = 10.0
-    shutdown: str | None = None
+    usd_per_hour: Annotated[float, Field(ge=0)] | None = None
+    """What the machine costs, as your provider bills it."""
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
+    """What the machine may cost, counted from its first `pod up`; needs ``usd_per_hour``."""
+    idle_minutes: Minutes | None = None
+    """Ends the pod when the session has not run for this long."""
+    dead_man_minutes: Minutes | None = None
+    """Ends the pod when nobody was attached for this long."""
+    grace_minutes: Annotated[float, Field(ge=0, le=MINUTES_A_DAY)] = 10.0
+    """Time between the end of the session and the shutdown, for an attached client to pull."""
+    shutdown: Annotated[str, StringConstraints(min_length=1, max_length=2000)] | None = None
+    """Shell command that ends the machine, run there. Without it Peergate ends only its processes."""
 
     @property
     def any(self) -> bool:

@@ -43,7 +43,7 @@ STATUS_STYLE: dict[Status, str] = {"WARN": "yellow", "FAIL": "red", "BLOCKED": "
 
 
 class Terminal:
-    """A :class:`sessions.session.Display` on stderr; ``now`` gets what happens, without untrusted text."""
+    """Shows the session to a person; nothing depends on it. ``now`` gets what happens, without untrusted text."""
 
     def __init__(self, console: Console | None = None, now: Callable[[str], None] = lambda _: None) -> None:
         self._now = now

@@ -73,10 +73,7 @@ def damaged(name: str, path: Path, error: Exception) -> Overview:
 
 
 def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overview:
-    """Return the state of a session by its trail, whether or not a process runs it now.
-
-    ``entries`` are at least those of :data:`TOLD_BY`; ``count`` is the length of the trail.
-    """
+    """Return the state by a trail of ``count`` entries, whoever runs it; ``entries`` has those of :data:`TOLD_BY`."""
     closed = next((one for one in entries if one.entry.kind == "close"), None)
     last_plan = next((one for one in reversed(entries) if one.entry.kind == "plan"), None)
     judged = newest_judgement(entries)

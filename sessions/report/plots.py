@@ -12,10 +12,7 @@ NAME_CHARACTERS = 40
 
 
 def draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) -> list[str]:
-    """Draw what ``report`` (as in ``report.json``) and the losses have data for; returns the file names.
-
-    ``losses`` has the loss of each step in nats per token, for each training attempt.
-    """
+    """Draw what a report and the losses (nats per token and step, by attempt) hold; returns the file names."""
     import matplotlib as mpl
 
     mpl.use("svg")

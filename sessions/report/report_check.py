@@ -179,11 +179,7 @@ class ReportCheck:
                 yield f"report.md line {number}"
 
     def called(self, name: str) -> tuple[Measured, ...]:
-        """Return the metrics of a name: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC.
-
-        Raises:
-            UserError: no metric has this name.
-        """
+        """Return the metrics of a name: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC; UserError without any."""
         parts = _NAME.fullmatch(name)
         stage, attempt, metric = parts.groups() if parts else (None, None, None)
         found = tuple(

@@ -1,7 +1,4 @@
-"""A requested review as Markdown: plain for the terminal, escaped for a file.
-
-Every untrusted text becomes one line, so that it cannot begin a heading, a row or a list of ours.
-"""
+"""A requested review as Markdown, in which no untrusted text begins a heading, a row or a list."""
 
 from __future__ import annotations
 
@@ -54,11 +51,7 @@ def refuse_to_overwrite(path: Path, force: bool) -> None:
 
 
 def write_page(path: Path, text: str, force: bool) -> None:
-    """Write a file atomically; without ``force`` an existing file stays as it is.
-
-    Raises:
-        UserError: it exists by now, or cannot be written.
-    """
+    """Write a file atomically, over an existing one only with ``force``; raise UserError if that fails."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         with partial.open("x", encoding="utf-8") as handle:

@@ -1,6 +1,6 @@
 """Many sessions at a glance: those of a workspace, or all of one Postgres.
 
-Overviews are kept in ``.peergate/list.sqlite``, and only trails that have changed are read again. The file can be
+Overviews are kept in ``.peergate/list.json``, and only trails that have changed are read again. The file can be
 deleted; nothing is decided from it.
 """
 
@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from reviews.trail.envelope import recorded
+from reviews.trail.store import write_durably
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_of
 from reviews.trail.tables.trail_file import holds_trail, reading
+from sessions.jobs.heartbeat import mark_of
 from sessions.report.overview import OPEN, TOLD_BY, Overview, damaged, find_runs, overview, summary
 from sessions.run import lease, lease_rows
 from sessions.run.run_layout import TRAIL, why_unreadable
 from specs.errors import AuditDamage, Blocked, PeergateError, UserError
 
-INDEX = Path(".peergate") / "list.sqlite"
-_SCHEMA = "CREATE TABLE IF NOT EXISTS told (run TEXT PRIMARY KEY, stamp TEXT NOT NULL, told TEXT NOT NULL) STRICT"
+INDEX = Path(".peergate") / "list.json"
 AT_ONCE = 500
 """Sessions in one query to a database."""
 
@@ -32,50 +33,31 @@ class _Index:
     """Overviews from before, each with the stamp of its trail at that time."""
 
     def __init__(self, runs: Path) -> None:
-        self._path = runs / INDEX
-        self._new: dict[str, tuple[str, str]] = {}
-        self._known: dict[str, tuple[str, str]] = {}
-        address = f"{self._path.resolve().as_uri()}?mode=ro"
-        with suppress(sqlite3.DatabaseError, OSError), closing(sqlite3.connect(address, uri=True)) as connection:
-            self._known = {run: (stamp, told) for run, stamp, told in connection.execute("SELECT * FROM told")}
+        self._path, self._has_new = runs / INDEX, False
+        self._known: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            found = json.loads(self._path.read_bytes())
+            self._known = found if isinstance(found, dict) else {}
 
     def get(self, run: str, stamp: str) -> Overview | None:
         """Return the overview of a trail that has not changed since."""
-        before, text = self._known.get(run, ("", ""))
-        if before != stamp:
-            return None
-        try:
-            told: dict[str, Any] = json.loads(text)
+        with suppress(ValueError, TypeError, KeyError):
+            before, told = self._known[run]
             whole: dict[str, Any] = {**told, "path": Path(told["path"]), "reasons": tuple(told["reasons"])}
-            return Overview(**whole)
-        except (ValueError, TypeError, KeyError):
-            return None
+            return Overview(**whole) if before == stamp else None
+        return None
 
     def put(self, run: str, stamp: str, told: Overview) -> Overview:
         """Take an overview in and return it."""
-        self._new[run] = stamp, json.dumps(told.as_json())
+        self._known[run], self._has_new = (stamp, told.as_json()), True
         return told
 
     def keep(self) -> None:
         """Write what is new; if that fails, it is read again the next time."""
-        if not self._new:
-            return
-        with suppress(OSError, sqlite3.OperationalError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            try:
-                self._write()
-            except sqlite3.OperationalError:
-                raise
-            except sqlite3.DatabaseError:
-                self._path.unlink()
-                self._write()
-
-    def _write(self) -> None:
-        with closing(sqlite3.connect(self._path)) as connection, connection:
-            connection.execute("PRAGMA synchronous=OFF")
-            connection.execute(_SCHEMA)
-            rows = [(run, *one) for run, one in self._new.items()]
-            connection.executemany("INSERT OR REPLACE INTO told VALUES (?, ?, ?)", rows)
+        if self._has_new:
+            with suppress(OSError):
+                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_durably(self._path, json.dumps(self._known).encode())
 
 
 def listed(runs: Path) -> list[Overview]:
@@ -92,7 +74,7 @@ def listed(runs: Path) -> list[Overview]:
             found[run] = damaged(run.name, run, error)
     found |= dict(_in_databases(runs, pointers, index))
     for run in (one for one in folders if one not in found):
-        stamp = _stamp(run)
+        stamp = str([mark_of(run / TRAIL), mark_of(run / f"{TRAIL}-wal")])
         told = index.get(run.name, stamp)
         if told is None:
             told = glance(run)
@@ -183,13 +165,3 @@ def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) ->
     for row in rows:
         one = replace(told[row.log], path=Path(row.place))
         yield row.log, replace(one, state="running") if one.state in OPEN and row.is_held else one
-
-
-def _stamp(run: Path) -> str:
-    """Return what changes with the trail: times and sizes of its file and of the log beside it."""
-    told: list[str] = []
-    for path in (run / TRAIL, run / f"{TRAIL}-wal"):
-        with suppress(OSError):
-            status = path.stat()
-            told.append(f"{status.st_mtime_ns}.{status.st_size}")
-    return " ".join(told)

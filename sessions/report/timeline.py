@@ -153,10 +153,7 @@ def _counted(found: Any, by: str) -> str:
 
 
 def interruptions(entries: Sequence[Recorded]) -> Iterator[tuple[Recorded, str]]:
-    """Yield what interrupted a session, in order: pauses, kills, take-overs, lost jobs, trainings that were resumed.
-
-    A killed orchestrator writes nothing: a ``resume`` that follows neither a pause nor a question shows the kill.
-    """
+    """Yield interruptions in order. A kill writes nothing: a ``resume`` without a pause or question shows it."""
     before: Recorded | None = None
     for one in entries:
         kind, body = one.entry.kind, one.body

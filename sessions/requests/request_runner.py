@@ -132,11 +132,7 @@ class Book:
         return self._open()[1]
 
     def carry_out(self, case: Case) -> Requested:
-        """Have a request answered: by the recorded answer to the same request, by a model, or by rules.
-
-        Raises:
-            UserError: the reviewer cannot be asked: no key, no price, no package.
-        """
+        """Answer a request by its recorded answer, a model or rules; UserError without a key, price or package."""
         if not self.asks_a_model:
             return self._by_rule(case)
         effort = self._effort(case.tier)

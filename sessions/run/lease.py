@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from reviews.reviewers.process.confinement import is_confined
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.trail import Trail
+from sessions.jobs.claim import is_alive
 from sessions.jobs.heartbeat import repeating
 from sessions.run import lease_record
 from sessions.run.lease_record import LOCK, FileRecords, LeaseRecord
@@ -73,13 +74,7 @@ def records_of(run: Path) -> Records:
 
 @contextmanager
 def lease(run: Path, wait_s: float = 1.0) -> Generator[Held]:
-    """Own the session: two orchestrators on one session would fork its history.
-
-    It waits briefly, because a command that only asks for the owner holds the lock for a moment too.
-
-    Raises:
-        LeaseHeld: another process has it.
-    """
+    """Own the session alone, after a short wait for commands that only look, or raise LeaseHeld."""
     records = records_of(run)
     try:
         held, lock = _acquire(run, records, wait_s)
@@ -199,25 +194,14 @@ def _acquire(run: Path, records: Records, wait_s: float) -> tuple[Held, FileLock
 
 
 def _is_over(record: LeaseRecord) -> bool:
-    """Say whether an owner whose lock is free has released it or was a process of this machine that has ended.
-
-    This process counts too: it has released the lock, but could not tell the database.
-    """
+    """Say whether an owner whose lock is free released it, ended here, or is this process, which could not tell."""
     if record.released or record.host != platform.node():
         return record.released
-    if record.pid == os.getpid():
-        return True
-    try:
-        return abs(psutil.Process(record.pid).create_time() - record.started) > 1.0
-    except psutil.Error:
-        return True
+    return record.pid == os.getpid() or not is_alive({"pid": record.pid, "started": record.started})
 
 
 def _is_silent(records: Records) -> bool:
-    """Say whether the owner shows no sign of life, by the clock and while it is watched for two beats.
-
-    The clock alone may have been set, and on a machine that wakes up everything looks old.
-    """
+    """Say whether the owner is silent by a clock, which may have been set, and while it is watched for two beats."""
     if records.silent_s() <= lease_record.LEASE_S:
         return False
     mark = records.mark()

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from reviews.trail.store import write_durably
+from sessions.jobs.heartbeat import mark_of
 from specs.digests import Contract
 
 LEASE_S = 60.0
@@ -70,9 +71,7 @@ class FileRecords:
 
     def mark(self) -> object:
         """Return the time of the file, which changes with every sign of life."""
-        with suppress(OSError):
-            return self._path.stat().st_mtime_ns
-        return None
+        return mark_of(self._path)
 
     def end_connections(self, of: LeaseRecord) -> None:
         """Do nothing: a process that hangs inside a transaction keeps others from writing until it ends."""

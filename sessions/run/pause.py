@@ -49,10 +49,7 @@ def take_back(run: Path) -> None:
 def when_free(
     run: Path, what: str, lease: Callable[[Path], AbstractContextManager[HeldT]], say: Callable[[str], None]
 ) -> Generator[HeldT]:
-    """Ask for a pause or an end, wait until no process runs the session, and hold its lease.
-
-    It reports regularly where the session is. The request stays if the wait is interrupted.
-    """
+    """Ask for a pause or an end, which stays asked, wait until no process runs the session, and hold its lease."""
     with ExitStack() as held:
         for tries in count():
             ask_for(run, what)

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sessions.reference.environment import VARIABLES
-from sessions.reference.pages import MARK, pages, write_pages
+from sessions.reference.pages import MARK, VARIABLES, pages, write_pages
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS
 from tests.docs.test_layout import COMMANDS

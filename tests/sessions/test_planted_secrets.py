@@ -9,7 +9,7 @@ import pytest
 
 from bench.attack.secrets import run_in_process
 from reviews.trail.tables.open_table import read_entries
-from sessions.session import Display
+from sessions.report.live_display import Terminal
 from specs.errors import SpecError, UserError
 from specs.job_records import JobOrder
 from specs.masking import Masker
@@ -46,7 +46,7 @@ def test_rows_with_a_known_value_do_not_count_and_are_kept_nowhere(
         return [*rows[:-1], rows[-1] | {"output": f"lowercase {VALUE}"}]
 
     run, display = open_quick(tmp_path), Silent()
-    drive(quick_session(run, launcher=QuickLauncher(leaking), display=cast(Display, display)))
+    drive(quick_session(run, launcher=QuickLauncher(leaking), display=cast(Terminal, display)))
     assert any(
         "the job's output 'rows' holds the value of SERVICE_API_KEY; it does not count" in one for one in display.lines
     )

@@ -19,10 +19,11 @@ from reviews.trail.tables.pointer import database_file
 from sessions import runtime
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import job_environment
+from sessions.report.live_display import Terminal
 from sessions.report.overview import overview
 from sessions.report.trail_page import trail_page
 from sessions.run import pause
-from sessions.session import Cancelled, Display, Paused, Session
+from sessions.session import Cancelled, Paused, Session
 from specs.errors import DatabaseUnreachable, UserError
 from tests.fixtures.postgres_server import CANARY, Server
 from tests.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
@@ -144,12 +145,12 @@ def test_a_session_in_postgres_is_paused_and_ended_like_any_other(tmp_path: Path
         drive(session)
     assert overview(run).state == "paused"
 
-    def wired(run: Path, display: Display) -> Session:
+    def wired(run: Path, display: Terminal) -> Session:
         return quick_session(run, display=display)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(runtime, "make_session", wired)
-        runtime.cancel(run, cast(Display, Silent()))
+        runtime.cancel(run, cast(Terminal, Silent()))
     assert overview(run).decision == "cancelled"
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
 

@@ -117,10 +117,7 @@ def bounded(most: int) -> type[Connection]:
 
 
 class Door:
-    """Refuses web pages, and ends the longest idle MCP session when there are too many.
-
-    Restarted clients leave sessions behind; a session that waits for an answer is never ended.
-    """
+    """Refuses web pages; of too many MCP sessions, which restarted clients leave, it ends those idle the longest."""
 
     def __init__(self, app: ASGIApp, most_sessions: int) -> None:
         self._app = app

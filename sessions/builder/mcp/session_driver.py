@@ -40,11 +40,7 @@ class Target(NamedTuple):
 
 
 def find_target(named: str, runs: Path, name: str | None, profile: str | None = None) -> Target:
-    """Return what a person means by a run or a spec; a spec whose session is open continues it.
-
-    Raises:
-        UserError: there is neither, the session was opened with another spec, or its builder is not external.
-    """
+    """Return the run or spec a person means, an open session of a spec too; UserError if it is none for a client."""
     for run in (runs / named, Path(named)):
         if is_run(run):
             _require_external(read_entries(run / TRAIL)[0].body.get("builder"), run.resolve())

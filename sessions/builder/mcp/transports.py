@@ -1,7 +1,4 @@
-"""How a client reaches the server: over stdio, or over HTTP with a bearer token in a file.
-
-The protocol runs in another thread; the session keeps the main thread, which owns signals and the trail.
-"""
+"""Serves a client over stdio, or HTTP with a token, in another thread: the session keeps signals and the trail."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import anyio
 import uvicorn
@@ -37,26 +34,14 @@ NAMES_OF_THE_HOST = ("host.docker.internal", "host.containers.internal")
 STOP_S = 5.0
 
 
-class Transport(Protocol):
-    """Serves one MCP server to its clients."""
-
-    has_one_client: bool
-    """Whether the end of the connection is the end of the client."""
-
-    def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
-        """Begin to serve; returns when clients are answered. ``gone`` is called when no client is left."""
-
-    def stop(self) -> None:
-        """Stop serving, as far as possible."""
-
-
 class Stdio:
     """Serves the process that started this one."""
 
     has_one_client = True
+    """The end of the connection is the end of the client."""
 
     def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
-        """Take over stdin and stdout; other output goes to stderr meanwhile."""
+        """Take over stdin and stdout, and call ``gone`` when they end; other output goes to stderr meanwhile."""
         ready = threading.Event()
 
         async def serve() -> None:
@@ -103,7 +88,7 @@ class Http:
         return f"http://{_bracketed(self._host)}:{self._port}{PATH}"
 
     def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
-        """Serve until stopped."""
+        """Serve until stopped, and call ``gone`` then."""
         names = [_bracketed(self._host), "localhost", *NAMES_OF_THE_HOST]
         app = server.streamable_http_app(
             streamable_http_path=PATH,
@@ -149,6 +134,9 @@ class Http:
         self._socket.close()
 
 
+Transport: TypeAlias = Stdio | Http
+
+
 class OneToken:
     """A :class:`mcp.server.auth.provider.TokenVerifier` that knows one token."""
 
@@ -163,11 +151,7 @@ class OneToken:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``, ``[HOST]:PORT`` or ``PORT``, which is on loopback.
-
-    Raises:
-        UserError: it has another form, or names every address at once.
-    """
+    """Return host and port of ``HOST:PORT``, ``[HOST]:PORT`` or ``PORT``, which is on loopback; UserError otherwise."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isdecimal() or int(port) > 65535:
@@ -183,11 +167,7 @@ def _bracketed(host: str) -> str:
 
 
 def read_token(path: Path) -> str:
-    """Return the token in a file; a missing file is made, with a new token.
-
-    Raises:
-        UserError: somebody else may read or change the file, it is no plain file, or its token is too short.
-    """
+    """Return the token of a file, made if it is missing; UserError if others can read it or it is too short."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:

@@ -74,7 +74,7 @@ def job_logs(work: Work, arguments: JobLogs) -> str:
 def run_checks(work: Work, _: RunChecks) -> str:
     """Run the checks of the stage's kind on the evidence, without the rows they show."""
     told: list[str] = []
-    for one in check_list.run_checks(work.evidence(), work.measured()):
+    for one in check_list.run_checks(work.session.evidence(*work.at), work.session.metrics(*work.at)):
         closes = one.blocking and one.status not in ("PASS", "WARN", "NOT_APPLICABLE")
         told.append(f"{one.status} {one.id}{', keeps the gate closed' if closes else ''}: {_detail(work, one.detail)}")
         if one.required_change is not None and one.status != "PASS":

@@ -125,9 +125,9 @@ def submit_stage(work: Work, arguments: SubmitStage) -> str:
     for one in arguments.claims:
         _require_number(one)
     _require_fit(arguments.answers, {"claims": [one.model_dump(mode="json") for one in arguments.claims]})
-    measured = work.measured()
+    measured = work.session.metrics(*work.at)
     here = {work.stage.name: measured} if measured else {}
-    results = look_up(arguments.claims, {**work.evidence().earlier, **here})
+    results = look_up(arguments.claims, {**work.session.evidence(*work.at).earlier, **here})
     told = [f"{one.status}: {one.claim.stage} {one.claim.metric} = {one.claim.value:g}" for one in results]
     if any(one.status == "contradicted" for one in results):
         hint = "nothing was submitted: read_metrics gives the measured values; correct or drop a claim"

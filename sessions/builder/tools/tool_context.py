@@ -10,11 +10,8 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from agents.workbench_protocol import Workbench
-from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import gather
 from sessions.builder.redaction import Wall
 from sessions.session import Session
-from specs.stages.metric import MetricSet
 from specs.stages.registry import Stage
 from specs.strict_json import read_json
 from specs.text import plain
@@ -77,16 +74,10 @@ class Work:
         """Whether the phase has ended."""
         return self.launch is not None or self.submission is not None or self.job_ended or bool(self.handed_in)
 
-    def evidence(self) -> Evidence:
-        """Return the evidence of the attempt."""
-        session = self.session
-        return gather(session.run, list(session.trail.iterate()), session.store, self.stage.name, self.attempt)
-
-    def measured(self) -> MetricSet | None:
-        """Return the metrics of the attempt; None if nothing was measured."""
-        measured = self.session.trail.find(f"metrics/{self.stage.name}.{self.attempt}")
-        digest = measured.body["metrics"] if measured else None
-        return MetricSet.model_validate(self.session.store.get_value(digest)) if digest else None
+    @property
+    def at(self) -> tuple[str, int]:
+        """Stage and attempt."""
+        return self.stage.name, self.attempt
 
 
 @dataclass(frozen=True)

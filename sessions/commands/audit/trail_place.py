@@ -79,11 +79,7 @@ def session_at(given: Path) -> Place:
 
 
 def place_of(given: Path) -> Place:
-    """Return the place a person means: a folder, or the name of one under ./runs.
-
-    Raises:
-        UserError: there is no trail.
-    """
+    """Return the place a person means: a folder, or the name of one under ./runs; UserError without a trail."""
     if is_export(given):
         return Place(given, given)
     run = run_folder(given)

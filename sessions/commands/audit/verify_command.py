@@ -17,7 +17,7 @@ from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.list_command import as_data
 from sessions.commands.audit.trail_place import place_of, way_of
 from sessions.commands.options import Json, TrailPath
-from sessions.commands.output import print_block, print_json, print_line
+from sessions.commands.output import print_block, print_json, print_line, say
 from sessions.report.trail_page import page_damage
 from sessions.run.run_layout import STORE, run_folder, trail_name
 from sessions.terminal import masked_line
@@ -64,11 +64,9 @@ def verify(
             if not result.damage:
                 result.damage.extend(page_damage(place, result.notes))
         else:
-
-            def say(text: str) -> None:
-                print_line(f"{text} ...", err=True)
-
-            result = verify_run(place, trail_name(place), STORE, say, policy=trusted, anchors=heads)
+            result = verify_run(
+                place, trail_name(place), STORE, lambda text: say(f"{text} ..."), policy=trusted, anchors=heads
+            )
     if as_json:
         print_json(result.as_json())
     else:

@@ -26,7 +26,7 @@ from filelock import FileLock
 
 from reviews.trail.store import write_durably
 from sessions.jobs import machine_capacity
-from sessions.jobs.claim import is_alive, this_process
+from sessions.jobs.claim import lives, read_record, this_process
 from sessions.jobs.heartbeat import BEAT, Absence, Silence
 from sessions.jobs.local_launcher import job_environment
 from sessions.jobs.orphans import detached
@@ -70,7 +70,8 @@ class SessionCluster:
             return named
         if "pid" not in recorded and "address" in recorded:
             return Cluster(require_address(str(recorded["address"]), str(self._run / RECORD)))
-        if _is_kept(recorded):
+        # Nothing would end a cluster without its keeper.
+        if lives(self._run / RECORD):
             return _cluster_of(recorded)
         return self._start() if start else None
 
@@ -88,32 +89,21 @@ class SessionCluster:
             )
         # Two processes may look at once.
         with FileLock(str(self._run / f".{RECORD}.lock")):
-            recorded = _recorded(self._run)
-            if not _is_kept(recorded):
+            if not lives(self._run / RECORD):
                 words = [sys.executable, "-P", "-m", "sessions.jobs.ray.cluster_head", str(self._run)]
                 keeper = detached(words, self._run / "ray.log", self._run, job_environment())
                 _started[:] = [keeper, *(one for one in _started if one.poll() is None)]
                 until = time.monotonic() + READY_S
-                while not _is_kept(recorded := _recorded(self._run)):
+                while not lives(self._run / RECORD):
                     if keeper.poll() is not None or time.monotonic() > until:
                         keeper.kill()
                         raise UserError("the Ray cluster did not start", where=str(self._run / "ray.log"))
                     time.sleep(0.2)
-            return _cluster_of(recorded)
+            return _cluster_of(_recorded(self._run))
 
 
 def _recorded(run: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        told = json.loads((run / RECORD).read_bytes())
-        return told if isinstance(told, dict) else {}
-    return {}
-
-
-def _is_kept(recorded: dict[str, Any]) -> bool:
-    """Say whether the recorded keeper lives; nothing would end a cluster without its keeper."""
-    with suppress(KeyError, TypeError, ValueError):
-        return is_alive(recorded)
-    return False
+    return read_record(run / RECORD) or {}
 
 
 def _cluster_of(recorded: dict[str, Any]) -> Cluster:

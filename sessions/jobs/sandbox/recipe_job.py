@@ -69,10 +69,10 @@ def recipe(job: Job[RecipeParameters]) -> Done:
         refuse(f"{job.order.key}: {why}")
     if host is None or why:
         with tempfile.TemporaryDirectory(prefix="peergate-recipe-") as name:
-            ran = _outside(job, parameters, script, Path(name))
+            ran = _outside(job, script, Path(name))
         confined = "none"
     else:
-        ran = _inside(job, parameters, script, host)
+        ran = _inside(job, script, host)
         confined = sandbox.version(host)
     trained = {} if parameters.trains is None else {"checkpoint": _checkpoint(job, parameters.trains)}
     facts = {"sandbox": confined, "peak_memory_mb": ran.peak_mb, "log_bytes_left_out": ran.log_left_out}
@@ -141,53 +141,48 @@ def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> 
     return found
 
 
-def _inside(job: Job, parameters: RecipeParameters, script: Path, host: sandbox.Host) -> Ran:
+def _inside(job: Job[RecipeParameters], script: Path, host: sandbox.Host) -> Ran:
     work = sandbox.Work(script, _STARTER, {role: path.resolve() for role, path in job.inputs.items()})
     with sandbox.refused_calls() as refusing:
-
-        def command(send: int) -> list[str]:
-            told = _told(job.order, parameters, sandbox.CODE, sandbox.OUT, send, alone=True)
-            return sandbox.arguments(host, work, parameters, [told], refusing)
-
         # Without variables: the sandbox can read those of bubblewrap itself as /proc/1/environ.
-        return _run(job, parameters, command, {}, (refusing,))
+        return _run(
+            job,
+            {"code": sandbox.CODE, "out": sandbox.OUT},
+            lambda told: sandbox.arguments(host, work, job.parameters, [told], refusing),
+            {},
+            (refusing,),
+        )
 
 
-def _outside(job: Job, parameters: RecipeParameters, script: Path, folder: Path) -> Ran:
+def _outside(job: Job[RecipeParameters], script: Path, folder: Path) -> Ran:
     """Run the script without a sandbox, as a person allowed."""
     out, inputs = folder / "out", folder / "inputs"
     out.mkdir()
     inputs.mkdir()
     for role, path in job.inputs.items():
         (inputs / role).symlink_to(path.resolve())
-
-    def command(send: int) -> list[str]:
-        told = _told(job.order, parameters, str(script), str(out), send, alone=False)
-        return [sys.executable, "-I", "-B", str(_STARTER), told]
-
-    return _run(job, parameters, command, sandbox.variables(parameters, str(inputs), str(out)) | {"HOME": str(folder)})
-
-
-def _told(order: JobOrder, parameters: RecipeParameters, code: str, out: str, send: int, *, alone: bool) -> str:
-    limits = limits_of(order, parameters, alone=alone)
-    return json.dumps({"code": code, "out": out, "send": send, "limits": limits})
+    variables = sandbox.variables(job.parameters, str(inputs), str(out)) | {"HOME": str(folder)}
+    command = [sys.executable, "-I", "-B", str(_STARTER)]
+    return _run(job, {"code": str(script), "out": str(out)}, lambda told: [*command, told], variables)
 
 
 def _run(
-    job: Job,
-    parameters: RecipeParameters,
-    command: Callable[[int], list[str]],
+    job: Job[RecipeParameters],
+    places: dict[str, str],
+    command: Callable[[str], list[str]],
     variables: dict[str, str],
     handed_on: tuple[int, ...] = (),
 ) -> Ran:
     """Start the recipe, watch it to its end, and receive its outputs."""
+    parameters = job.parameters
     (job.out / "files").mkdir()
     reading, sending = os.pipe()
+    limits = limits_of(job.order, parameters, alone=bool(handed_on))
     # If the machine runs out of memory all the same, the kernel ends this job first. Its processes inherit it.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     process = subprocess.Popen(
-        command(sending),
+        command(json.dumps(places | {"send": sending, "limits": limits})),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -72,10 +72,7 @@ def this_host() -> Host | None:
 
 
 def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Sequence[str], refusing: int) -> list[str]:
-    """Return the command that runs the starter, and with it the recipe, in the sandbox. Pure.
-
-    ``starter`` holds the starter's arguments, and ``refusing`` is a file descriptor of the filter of system calls.
-    """
+    """Return the command that runs a starter with its arguments; ``refusing`` is a descriptor of the call filter."""
     size = str(parameters.output_mb * _MB)
     command = [host.bwrap, "--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session"]
     command += ["--cap-drop", "ALL", "--uid", NOBODY, "--gid", NOBODY, "--hostname", "recipe", "--clearenv"]

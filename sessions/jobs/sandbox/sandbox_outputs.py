@@ -1,7 +1,4 @@
-"""Writes the untrusted output stream of a sandbox as files.
-
-It makes only regular files, under checked names, in a folder that only this process writes.
-"""
+"""Writes a sandbox's untrusted output as regular files, under checked names, in a folder of this process alone."""
 
 from __future__ import annotations
 

@@ -52,10 +52,7 @@ _OUR_RESOURCES = ("accelerators", "cpus", "memory", "use_spot", "max_hourly_cost
 
 
 class SkyEngine:
-    """A :class:`sessions.jobs.engine_launcher.Engine`; the handle names the job's machine.
-
-    ``python`` is the interpreter of SkyPilot's environment, ``template`` the user's part of each task.
-    """
+    """An engine whose handle is the job's machine; ``template`` is the user's part of a task, ``python`` SkyPilot's."""
 
     name = "skypilot"
     rents = True

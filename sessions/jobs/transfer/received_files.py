@@ -31,10 +31,7 @@ def safe_parts(path: object, depth: int, name_bytes: int = NAME_BYTES) -> list[s
 
 
 def resume(partial: Path, size: int, fetch: Callable[[Callable[[bytes], Any], int], Any]) -> int:
-    """Fetch the missing bytes of a partial file of ``size`` bytes, and return how many it had already.
-
-    ``fetch`` passes the bytes from an offset on to a function.
-    """
+    """Fetch the missing bytes of a file of ``size`` bytes, from an offset on, and return how many it had already."""
     partial.parent.mkdir(parents=True, exist_ok=True)
     begun = partial.stat().st_size if partial.is_file() else 0
     if begun > size:

@@ -76,10 +76,7 @@ def carry_out(url: str, key: str, root: Path) -> int:
 
 
 def prepare(place: Place, key: str, run: Path, cache: Path) -> Path:
-    """Fetch order and inputs, each compared with its digest, and return the job folder.
-
-    The order is the one that the key names, with this machine's paths of the inputs.
-    """
+    """Fetch order and inputs, compared with their digests, and return the job folder, with this machine's paths."""
     raw = place.read(job_at(key, SENT), TABLE_BYTES)
     if raw is None:
         raise EvidenceMissing("nothing was sent for it", where=key)

@@ -17,6 +17,7 @@ from contextlib import suppress
 import psutil
 from filelock import FileLock, Timeout
 
+from sessions.jobs.claim import lives, read_record
 from sessions.jobs.heartbeat import Absence
 from sessions.jobs.orphans import detached
 from sessions.pods.protocol import Order, Rules
@@ -37,8 +38,8 @@ SAVE_EVERY_S = 30.0
 
 def end_keeper(layout: Layout) -> None:
     """End a keeper that is to be replaced."""
-    told = process_state.read(layout.own / KEEPER)
-    if told is not None and process_state.lives(layout.own / KEEPER):
+    told = read_record(layout.own / KEEPER)
+    if told is not None and lives(layout.own / KEEPER):
         process = psutil.Process(told["pid"])
         process.terminate()
         process.wait(10)
@@ -136,7 +137,7 @@ def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: st
 
 def is_pulled(layout: Layout, entries: int) -> bool:
     """Say whether an attached client reported that it keeps this many entries and their files."""
-    told = process_state.read(layout.own / PULLED)
+    told = read_record(layout.own / PULLED)
     return entries == 0 or (told is not None and told.get("entries") == entries)
 
 
@@ -186,7 +187,7 @@ class Orchestrator:
 
     def is_running(self) -> bool:
         """Say whether the process runs."""
-        return self._child.poll() is None if self._child else process_state.lives(self._path)
+        return self._child.poll() is None if self._child else lives(self._path)
 
     def code(self) -> int | None:
         """Return its exit code, 128 and the number for a signal; None if it runs or the code is unknown."""
@@ -200,13 +201,13 @@ class Orchestrator:
             return
         with suppress(psutil.Error):
             if self.is_running():
-                psutil.Process((process_state.read(self._path) or {})["pid"]).send_signal(number)
+                psutil.Process((read_record(self._path) or {})["pid"]).send_signal(number)
 
 
 def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
     """Return the running orchestrator, or start one with its keys in its environment."""
-    before = process_state.read(layout.own / ORCHESTRATOR) or {}
-    if process_state.lives(layout.own / ORCHESTRATOR):
+    before = read_record(layout.own / ORCHESTRATOR) or {}
+    if lives(layout.own / ORCHESTRATOR):
         return Orchestrator(layout, int(before["number"]))
     number = before.get("number", 0) + 1
     words = [order.python, "-P", "-m", "sessions.cli"]

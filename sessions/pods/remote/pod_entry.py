@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from sessions.jobs.claim import lives, read_record
 from sessions.pods.protocol import PROTOCOL, Order, line_of, read_frame
 from sessions.pods.remote import process_state
 from sessions.pods.remote.keeper import end_keeper, is_begun, keep, shut_down
@@ -49,11 +50,11 @@ def begin(layout: Layout) -> None:
     begun = is_begun(layout)
     if order.answer is not None and not begun:
         _refuse("there is no session yet that asks anything")
-    adopt = process_state.lives(layout.own / ORCHESTRATOR)
-    if adopt and (process_state.lives(layout.own / KEEPER) or order.answer is not None):
+    adopt = lives(layout.own / ORCHESTRATOR)
+    if adopt and (lives(layout.own / KEEPER) or order.answer is not None):
         _refuse("the orchestrator runs already; `peergate pod attach` shows it")
     end_keeper(layout)
-    before = (process_state.read(layout.own / ORCHESTRATOR) or {}).get("number", 0)
+    before = (read_record(layout.own / ORCHESTRATOR) or {}).get("number", 0)
     with (layout.own / "keeper.log").open("ab") as log:
         keeper = subprocess.Popen(
             [order.python, "-P", "-m", "sessions.pods.remote.pod_entry", "keep", str(layout.root), layout.name],
@@ -68,8 +69,8 @@ def begin(layout: Layout) -> None:
     keeper.stdin.close()
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        told = process_state.read(layout.own / ORCHESTRATOR) or {}
-        if told.get("number", 0) > before or (adopt and process_state.lives(layout.own / KEEPER)):
+        told = read_record(layout.own / ORCHESTRATOR) or {}
+        if told.get("number", 0) > before or (adopt and lives(layout.own / KEEPER)):
             print(json.dumps({"pid": told["pid"], "number": told["number"], "begun": begun}))
             return
         if keeper.poll() is not None:
@@ -147,10 +148,10 @@ class Server:
             with self.layout.log.open("rb") as log:
                 log.seek(offset)
                 data = log.read(LOG_BYTES)
-        ending = process_state.read(self.layout.own / process_state.ENDING)
+        ending = read_record(self.layout.own / process_state.ENDING)
         told = process_state.orchestrator(self.layout) | self._progress.told()
         told |= {
-            "keeper": process_state.lives(self.layout.own / KEEPER),
+            "keeper": lives(self.layout.own / KEEPER),
             "log": offset + len(data),
             "hours": process_state.Clock(self.layout).hours(),
             "ending": str(ending["reason"]) if ending else None,

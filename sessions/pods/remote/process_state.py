@@ -14,21 +14,14 @@ import psutil
 
 from reviews.trail.store import write_durably
 from reviews.trail.tables.open_table import read_entries
-from sessions.jobs.claim import is_alive, started_ticks, this_process
+from sessions.jobs.claim import lives, read_record, started_ticks, this_process
+from sessions.jobs.heartbeat import mark_of
 from sessions.pods.remote.pod_layout import Layout
 from sessions.run.run_layout import TRAIL
 from specs.errors import PeergateError
 
 KEEPER, ORCHESTRATOR, EXIT, SINCE = "keeper.json", "orchestrator.json", "exit.json", "since.json"
 ATTACHED, PULLED, ENDING, ENDED = "attached", "pulled.json", "ending.json", "ended.json"
-
-
-def read(path: Path) -> dict[str, Any] | None:
-    """Return a small JSON object of the keeper; None if the file is missing or holds something else."""
-    with suppress(OSError, ValueError):
-        found = json.loads(path.read_bytes())
-        return found if isinstance(found, dict) else None
-    return None
 
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
@@ -42,24 +35,15 @@ def identity(pid: int) -> dict[str, Any]:
     return this_process("pod") | {"pid": pid, "started": started, "ticks": started_ticks(pid)}
 
 
-def lives(path: Path) -> bool:
-    """Say whether the process that a file names runs."""
-    owner = read(path)
-    try:
-        return owner is not None and is_alive(owner)
-    except (KeyError, TypeError, ValueError):
-        return False
-
-
 def orchestrator(layout: Layout) -> dict[str, Any]:
     """Return state, pid and exit code of the newest orchestrator."""
-    told = read(layout.own / ORCHESTRATOR)
+    told = read_record(layout.own / ORCHESTRATOR)
     if told is None:
         return {"orchestrator": "never"}
     pid = told.get("pid") if isinstance(told.get("pid"), int) else None
     if lives(layout.own / ORCHESTRATOR):
         return {"orchestrator": "running", "pid": pid}
-    ended = read(layout.own / EXIT)
+    ended = read_record(layout.own / EXIT)
     if ended is None or ended.get("number") != told.get("number"):
         # A living keeper has not looked yet; without a keeper the code stays unknown.
         return {"orchestrator": "running" if lives(layout.own / KEEPER) else "gone", "pid": pid}
@@ -73,7 +57,7 @@ class Clock:
 
     def __init__(self, layout: Layout) -> None:
         self._path = layout.own / SINCE
-        told = read(self._path)
+        told = read_record(self._path)
         if told is None:
             told = {"first": time.time(), "counted": 0.0}
             write(self._path, told)
@@ -102,20 +86,13 @@ class Progress:
 
     def told(self) -> dict[str, Any]:
         """Return entries, gates and whether the session is closed."""
-        marks = [_mark(self._path), _mark(self._path.with_name(f"{TRAIL}-wal"))]
+        marks = [mark_of(self._path), mark_of(self._path.with_name(f"{TRAIL}-wal"))]
         if marks != self._seen and marks[0] is not None:
             with suppress(PeergateError, sqlite3.Error):
                 kinds = [one.entry.kind for one in read_entries(self._path)]
                 self._told = {"entries": len(kinds), "gates": kinds.count("decision"), "closed": "close" in kinds}
             self._seen = marks
         return self._told
-
-
-def _mark(path: Path) -> tuple[int, int] | None:
-    with suppress(OSError):
-        status = path.stat()
-        return status.st_mtime_ns, status.st_size
-    return None
 
 
 def snapshot(layout: Layout) -> tuple[bytes, bytes | None]:
@@ -128,9 +105,9 @@ def snapshot(layout: Layout) -> tuple[bytes, bytes | None]:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     if not wal.exists() or wal.stat().st_size == 0:
-        before = _mark(path)
+        before = mark_of(path)
         data, sealed = path.read_bytes(), seal.read_bytes() if seal.exists() else None
-        if before == _mark(path) and (not wal.exists() or wal.stat().st_size == 0):
+        if before == mark_of(path) and (not wal.exists() or wal.stat().st_size == 0):
             return data, sealed
     copy = layout.own / "snapshot.sqlite"
     copy.unlink(missing_ok=True)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import psutil
 
 from reviews.trail.tables.open_table import read_entries
+from sessions.jobs.claim import lives, read_record
 from sessions.jobs.orphans import VARIABLE
-from sessions.pods.remote import process_state
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_state import KEEPER, ORCHESTRATOR
 from sessions.run.run_layout import TRAIL
@@ -35,10 +35,7 @@ class Found(NamedTuple):
 
 
 def sweep(layout: Layout, *, everything: bool = False) -> list[str]:
-    """End the orphans of this root, of other sessions too; returns a line for each.
-
-    With ``everything`` all processes of this session end, whatever its state, because the pod is going to end.
-    """
+    """End the orphans of this root, or all of its processes and this session's (``everything``); a line for each."""
     found = processes(layout)
     orphans = [one for one in found if _is_orphan(layout, one, found, everything)]
     told = [_told(one) for one in orphans]
@@ -53,7 +50,7 @@ def sweep(layout: Layout, *, everything: bool = False) -> list[str]:
 
 def processes(layout: Layout) -> list[Found]:
     """Return the processes of this root except keepers and this process."""
-    keepers = {(process_state.read(path) or {}).get("pid") for path in layout.root.glob(f"pods/*/{KEEPER}")}
+    keepers = {(read_record(path) or {}).get("pid") for path in layout.root.glob(f"pods/*/{KEEPER}")}
     found: list[Found] = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -81,9 +78,9 @@ def _is_orphan(layout: Layout, one: Found, found: list[Found], everything: bool)
     if everything and one.session in (layout.name, None):
         return True
     if one.session is None:
-        return not any(process_state.lives(path) for path in layout.root.glob(f"pods/*/{ORCHESTRATOR}"))
+        return not any(lives(path) for path in layout.root.glob(f"pods/*/{ORCHESTRATOR}"))
     session = Layout(layout.root, one.session)
-    if process_state.lives(session.own / ORCHESTRATOR):
+    if lives(session.own / ORCHESTRATOR):
         return False
     if is_over(session):
         return True

@@ -18,7 +18,7 @@ from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.amendment import amend
+from sessions.human_actions import amend
 from sessions.report.overview import overview
 from tests.factories.evidence_on_disk import evidence_of
 from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session

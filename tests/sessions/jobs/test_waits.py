@@ -11,7 +11,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.nodes import act
-from sessions.session import Display
+from sessions.report.live_display import Terminal
 from tests.fixtures.process_engine import ProcessEngine
 from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
 
@@ -26,7 +26,7 @@ def test_a_session_whose_job_never_begins_asks_a_person(tmp_path: Path, monkeypa
     run = open_quick(tmp_path, waits)
     shown = Silent()
     launcher = EngineLauncher(engine, ask_every_s=0.1)
-    drive(quick_session(run, launcher=launcher, display=cast(Display, shown)))
+    drive(quick_session(run, launcher=launcher, display=cast(Terminal, shown)))
     told = [line for line in shown.lines if "has not begun" in line]
     assert told == [
         "base: job small.base.1 has not begun for 0 min: processes says 'pending'; "

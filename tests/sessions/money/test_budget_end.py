@@ -20,9 +20,9 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions.amendment import amend
 from sessions.commands import run as commands
 from sessions.commands import status
+from sessions.human_actions import amend
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
 from sessions.report.timeline import tell

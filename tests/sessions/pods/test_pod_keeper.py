@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from sessions.jobs.claim import lives
 from sessions.pods.protocol import Order, Rules
 from sessions.pods.remote import process_state
 from sessions.pods.remote.pod_entry import Server
@@ -91,7 +92,7 @@ def test_the_orchestrator_is_detached_and_its_keys_are_in_no_file(layout: Layout
     assert process.is_running() and state(layout)["orchestrator"] == "running"
     # Another start puts a keeper there, and no second orchestrator.
     adopted = start(layout)
-    assert adopted["pid"] == process.pid and process_state.lives(layout.own / process_state.KEEPER)
+    assert adopted["pid"] == process.pid and lives(layout.own / process_state.KEEPER)
     process.kill()
     wait_for(lambda: state(layout)["orchestrator"] == "gone", 300)
     new = start(layout)

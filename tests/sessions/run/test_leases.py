@@ -22,11 +22,11 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions import runtime
 from sessions.nodes import act
+from sessions.report.live_display import Terminal
 from sessions.run import lease as leases
 from sessions.run import lease_record
 from sessions.run.lease import is_running, lease, records_of, take_up
 from sessions.run.lease_record import NAME, LeaseRecord
-from sessions.session import Display
 from specs.errors import LeaseHeld, LeaseLost
 from tests.fixtures.quick_session import Silent, open_quick, quick_session
 
@@ -109,7 +109,7 @@ def test_an_owner_that_hangs_is_taken_over_and_does_nothing_when_it_wakes(run: P
     try:
         wait_for(lambda: at_work(run))
         with pytest.raises(LeaseHeld, match=rf"process {first.pid} on .*, last sign of life \d s ago") as refused:
-            runtime.resume(run, cast(Display, Silent()))
+            runtime.resume(run, cast(Terminal, Silent()))
         assert "`peergate resume` takes over" in str(refused.value) and is_running(run)
         first.send_signal(signal.SIGSTOP)
         time.sleep(1.5 * LEASE_S)
