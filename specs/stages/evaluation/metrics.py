@@ -8,6 +8,7 @@ from functools import partial
 from specs.stages.row_metric import Over, RowMetric, Value, count, judged, metric, rate, where
 
 _ITEMS = Over("all registered held-out items, each once")
+# Metrics over each population, and shares of its rows.
 _items, _of_items = partial(metric, over=_ITEMS), partial(rate, over=_ITEMS, of="items")
 _TOKENS = Over("all tokens of all texts, each scored once")
 _tokens = partial(metric, over=_TOKENS)

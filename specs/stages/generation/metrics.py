@@ -26,6 +26,7 @@ from specs.stages.row_metric import (
 from specs.stages.sampling_metrics import rates
 
 _SAMPLES = Over("all sampled completions of the attempt")
+# Metrics over each population, and shares of its rows.
 _samples, _of_samples = partial(metric, over=_SAMPLES), partial(rate, over=_SAMPLES)
 _ACCEPTED = where("accepted rows", lambda one: one.accepted)
 _REPEATED = where("accepted rows that say what an earlier one says", lambda one: one.repeated)
