@@ -166,17 +166,19 @@ def price(
     return Price(hours, hours * usd_per_hour)
 
 
+def peak(found: NamedTuple, total: float, *, gpu: bool) -> str:
+    """Return a peak in words, with the bytes that each part of ``found`` holds."""
+    parts = ", ".join(f"{name} {value / GB:.2f}" for name, value in found._asdict().items() if value >= 0.005 * GB)
+    return f"{total / GB:.2f} GB at the peak on {'a GPU' if gpu else 'a CPU, libraries left out'} ({parts})"
+
+
 def told(shape: Shape, parameters: SftParameters | DpoParameters) -> str:
     """Return the plan in one line for `peergate spec check`."""
     gpu = parameters.device == "cuda"
     found = memory(shape, parameters, gpu=gpu)
-    parts = ", ".join(f"{name} {value / GB:.2f}" for name, value in found._asdict().items() if value >= 0.005 * GB)
     trained = trained_parameters(shape, parameters)
     per_token = operations_a_token(shape, parameters)
-    line = (
-        f"{shape.parameters():,} parameters, {trained:,} trained; {found.total() / GB:.2f} GB at the peak on "
-        f"{'a GPU' if gpu else 'a CPU, libraries left out'} ({parts})"
-    )
+    line = f"{shape.parameters():,} parameters, {trained:,} trained; {peak(found, found.total(), gpu=gpu)}"
     after = merge(shape, parameters, gpu=gpu)
     if parameters.method != "full":
         where = f"on {'the GPU' if gpu else 'the CPU'} while adapters are merged"

@@ -32,11 +32,7 @@ class Said(NamedTuple):
 
 
 def labelled_sample(job: Job) -> Labelled:
-    """Return the labelled sample of a job's judge.
-
-    Raises:
-        SystemExit: an item is not labelled; nothing is sampled before that is mended.
-    """
+    """Return the labelled sample of a job's judge; exits before anything is sampled if an item is not labelled."""
     try:
         return list(labelled_pairs(load_items(job.inputs["calibration"])))
     except Unlabelled as error:

@@ -13,15 +13,16 @@ from typing import Any
 
 from training.engines import checkpoint
 from training.jobs.finetuning.trained_model import Prepared
+from training.jobs.finetuning.trainer_args import logged
+from training.jobs.job import Done, Job
+from training.jobs.saved_steps import clear
 
 
 def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> dict[str, float]:
     """Save the checkpoint in ``out``; merge adapters and keep them under ``adapter``; return what merging changed.
 
-    ``source`` is the checkpoint that training started from. Trainer and ``prepared`` have no model afterwards.
-
-    Raises:
-        SystemExit: the merged model does not compute what the one with adapters computed, or no tokenizer was saved.
+    ``source`` is the checkpoint that training started from. Trainer and ``prepared`` have no model afterwards. Exits if
+    the merged model computes something else than the one with adapters, or no tokenizer was saved.
     """
     trained, tokenizer = trainer.model, prepared.tokenizer
     release(trainer, prepared)
@@ -50,6 +51,15 @@ def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> d
     checkpoint.save(merged, tokenizer, out)
     _require_tokenizer(out)
     return facts
+
+
+def finished(job: Job[Any], trainer: Any, prepared: Prepared, effective: dict[str, Any], facts: dict[str, Any]) -> Done:
+    """Save what was trained as ``checkpoint``, remove the saved steps, and return what the stage reports."""
+    device, dtype = checkpoint.device_of(trainer.model)
+    tokens = sum(entry["tokens"] for entry in logged(trainer))
+    facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
+    clear(job.folder / "trainer")
+    return Done(device, dtype, tokens, effective, facts)
 
 
 def release(trainer: Any, prepared: Prepared) -> None:

@@ -58,11 +58,7 @@ class Witness:
         self._answer = type(answer)
 
     def responses(self, view: View) -> list[Response]:
-        """Return the captured log-probabilities of the responses of sequences, in their order.
-
-        Raises:
-            NotGiven: no pass had all of these sequences.
-        """
+        """Return the captured responses of sequences, in order; raises NotGiven if no pass had all of them."""
         import torch
 
         wanted = list(_responses(view))

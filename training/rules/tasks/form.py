@@ -74,12 +74,7 @@ class PluginTask:
         return str(prompt), str(answer)
 
     def known_answers(self) -> Iterable[tuple[Item, str, bool]]:
-        """Return answers with known labels.
-
-        Raises:
-            KeyError: the task has none.
-            PluginFault: its function fails, or returns something else.
-        """
+        """Return answers with known labels; raises KeyError if there are none, PluginFault if the function breaks."""
         if not hasattr(self._module, "known_answers"):
             raise KeyError("the task has no known answers")
         try:
@@ -111,9 +106,7 @@ class PluginTask:
 def plugin_task(name: str) -> PluginTask | None:
     """Return the task of a file beside the spec, or of another distribution; None if there is none.
 
-    Raises:
-        KeyError: it is a file that no spec or order of this process named.
-        PluginFault: it cannot be loaded, or is not a task.
+    Raises KeyError for a file that no spec or order of this process named, PluginFault for what is no task.
     """
     if task_file.is_file(name):
         return PluginTask(task_file.module_of(name), task_file.path_of(name))
