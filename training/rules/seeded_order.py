@@ -14,6 +14,5 @@ def file_order(text: str, seed: int) -> str:
 def drawn(names: Iterable[str], share: float, seed: int) -> set[str]:
     """Return a share of different names, rounded: at least one if the share is above 0, and never all of them."""
     ordered = sorted(set(names), key=lambda name: file_order(name, seed))
-    return (
-        set(ordered[: min(max(1, round(share * len(ordered))), len(ordered) - 1)]) if share > 0 and ordered else set()
-    )
+    count = min(max(1, round(share * len(ordered))), len(ordered) - 1) if share > 0 and ordered else 0
+    return set(ordered[:count])

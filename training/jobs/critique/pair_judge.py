@@ -50,11 +50,7 @@ def ask_judge(
     if not calibration.groups:
         calibration.add(judge.calibrated_pairs(sample))
     compared = job.shard("comparisons", ComparisonRow)
-
-    def comparing(_: int, some: Sequence[Pair]) -> list[ComparisonRow]:
-        return judge.comparisons(some)
-
-    job.fill(compared, batches_of(pairs, GROUP), comparing, "comparisons")
+    job.fill(compared, batches_of(pairs, GROUP), lambda _, some: judge.comparisons(some), "comparisons")
     comparisons = compared.rows()
     job.write_rows("comparisons", comparisons)
     job.write_rows("calibration", calibration.rows())

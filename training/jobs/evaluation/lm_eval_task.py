@@ -1,8 +1,7 @@
 """Multiple choice asked and scored by lm-eval (EleutherAI's evaluation harness) with its class for our model.
 
-The stage's items are the task's data, so that they are registered like those of every stage, and nothing is fetched.
-The spec says how to ask them, or names a task of the library; an item for such a task holds the document that it reads
-(``training/items/lm_eval_items.py``). The library returns log-likelihoods; the measurer decides what is right.
+The stage's items are the task's data, so nothing is fetched. The spec says how to ask them, or names a task of the
+library, whose items hold the document that it reads. The library returns log-likelihoods; the measurer decides.
 """
 
 from __future__ import annotations
@@ -40,11 +39,8 @@ def ask_lm_eval(
 ) -> tuple[list[ChoiceRow], dict[str, Any]]:
     """Return rows in the order of the items and what the library states; exit with code 4 if it is not installed.
 
-    ``task`` says how to write questions, or names a task of the library, whose files are written to ``folder``.
-
-    Raises:
-        ValueError: an item is not a question with choices, a question with a choice is longer than the model's context
-            (the library would cut it), the library asked something else than the items, or lacks the task.
+    ``task`` says how to write questions, or names a task of the library, whose files are written to ``folder``. Raises
+    ValueError if the library lacks the task or asked something else, or if it would cut a question.
     """
     require_lm_eval()
     from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports, reportUnknownVariableType]

@@ -6,6 +6,7 @@ The judge is a model that writes one token, A or B; a preference that changes wi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from specs.stages.artifacts import Item
@@ -54,11 +55,8 @@ def compare(job: Job[PairwiseJudgeParameters]) -> Done:
     found: dict[str, list[DuelRow]] = {}
     for name, output, some in (("calibration", "calibration", labelled), ("duels", "rows", pairs)):
         shard = job.shard(name, DuelRow)
-
-        def judged(_: int, group: Sequence[Sides]) -> list[DuelRow]:
-            return _judged(model, tokenizer, rubric, parameters, group)
-
-        job.fill(shard, batches_of(some, GROUP), judged, f"pairs of {name}")
+        asked = partial(_judged, model, tokenizer, rubric, parameters)
+        job.fill(shard, batches_of(some, GROUP), asked, f"pairs of {name}")
         found[output] = shard.rows()
         job.write_rows(output, found[output])
     device, dtype = device_of(model)
@@ -69,7 +67,7 @@ def compare(job: Job[PairwiseJudgeParameters]) -> Done:
 
 
 def _judged(
-    model: Any, tokenizer: Any, rubric: Rubric, parameters: PairwiseJudgeParameters, pairs: Sequence[Sides]
+    model: Any, tokenizer: Any, rubric: Rubric, parameters: PairwiseJudgeParameters, _: int, pairs: Sequence[Sides]
 ) -> list[DuelRow]:
     limit = parameters.shown_characters
     prompts = [

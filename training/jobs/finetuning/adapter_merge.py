@@ -1,8 +1,7 @@
 """The checkpoint that later stages read, with adapters merged into it.
 
-A model of 4 bits cannot take a merge, so its weights are read again in bfloat16: 65.5 GB for 32 billion parameters,
-more than a GPU of 80 GB has left. The trained model is therefore freed first, and the second copy is read, merged and
-saved on the CPU. Adapters of other models are merged where they are.
+A model of 4 bits takes no merge, so its weights are read again in bfloat16: 65.5 GB for 32 billion parameters, more
+than a GPU of 80 GB has left. So the trained model is freed first, and the second copy is merged on the CPU.
 """
 
 from __future__ import annotations
@@ -26,30 +25,28 @@ def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> d
     """
     trained, tokenizer = trainer.model, prepared.tokenizer
     release(trainer, prepared)
-    if prepared.adapter is None:
-        checkpoint.save(trained, tokenizer, out)
-        _require_tokenizer(out)
-        return {}
-    trained.eval()
-    probe = tokenizer("The quick brown fox jumps over the lazy dog.", return_tensors="pt")["input_ids"]
     facts: dict[str, float] = {}
-    before = _logits(trained, probe)
-    _save_adapter(trained, out / "adapter")
-    if getattr(trained.get_base_model(), "is_loaded_in_4bit", False):
-        del trained
-        checkpoint.free()
-        trained = read_again(source, out / "adapter")
-        whole = _logits(trained, probe)
-        # What training saw and what is kept differ by the rounding to 4 bits.
-        facts["quantisation_difference"] = checkpoint.apart(before, whole)
-        before = whole
-    merged = trained.merge_and_unload()
-    facts["merge_difference"] = difference = checkpoint.apart(before, _logits(merged, probe))
-    dtype = checkpoint.device_of(merged)[1]
-    if not difference <= checkpoint.most_difference(dtype):
-        raise SystemExit(f"merging the adapters changed logits by {difference:.3g} of the largest, in {dtype}")
-    checkpoint.save(merged, tokenizer, out)
-    _require_tokenizer(out)
+    if prepared.adapter is not None:
+        trained.eval()
+        probe = tokenizer("The quick brown fox jumps over the lazy dog.", return_tensors="pt")["input_ids"]
+        before = _logits(trained, probe)
+        _save_adapter(trained, out / "adapter")
+        if getattr(trained.get_base_model(), "is_loaded_in_4bit", False):
+            del trained
+            checkpoint.free()
+            trained = read_again(source, out / "adapter")
+            whole = _logits(trained, probe)
+            # What training saw and what is kept differ by the rounding to 4 bits.
+            facts["quantisation_difference"] = checkpoint.apart(before, whole)
+            before = whole
+        trained = trained.merge_and_unload()
+        facts["merge_difference"] = difference = checkpoint.apart(before, _logits(trained, probe))
+        dtype = checkpoint.device_of(trained)[1]
+        if not difference <= checkpoint.most_difference(dtype):
+            raise SystemExit(f"merging the adapters changed logits by {difference:.3g} of the largest, in {dtype}")
+    checkpoint.save(trained, tokenizer, out)
+    if not (out / "tokenizer.json").is_file() and not (out / "tokenizer_config.json").is_file():
+        raise SystemExit(f"no tokenizer was saved in {out}: the checkpoint could not be used")
     return facts
 
 
@@ -101,8 +98,3 @@ def _save_adapter(trained: Any, folder: Path) -> None:
     config["base_model_name_or_path"] = None
     config["target_modules"] = sorted(config["target_modules"])
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _require_tokenizer(folder: Path) -> None:
-    if not (folder / "tokenizer.json").is_file() and not (folder / "tokenizer_config.json").is_file():
-        raise SystemExit(f"no tokenizer was saved in {folder}: the checkpoint could not be used")

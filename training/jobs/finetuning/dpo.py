@@ -88,9 +88,8 @@ def _step(entry: dict[str, Any]) -> PreferenceStep:
 def probed(pairs: int, epochs: int, *, resumed: bool) -> list[int]:
     """Return the pairs whose reference is computed before TRL and without it: spread evenly, with the first and last.
 
-    A pair takes two forward passes. Training takes two for TRL's reference and six per epoch, counting a backward pass
-    as two. With few pairs the first batch proves most (:func:`_reference_facts`); a resumed training has no such batch,
-    and probes the most pairs.
+    A pair takes two forward passes; training takes two for TRL's reference and six per epoch. With few pairs the first
+    batch proves most (:func:`_reference_facts`); a resumed training has none, and probes the most pairs.
     """
     wanted = _MOST if resumed else round(_SHARE * pairs * (2 + 6 * epochs) / 2)
     count = min(max(wanted, _FEWEST), _MOST, pairs)

@@ -1,8 +1,7 @@
 """Captures what a model read and what its layers gave while a trainer computed a loss.
 
-Another forward pass would cost a third of a step. So the trainer's own pass is captured: the hidden states of response
-tokens are kept, and only the last layer, from there to log-probabilities, is computed again. It is the model's last
-layer: TRL projects, takes logarithms and sums in its own code (``add_fused_lm_head``).
+Another forward pass would cost a third of a step, so the hidden states of response tokens are kept, and only the
+last layer is computed again (TRL projects, takes logarithms and sums in its own code, ``add_fused_lm_head``).
 """
 
 from __future__ import annotations

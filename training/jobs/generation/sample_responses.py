@@ -37,10 +37,8 @@ def respond(job: Job[SampleResponsesParameters]) -> Done:
 
         return _answers(engine, parameters, form, sampling, number, some, told)
 
-    def low(_: Sequence[SampleResponsesRow]) -> str:
-        return why_broken_off(shard.rows(), parameters)
-
-    why = job.fill(shard, batches_of(items, size), answered, "instructions", low)
+    groups = batches_of(items, size)
+    why = job.fill(shard, groups, answered, "instructions", lambda _: why_broken_off(shard.rows(), parameters))
     rows = shard.rows()
     job.write_rows("rows", rows)
     job.write_rows("examples", kept_of(rows))

@@ -1,8 +1,7 @@
 """Adopts a checkpoint that a builder's script left, file by file, without trusting it.
 
-Only the numbers of its tensors are kept: they are written again into one weight file, and everything that describes
-them (configuration, tokenizer, chat template) is copied from the base checkpoint. Every other file must be what the
-base or the libraries would have written. This does not show how the numbers were made.
+Only the numbers of its tensors are kept, in one weight file; what describes them is copied from the base, and every
+other file must be what the base or the libraries would have written. How the numbers were made, this does not show.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from specs.stages.artifacts import Example, Item
 from training.rules.tasks import conversation, exact_answer, format_instructions, instruction_following
 from training.rules.tasks.form import Verifier, plugin_task
-from training.rules.tasks.format_instructions import KINDS, Constraint
+from training.rules.tasks.format_instructions import KINDS
 
 CONVERSATION = "conversation"
 """What ``multi_turn`` stages hold: no task to sample for, but with a verifier all the same."""
@@ -86,7 +86,9 @@ def reference(task: str, item: Item) -> str | None:
     if task == "exact_answer":
         return str(item.constraint["answer"])
     if task == "format_instructions":
-        return _bullets(item.constraint) if item.kind == "bullets" else KINDS[item.kind].worked(item.constraint)
+        if item.kind != "bullets":
+            return KINDS[item.kind].worked(item.constraint)
+        return "\n".join(f"- Fact number {place + 1} is about bread." for place in range(int(item.constraint["count"])))
     return None
 
 
@@ -95,7 +97,3 @@ def stated_values(task: str, item: Item) -> tuple[str, ...]:
     if task != "format_instructions":
         return ()
     return tuple(str(value) for value in item.constraint.values())
-
-
-def _bullets(constraint: Constraint) -> str:
-    return "\n".join(f"- Fact number {place + 1} is about bread." for place in range(int(constraint["count"])))

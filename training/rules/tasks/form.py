@@ -2,8 +2,7 @@
 
 ``worked_example(item) -> (prompt, answer)`` is shown while sampling; ``known_answers() -> [(item, answer, right)]``
 admit the verifier. ``verify`` returns True, False or a :class:`Judgement`; ValueError and TypeError mean no. Any other
-exception, and any exception on a known right answer, is an error and closes the gate: a typo must not become a null
-result.
+exception, and any on a known right answer, closes the gate: a typo must not become a null result.
 """
 
 from __future__ import annotations
