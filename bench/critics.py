@@ -106,8 +106,8 @@ def timed(model: Any, tokenizer: Any, prompts: list[Any], batch: int, repeats: i
     labels = labels_of(tokenizer)
 
     def ours(some: list[Any]) -> list[Any]:
-        both = score_both(model, tokenizer, some, form="completion", batch_size=batch, alike=alike)
-        return [*both[0], *both[1]]
+        both = score_both(model, tokenizer, some, form="completion", batch_size=batch, alike=alike, margin=0.0)
+        return [two[order].scores for order in (0, 1) for two in both]
 
     def peer(some: list[Any]) -> list[list[float]]:
         return [_alone(model, tokenizer, two[order], labels) for order in (0, 1) for two in some]

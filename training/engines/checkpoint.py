@@ -14,7 +14,6 @@ from typing import Any
 UNSTABLE = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 """Entries of a configuration that must not change the digest of the same weights."""
 _LOSSES = "transformers.loss.loss_utils"
-_MOST_DIFFERENCE = {"float32": 1e-3, "bfloat16": 0.1}
 
 
 def leave_out_scipy() -> None:
@@ -40,7 +39,7 @@ def most_difference(dtype: str) -> float:
     It holds for merged or not, packed or alone, cached or read whole, and refuses a job, not a gate. Types other than
     float32 have the bound of bfloat16.
     """
-    return _MOST_DIFFERENCE.get(dtype, _MOST_DIFFERENCE["bfloat16"])
+    return 1e-3 if dtype == "float32" else 0.1
 
 
 def apart(one: Any, other: Any) -> float:

@@ -59,9 +59,7 @@ class Engine(ABC):
     ) -> list[list[Output]]:
         """Return one list of ``samples`` outputs per prompt, in their order; report how many prompts are done.
 
-        Raises:
-            ValueError: a stop string is empty, or the engine lacks the repetition penalty that the sampling names.
-            NotWhole: the engine gave up on an answer.
+        Raises ValueError for an empty stop or a penalty that the engine lacks, NotWhole if it gave up on an answer.
         """
         watch = Watch(self.tokenizer, sampling.stops, keep_special=sampling.keep_special)
         return self._complete(Work(prompts, sampling, samples, seed, on_batch, watch))
@@ -110,10 +108,7 @@ class Batched(Engine):
 def ended(ids: Sequence[int], ends: frozenset[int], work: Work) -> Output:
     """Return an answer up to its first end token, stop string or the limit, by one rule for every engine.
 
-    Some engines write a few tokens more; they are cut, so that rows do not show which engine wrote them.
-
-    Raises:
-        NotWhole: nothing ended the answer, and it is shorter than the limit.
+    Some engines write a few tokens more, which are cut. Raises NotWhole if nothing ended a shorter answer.
     """
     written: list[int] = []
     limit = work.sampling.max_new_tokens

@@ -15,10 +15,7 @@ from training.engines.vllm import Vllm
 def make_engine(name: EngineName, folder: Path, batch_size: int, *, scratch: Path, share: bool = True) -> Engine:
     """Load a checkpoint into the engine of that name, which decodes at most ``batch_size`` rows together.
 
-    ``scratch`` is a folder for temporary files; only :class:`Batched` needs ``share``.
-
-    Raises:
-        EngineMissing: it cannot run here, or not with these weights.
+    ``scratch`` is a folder for temporary files; only :class:`Batched` needs ``share``. Raises EngineMissing.
     """
     if name == "continuous":
         return Continuous(folder, batch_size)

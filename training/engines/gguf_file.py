@@ -1,7 +1,6 @@
 """Writes a checkpoint as the GGUF file that llama.cpp reads: the same weights, in float32, without a vocabulary.
 
-The file is made from the granted checkpoint, so nobody has to show that two files hold the same weights. Prompts and
-answers are token ids, so llama.cpp needs no tokenizer.
+It is made from the granted checkpoint, and prompts and answers are token ids, so llama.cpp needs no tokenizer.
 Format and names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the package gguf.
 """
 
@@ -21,12 +20,7 @@ class NoGguf(Exception):
 
 
 def write_gguf(folder: Path, target: Path) -> None:
-    """Write the weights of a checkpoint folder to a GGUF file.
-
-    Raises:
-        NoGguf: its architecture, or one of its settings, is not supported.
-        ImportError: the package gguf is not installed.
-    """
+    """Write the weights of a checkpoint folder to a GGUF file; raises NoGguf if the model is not supported."""
     import gguf
     import numpy
     from transformers import AutoConfig

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from specs.digests import digest_bytes
 from specs.stages.answer_end import Form
-from specs.stages.label_scores import DIGITS, LabelScores
+from specs.stages.label_scores import DIGITS, Arrangement, LabelScores, arrangement
 from training.engines.batched import shared_beginning
 from training.engines.prefix_reading import keeps_apart, last_logits, passes
 from training.rules.prompt_encoding import EncodingFault, encode_bare, encode_chat, prompt_ids
@@ -35,11 +35,7 @@ class NoLabels(Exception):
 
 
 def labels_of(tokenizer: Any) -> Labels:
-    """Return the ids of "A", " A", "B" and " B".
-
-    Raises:
-        NoLabels: a label is not a single token in either form, or both labels are the same token.
-    """
+    """Return the ids of "A", " A", "B" and " B"; raises NoLabels if a label has none of its own in either form."""
 
     def single(text: str) -> int | None:
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -53,13 +49,10 @@ def labels_of(tokenizer: Any) -> Labels:
 
 
 def encode_prompt(tokenizer: Any, prompt: str, form: Form) -> list[int]:
-    """Return the token ids that the label follows.
+    """Return the token ids that the label follows; raises EncodingFault as :func:`prompt_ids`.
 
     A base model reads the bare text. For a chat model the prompt is a user's turn, and its last line (``Label:``)
     begins the answer.
-
-    Raises:
-        EncodingFault: the ids do not stand for the bare text, or a chat model has no chat template.
     """
     if form == "completion":
         return list(prompt_ids(tokenizer, prompt, form).ids)
@@ -77,12 +70,9 @@ def score(
     form: Form,
     batch_size: int,
 ) -> list[LabelScores]:
-    """Return the log-probabilities of the labels after each prompt, in the order given; equal prompts are read once.
+    """Return the labels' log-probabilities after each prompt, in the order given; equal prompts are read once.
 
-    Raises:
-        NoLabels: as :func:`labels_of`.
-        EncodingFault: as :func:`encode_prompt`.
-        ValueError: a prompt is longer than the model's context.
+    Raises as :func:`labels_of` and :func:`encode_prompt`, and ValueError if a prompt is longer than the context.
     """
     import torch
 
@@ -115,13 +105,14 @@ def score(
 
 
 def score_both(
-    model: Any, tokenizer: Any, prompts: Sequence[Prompts], *, form: Form, batch_size: int, alike: bool
-) -> tuple[list[LabelScores], list[LabelScores]]:
-    """Return the scores of the plain and of the swapped prompts, as :func:`score` does.
+    model: Any, tokenizer: Any, prompts: Sequence[Prompts], *, form: Form, batch_size: int, alike: bool, margin: float
+) -> list[tuple[Arrangement, Arrangement]]:
+    """Return what follows from the scores of the plain and of the swapped prompts, as :func:`score` gives them.
 
     ``alike``: both orders have one long common beginning, as in comparisons, and are read together.
     """
     orders = [[one[order] for one in prompts] for order in (0, 1)]
     calls = [[*orders[0], *orders[1]]] if alike else orders
     found = [one for texts in calls for one in score(model, tokenizer, texts, form=form, batch_size=batch_size)]
-    return found[: len(prompts)], found[len(prompts) :]
+    both = zip(found[: len(prompts)], found[len(prompts) :], strict=True)
+    return [(arrangement(plain, "A", margin), arrangement(swapped, "B", margin)) for plain, swapped in both]

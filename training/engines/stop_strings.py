@@ -26,11 +26,7 @@ def find_stop(text: str, stops: Sequence[str]) -> Found | None:
 
 
 class Watch:
-    """Watches rows of token ids for stop strings while they are written.
-
-    Raises:
-        ValueError: a stop is empty.
-    """
+    """Watches rows of token ids for stop strings while they are written; raises ValueError if one is empty."""
 
     def __init__(self, tokenizer: Any, stops: Sequence[str], *, keep_special: bool) -> None:
         if "" in stops:

@@ -26,6 +26,12 @@ class Sampling(NamedTuple):
     keep_special: bool = False
     """Whether special tokens other than the end token stay visible in the text."""
 
+    @classmethod
+    def of(cls, given: Any, stops: tuple[str, ...]) -> Sampling:
+        """Return the sampling that parameters of a stage grant, which shows special tokens."""
+        penalty = given.repetition_penalty
+        return cls(given.max_new_tokens, given.temperature, given.top_p, penalty, stops, keep_special=True)
+
     def read_back(self, parameters: Contract) -> dict[str, Any]:
         """Return the settings of the decoding, by the name of the granted parameter."""
         used = self._asdict() | {"stops": list(self.stops)}

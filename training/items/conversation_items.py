@@ -126,11 +126,7 @@ PATTERNS: tuple[Pattern, ...] = (
 
 
 def build(each: int, seed: int = 0) -> list[Item]:
-    """Return ``each`` different conversations of each kind, the patterns of a kind in turn.
-
-    Raises:
-        ValueError: there are fewer.
-    """
+    """Return ``each`` different conversations of each kind, patterns in turn; raises ValueError if there are fewer."""
     found: list[Item] = []
     for kind in KINDS:
         pools = [_filled(pattern, number, seed) for number, pattern in enumerate(PATTERNS) if pattern.kind == kind]

@@ -28,11 +28,7 @@ DIGEST = "sha256:67ffeee0fcb87c317c5b08a2de85557b4a7e96ada6178aa645b4954fe4b53d4
 
 
 def find() -> Path:
-    """Return the path of the installed prompts.
-
-    Raises:
-        FileNotFoundError: the package is not installed, or lacks the file.
-    """
+    """Return the path of the installed prompts; raises FileNotFoundError if package or file are missing."""
     try:
         path = Path(str(distribution(PACKAGE).locate_file(DATA)))
     except PackageNotFoundError:
@@ -43,11 +39,9 @@ def find() -> Path:
 
 
 def prompts(wheel: Path | None = None) -> bytes:
-    """Return the file of prompts, from a wheel of the package or from the installed package.
+    """Return the file of prompts, from a wheel or the installed package; raises FileNotFoundError without it.
 
-    Raises:
-        FileNotFoundError: the wheel, the package or the file is missing.
-        ValueError: the file is not that of version 0.1.0, or the wheel is not readable.
+    Raises ValueError if it is not that of version 0.1.0, or the wheel cannot be read.
     """
     if wheel is None:
         place, data = str(find()), find().read_bytes()
@@ -65,11 +59,7 @@ def prompts(wheel: Path | None = None) -> bytes:
 
 
 def item_of(row: dict[str, Any]) -> Item:
-    """Return a prompt as an item; its kind is the type of its first instruction.
-
-    Raises:
-        KeyError: a field is missing, or a type of instruction is not known.
-    """
+    """Return a prompt as an item, of its first instruction's kind; raises KeyError if a field or type is missing."""
     types: list[str] = row["instruction_id_list"]
     constraint = constraint_of(zip(types, row["kwargs"], strict=True))
     key = f"ifeval-{row['key']}"
@@ -77,12 +67,7 @@ def item_of(row: dict[str, Any]) -> Item:
 
 
 def read(data: bytes, *, single: bool = False, limit: int | None = None) -> list[Item]:
-    """Read the prompts of a file, at most ``limit`` of them, taking the types in turn.
-
-    Raises:
-        ValueError: a line is not JSON.
-        KeyError: as :func:`item_of`.
-    """
+    """Return a file's prompts, at most ``limit``, the types in turn; raises ValueError or KeyError for broken ones."""
     rows = [json.loads(line) for line in data.split(b"\n") if line.strip()]
     return choose((item_of(row) for row in rows if not single or len(row["instruction_id_list"]) == 1), limit)
 

@@ -25,9 +25,7 @@ from training.rules.tasks.choices import DOCUMENT, answer_of
 def items_of(task: str, documents: Sequence[dict[str, Any]], folder: Path) -> list[Item]:
     """Return the documents as items of one of the library's tasks, whose files are written to ``folder``.
 
-    Raises:
-        ValueError: the library lacks the task, it is not multiple choice, or the choices of a document follow several
-            texts.
+    Raises ValueError if it is no task of multiple choice, or a document's choices follow several texts.
     """
     from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 

@@ -36,11 +36,7 @@ class SourceError(Exception):
 
 
 def prepare(source: str, origin: Path, cache: Path) -> Path:
-    """Return the folder of the checkpoint, making it if needed; safe against a kill and a second process.
-
-    Raises:
-        SourceError: the source does not exist, or is not a checkpoint.
-    """
+    """Return the checkpoint's folder, made if needed, safe against a kill and a second process; raises SourceError."""
     scheme, _, name = source.partition(":")
     if scheme == "embedded":
         gguf = _embedded_gguf()
@@ -79,11 +75,7 @@ def _embedded_gguf() -> Path:
 
 
 def _conversion(gguf: Path) -> str:
-    """Return a key over the GGUF file and everything that turns it into a checkpoint: our two files and the libraries.
-
-    Raises:
-        SourceError: one of the libraries is not installed.
-    """
+    """Return a key over the GGUF file and all that converts it: our two files and the libraries; raises SourceError."""
     try:
         versions = [[name, version(name)] for name in CONVERTERS]
     except PackageNotFoundError as error:
@@ -106,11 +98,7 @@ def _make(target: Path, make: Callable[[Path], None]) -> Path:
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    """Dequantize a GGUF file into a checkpoint that can be trained and saved.
-
-    Raises:
-        SourceError: as of :func:`gguf_tokenizer`.
-    """
+    """Dequantize a GGUF file into a checkpoint that can be trained and saved; raises as :func:`gguf_tokenizer`."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -130,11 +118,7 @@ def _convert(gguf: Path, folder: Path) -> None:
 
 
 def gguf_tokenizer(gguf: Path) -> Any:
-    """Return the tokenizer of a GGUF file, which splits text as the file says.
-
-    Raises:
-        SourceError: the file names no pre-tokenizer, or an unknown one.
-    """
+    """Return the tokenizer of a GGUF file, which splits text as the file says; raises SourceError if it is unknown."""
     with _read_once():
         return _gguf_tokenizer(gguf)
 

@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -32,7 +33,7 @@ from specs.plugins import require_unchanged
 from specs.stages.registry import STAGE_KINDS, outputs_of
 from specs.stages.stage import FOLDERS
 from training.engines.engine import EngineMissing
-from training.jobs.row_files import GroupedRows, Row, write_durably
+from training.jobs.row_files import GroupedRows, Row, lines_of, write_durably
 from training.jobs.saved_steps import NotTheStep, take_over
 from training.running_code import code_digest, code_state
 
@@ -87,11 +88,7 @@ class Job(Generic[P]):
 
     def write_rows(self, name: str, rows: list[Any]) -> None:
         """Write an output file of one JSON object a line, durably."""
-        with (self.out / f"{name}.jsonl").open("wb") as handle:
-            for row in rows:
-                handle.write(row.model_dump_json().encode() + b"\n")
-            handle.flush()
-            os.fsync(handle.fileno())
+        write_durably(self.out / f"{name}.jsonl", lines_of(rows))
 
     def shard(self, name: str, row: type[Row]) -> GroupedRows[Row]:
         """Return the rows of a shard that this job has written so far."""
@@ -267,10 +264,8 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 

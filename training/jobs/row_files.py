@@ -7,7 +7,7 @@ groups before them, so the rows come out the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -17,13 +17,14 @@ Row = TypeVar("Row", bound=Contract)
 
 
 def read_rows(path: Path, model: type[Row]) -> list[Row]:
-    """Return the rows of a file with one JSON object per line.
-
-    Raises:
-        pydantic.ValidationError: a line is not such a row.
-    """
+    """Return the rows of a file of one JSON object a line; raises pydantic.ValidationError if one is no such row."""
     with path.open("rb") as handle:
         return [model.model_validate_json(line) for line in handle if line.strip()]
+
+
+def lines_of(rows: Iterable[Contract]) -> bytes:
+    """Return rows as a file holds them, one JSON object a line."""
+    return b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -59,7 +60,7 @@ class GroupedRows(Generic[Row]):
     def add(self, rows: Sequence[Row]) -> None:
         """Append a group durably: its rows, then an empty line."""
         with self._path.open("ab") as handle:
-            handle.write(b"".join(row.model_dump_json().encode() + b"\n" for row in rows) + b"\n")
+            handle.write(lines_of(rows) + b"\n")
             handle.flush()
             os.fsync(handle.fileno())
         self.groups.append(list(rows))

@@ -76,12 +76,7 @@ class NotTheStep(Exception):
 
 
 def offered(run: Path, job_folder: Path, attempt: int) -> Resumed | None:
-    """Return the newest whole step of a job, or None.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it holds a link.
-    """
+    """Return the newest whole step of a job, or None; raises OSError or ValueError if it cannot be digested."""
     newest = newest_whole(job_folder / FOLDER)
     if newest is None:
         return None
@@ -92,11 +87,8 @@ def offered(run: Path, job_folder: Path, attempt: int) -> Resumed | None:
 def take_over(order: JobOrder, run: Path, job_folder: Path) -> dict[str, Any]:
     """Put the ordered step among the job's own; log it, and return it as facts for the manifest.
 
-    The files are linked, not copied: they are three times as large as the weights, and no trainer changes one.
-
-    Raises:
-        NotTheStep: it is gone, or has another digest.
-        OSError: it cannot be linked or copied.
+    The files are linked, not copied: they are three times as large as the weights, and no trainer changes one. Raises
+    NotTheStep if it is gone or has another digest, OSError if it cannot be copied.
     """
     resumes = order.resumes
     if resumes is None:

@@ -51,6 +51,13 @@ def prompt_lengths(path: Path) -> list[int]:
     return [len(json.loads(line)["prompt"]) for line in lines if line.strip()]
 
 
+def registered(spec: SessionSpec, reference: str) -> str | None:
+    """Return the path of ``heldout`` or ``data.NAME``, relative to the spec; None for what a stage writes."""
+    if reference == "heldout":
+        return spec.heldout.path
+    return spec.data[reference.removeprefix("data.")].path if reference.startswith("data.") else None
+
+
 def prompt_tokens(parameters: Contract, form: Form, longest: int) -> int:
     """Return the tokens of the longest planned prompt.
 
@@ -127,8 +134,7 @@ def volume(spec: SessionSpec, reference: str, origin: Path) -> Volume | None:
 
     None if a stage on the way (a recipe) does not say. ``origin`` is the folder of the spec file.
     """
-    if reference == "heldout" or reference.startswith("data."):
-        path = spec.heldout.path if reference == "heldout" else spec.data[reference.partition(".")[2]].path
+    if (path := registered(spec, reference)) is not None:
         lengths = prompt_lengths(origin / path)
         return Volume(len(lengths), _tokens(max(lengths, default=0)))
     stage = spec.stage(reference.partition(".")[0])

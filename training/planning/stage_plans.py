@@ -11,8 +11,8 @@ from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from training.planning import generation_memory, training_memory
 from training.planning.model_shapes import PUBLISHED, Shape, from_config, published
-from training.planning.prompt_lengths import WRITTEN, prompt_lengths, prompt_tokens
-from training.planning.training_memory import GB
+from training.planning.prompt_lengths import WRITTEN, prompt_lengths, prompt_tokens, registered
+from training.planning.training_memory import GB, peak
 
 
 class StagePlan(NamedTuple):
@@ -88,11 +88,7 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     total = largest.total()
     if stage.inputs.get("judge") not in (None, stage.inputs["model"]):
         total += min(each, key=generation_memory.Memory.total).weights
-    parts = ", ".join(f"{name} {value / GB:.2f}" for name, value in largest._asdict().items() if value >= 0.005 * GB)
-    line = (
-        f"{total / GB:.2f} GB at the peak on {'a GPU' if gpu else 'a CPU, libraries left out'} ({parts}) with "
-        f"{at.rows} rows of {at.prompt} + {at.new} tokens"
-    )
+    line = f"{peak(largest, total, gpu=gpu)} with {at.rows} rows of {at.prompt} + {at.new} tokens"
     if gpu:
         line += f"; {beside / GB:.2f} GB of the host's memory"
     if (engine := getattr(given, "engine", "batched")) != "batched":
@@ -105,12 +101,7 @@ def _longest(spec: SessionSpec, stage: Stage, origin: Path) -> int:
     found = 0
     for role in ("items", "prompts", "instructions", "seeds"):
         named = stage.inputs.get(role, "")
-        path = None
-        if named == "heldout":
-            path = spec.heldout.path
-        elif named.startswith("data."):
-            path = spec.data[named.removeprefix("data.")].path
-        if path is not None:
+        if (path := registered(spec, named)) is not None:
             found = max([found, *prompt_lengths(origin / path)])
     # Instructions that models write later stand among the seeds.
     return max(found, WRITTEN) if kind_of(stage).screened else found or WRITTEN

@@ -7,24 +7,19 @@ What is counted, in bytes (b sequences at a time, s tokens each, d bytes a numbe
   ``qlora`` in bfloat16, as TRL has them;
 - gradients: one number a trained parameter; optimizer: two for AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), of
   the parameter's precision, or of one byte each for ``paged_adamw_8bit`` (Dettmers et al. 2022, arXiv:2110.02861);
-- activations of a block: b s d (6 h + 2 k + 4 m), with h the hidden size, k the width of keys, m that of the MLP: what
-  the backward pass needs of two norms, four projections and a gated MLP when attention keeps no s by s matrix (after
-  Korthikanti et al. 2022, arXiv:2205.05198, section 4); with ``gradient_checkpointing`` b s d h a block and all of one;
+- activations of a block: b s d (6 h + 2 k + 4 m), with h the hidden size, k the width of keys, m that of the MLP, when
+  attention keeps no s by s matrix (after Korthikanti et al. 2022, arXiv:2205.05198, section 4); with
+  ``gradient_checkpointing`` b s d h a block and all of one;
 - logits: in pieces of 1,024 positions, float32, three copies (TRL's fused head for ``sft``, ``dpo``, ``ipo``, ``kto``);
   all positions for ``orpo`` and ``simpo``;
 - for ``qlora`` one layer of 16 bits at a time; 1.5 GB for the CUDA context and 5 % for what an allocator cannot fill.
 
-After training, adapters are merged (``training/jobs/finetuning/adapter_merge.py``): for ``lora`` where the model is,
-with the product of one layer's adapters in float32 and once more as the weights are stored; for ``qlora`` on the CPU,
-into a second copy of all weights in 16 bits, while the GPU holds nothing but its context. Of the host's memory,
-weights that are read for a GPU take what they will take there (those for ``qlora`` are read one by one), and a file
-that is saved from a GPU as much as it holds, 50 GB at most.
+Merging adapters takes the product of one layer's, in float32 and as the weights are stored, beside the weights; for
+``qlora`` a second copy of all weights in 16 bits on the CPU. Saving from a GPU takes the host 50 GB at most.
 
-Time: 6 operations a parameter and token for full training, 4 with adapters (no gradient of the frozen weights), 2 more
-with gradient checkpointing (Kaplan et al. 2020, arXiv:2001.08361, section 2.1), and 2 for each pass of a reference.
-
-No figure of this plan for a GPU was checked against a real allocation on one. Measured on the CPU: see
-docs/explanation/pipeline-training.md.
+Time: 6 operations a parameter and token for full training, 4 with adapters, 2 more with gradient checkpointing (Kaplan
+et al. 2020, arXiv:2001.08361, section 2.1), and 2 for each pass of a reference. No figure for a GPU was checked on one;
+measured on the CPU: docs/explanation/pipeline-training.md.
 """
 
 from __future__ import annotations
@@ -166,17 +161,19 @@ def price(
     return Price(hours, hours * usd_per_hour)
 
 
+def peak(found: NamedTuple, total: float, *, gpu: bool) -> str:
+    """Return a peak in words, with the bytes that each part of ``found`` holds."""
+    parts = ", ".join(f"{name} {value / GB:.2f}" for name, value in found._asdict().items() if value >= 0.005 * GB)
+    return f"{total / GB:.2f} GB at the peak on {'a GPU' if gpu else 'a CPU, libraries left out'} ({parts})"
+
+
 def told(shape: Shape, parameters: SftParameters | DpoParameters) -> str:
     """Return the plan in one line for `peergate spec check`."""
     gpu = parameters.device == "cuda"
     found = memory(shape, parameters, gpu=gpu)
-    parts = ", ".join(f"{name} {value / GB:.2f}" for name, value in found._asdict().items() if value >= 0.005 * GB)
     trained = trained_parameters(shape, parameters)
     per_token = operations_a_token(shape, parameters)
-    line = (
-        f"{shape.parameters():,} parameters, {trained:,} trained; {found.total() / GB:.2f} GB at the peak on "
-        f"{'a GPU' if gpu else 'a CPU, libraries left out'} ({parts})"
-    )
+    line = f"{shape.parameters():,} parameters, {trained:,} trained; {peak(found, found.total(), gpu=gpu)}"
     after = merge(shape, parameters, gpu=gpu)
     if parameters.method != "full":
         where = f"on {'the GPU' if gpu else 'the CPU'} while adapters are merged"

@@ -1,9 +1,7 @@
 """Encodes prompts: bare text for base models, the chat template for instruct models, by the declared kind.
 
-The tokenizers of many base models have a template, so only the declared kind decides. Every stage that prompts a model
-encodes here. Covered: a tokenizer that adds tokens, and template tokens anywhere in a bare prompt. Not covered: a
-template of ordinary words inside the text. A model whose tokenizer puts a begin-of-text token before every text is
-refused as bare text.
+Many base models have a template, so only the declared kind decides. A tokenizer that adds tokens to bare text, and
+template tokens in it, are refused; a template of ordinary words inside the text is not seen.
 """
 
 from __future__ import annotations
@@ -36,11 +34,7 @@ class Encoded(NamedTuple):
 
 
 def form_of(model_kind: str | None) -> Form:
-    """Return the form of prompts for a model of the declared kind.
-
-    Raises:
-        ValueError: the order does not state the kind of the model.
-    """
+    """Return the form of prompts for a model of the declared kind; raises ValueError if the order states no kind."""
     if model_kind is None:
         raise ValueError("the order does not say whether the model is a base model")
     return "completion" if model_kind == "base" else "chat"
@@ -52,15 +46,12 @@ def encode_bare(tokenizer: Any, text: str) -> Encoded:
     with_special = tuple(tokenizer(text, add_special_tokens=True)["input_ids"])
     reserved = template_tokens(tokenizer)
     found = tuple(place for place, id in enumerate(ids) if id in reserved)
-    return Encoded(text, ids, with_special, _decoded(tokenizer, ids), found)
+    decoded = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return Encoded(text, ids, with_special, decoded, found)
 
 
 def encode_chat(tokenizer: Any, text: str) -> Encoded:
-    """Encode one message of a user with the chat template, ready for the answer.
-
-    Raises:
-        EncodingFault: the tokenizer has no chat template.
-    """
+    """Encode a user's message with the chat template, ready for the answer; raises EncodingFault if there is none."""
     return encode_bare(tokenizer, _in_template(tokenizer, [{"role": "user", "content": text}]))
 
 
@@ -76,22 +67,14 @@ def _in_template(tokenizer: Any, messages: Sequence[Message]) -> str:
 
 
 def prompt_ids(tokenizer: Any, text: str, form: Form) -> Encoded:
-    """Encode a prompt in its form: bare text to continue, or one message of a user.
-
-    Raises:
-        EncodingFault: as :func:`bare_ids` for bare text, as :func:`dialogue_ids` for a chat.
-    """
+    """Encode a prompt in its form; raises EncodingFault as :func:`bare_ids` or :func:`dialogue_ids`."""
     if form == "chat":
         return dialogue_ids(tokenizer, [{"role": "user", "content": text}], form)
     return bare_ids(tokenizer, text)
 
 
 def bare_ids(tokenizer: Any, text: str) -> Encoded:
-    """Encode text that must stand for itself only.
-
-    Raises:
-        EncodingFault: the tokenizer adds something to it, or changes it.
-    """
+    """Encode text that must stand for itself only; raises EncodingFault if the tokenizer changes or adds anything."""
     encoded = encode_bare(tokenizer, text)
     wrong = fault_in(encoded.text, encoded.ids, encoded.ids_with_special, encoded.decoded, encoded.template_ids)
     if wrong:
@@ -100,12 +83,9 @@ def bare_ids(tokenizer: Any, text: str) -> Encoded:
 
 
 def dialogue_ids(tokenizer: Any, messages: Sequence[Message], form: Form) -> Encoded:
-    """Encode turns that end with the user, ready for the answer.
+    """Encode turns that end with the user, ready for the answer; raises EncodingFault if the ids stand for other text.
 
     An instruct model gets its chat template, a base model the texts of the turns, an empty line after each.
-
-    Raises:
-        EncodingFault: the tokenizer has no chat template for a chat, or the ids do not stand for the text.
     """
     if form == "completion":
         return bare_ids(tokenizer, "".join(f"{message['content']}\n\n" for message in messages))
@@ -149,19 +129,11 @@ def template_tokens(tokenizer: Any) -> frozenset[int]:
     return frozenset(tokenizer.all_special_ids) | frozenset(added)
 
 
-def _decoded(tokenizer: Any, ids: Sequence[int]) -> str:
-    return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-
-
 ROLES = {"user": "User", "assistant": "Assistant"}
 
 
 def item_ids(tokenizer: Any, prompt: str, parameters: EvaluateParameters, form: Form) -> list[int]:
-    """Return the token ids of an item's prompt under the granted condition.
-
-    Raises:
-        EncodingFault: the ids do not stand for the text, or an instruct model has no chat template.
-    """
+    """Return the ids of an item's prompt under the granted condition; raises EncodingFault as :func:`prompt_ids`."""
     if parameters.prompting == "native":
         return list(dialogue_ids(tokenizer, [{"role": "user", "content": prompt}], form).ids)
     return list(bare_ids(tokenizer, in_wrapper(parameters.wrapper or "{prompt}", prompt)).ids)
@@ -170,11 +142,7 @@ def item_ids(tokenizer: Any, prompt: str, parameters: EvaluateParameters, form: 
 def sample_ids(
     tokenizer: Any, prompt: str, worked: tuple[str, str] | None, parameters: GenerateParameters, form: Form
 ) -> list[int]:
-    """Return the token ids of a prompt to sample from, after a worked example if there is one.
-
-    Raises:
-        EncodingFault: as :func:`item_ids`.
-    """
+    """Return the ids of a prompt to sample from, after a worked example if any; raises EncodingFault likewise."""
     if parameters.wrapper is not None:
         pairs = [] if worked is None else [worked]
         text = in_wrapper(parameters.wrapper, prompt, pairs, parameters.response_end or "")
@@ -188,11 +156,7 @@ def sample_ids(
 def conversation_ids(
     tokenizer: Any, messages: Sequence[Message], prompting: Literal["transcript", "raw", "native"], form: Form
 ) -> list[int]:
-    """Return the token ids of a conversation that ends with the user, ready for the answer.
-
-    Raises:
-        EncodingFault: as :func:`item_ids`.
-    """
+    """Return the ids of a conversation that ends with the user; raises EncodingFault as :func:`prompt_ids`."""
     if prompting != "transcript":
         return list(dialogue_ids(tokenizer, messages, form if prompting == "native" else "completion").ids)
     lines = [f"{ROLES[message['role']]}: {message['content']}" for message in messages]

@@ -66,10 +66,7 @@ def calls_of_round(
 
 
 def _drawn(some: Sequence[Shown], count: int, part: tuple[object, ...]) -> list[Shown]:
-    def key(one: Shown) -> str:
-        return hashlib.sha256(f"{part}/{one.id}".encode()).hexdigest()
-
-    return sorted(some, key=key)[:count]
+    return sorted(some, key=lambda one: hashlib.sha256(f"{part}/{one.id}".encode()).hexdigest())[:count]
 
 
 def _list_to_go_on_with(shown: Sequence[Shown], topic: str, _: int) -> str:

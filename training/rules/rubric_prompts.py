@@ -26,12 +26,7 @@ class Prompts(NamedTuple):
 
 @cache
 def shipped(judges: Judges) -> Rubric:
-    """Return the rubric that Peergate ships for a sort of critic.
-
-    Raises:
-        OSError: its file cannot be read.
-        ValueError: it is not a rubric.
-    """
+    """Return the rubric that Peergate ships for a sort of critic; raises OSError or ValueError for a broken file."""
     from ruamel.yaml import YAML
 
     with (PROMPTS / f"{judges}.yaml").open(encoding="utf-8") as handle:
@@ -39,11 +34,7 @@ def shipped(judges: Judges) -> Rubric:
 
 
 def rubric_for(judges: Judges, own: Rubric | None) -> Rubric:
-    """Return the spec's rubric, or the shipped one.
-
-    Raises:
-        ValueError: the spec's rubric is for another sort of critic.
-    """
+    """Return the spec's rubric, or the shipped one; raises ValueError if the spec's judges something else."""
     if own is not None and own.judges != judges:
         raise ValueError(f"the rubric judges {own.judges}, this critic judges {judges}")
     return own or shipped(judges)

@@ -73,15 +73,8 @@ class Tally:
         for one in samples:
             again = bool(one.words) and one.words in self._seen
             self._seen.add(one.words)
-            had = self.rates
-            self.rates = Rates(
-                had.rows + 1,
-                had.empty + one.empty,
-                had.runaway + one.runaway,
-                had.truncated + one.truncated,
-                had.leaked + one.leaked,
-                had.repeated + again,
-            )
+            row = (1, one.empty, one.runaway, one.truncated, one.leaked, again)
+            self.rates = Rates(*map(int.__add__, self.rates, row))
 
     def look(self, samples: Iterable[Sample]) -> str:
         """Count more rows; say why the stage has to stop early, or nothing."""

@@ -38,12 +38,9 @@ class Near(NamedTuple):
 
 
 class NearIndex:
-    """Texts one after the other; each is compared with the earlier ones that were not repeats.
+    """Texts one after the other, each compared with the earlier ones that were not repeats; no words repeat nothing.
 
-    That keeps the search short where thousands of texts are alike. Texts without words repeat nothing.
-
-    Raises:
-        ValueError: ``threshold`` is not above 0 and at most 1.
+    That keeps the search short where thousands are alike. Raises ValueError as :func:`check_threshold`.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -79,11 +76,7 @@ class NearIndex:
 
 
 def near_repeats(texts: Iterable[str], *, threshold: float = 0.8) -> tuple[Repeat, ...]:
-    """Return the texts that repeat an earlier one, or nearly so; each once, with the earlier text it repeats.
-
-    Raises:
-        ValueError: ``threshold`` is not above 0 and at most 1.
-    """
+    """Return the texts that repeat an earlier one, or nearly so, each once; raises as :class:`NearIndex`."""
     index = NearIndex(threshold)
     found = ((place, index.add(text)) for place, text in enumerate(texts))
     return tuple(Repeat(place, *near) for place, near in found if near is not None)
@@ -147,10 +140,6 @@ def jaccard(one: Shingles, other: Shingles) -> float:
 
 
 def check_threshold(threshold: float) -> None:
-    """Refuse a similarity that no pair could reach or that every pair would.
-
-    Raises:
-        ValueError: it is not above 0 and at most 1.
-    """
+    """Refuse a similarity that no pair or every pair would reach: raises ValueError outside of 0 < t <= 1."""
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold is {threshold}; it must be above 0 and at most 1")

@@ -1,8 +1,7 @@
 """Reads weight files without torch: which tensors they hold, and what differs between two checkpoints.
 
-The job that adopts a builder's checkpoint and the check at its gate both call it; the gate runs without the libraries
-of jobs. The format: https://huggingface.co/docs/safetensors (8 bytes with the length of a JSON header, the header, the
-tensors).
+The gate calls it too, without the libraries of jobs. The format: https://huggingface.co/docs/safetensors (8 bytes with
+the length of a JSON header, the header, the tensors).
 """
 
 from __future__ import annotations
@@ -107,12 +106,7 @@ class Change(NamedTuple):
 
 
 def tensors_of(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of every ``*.safetensors`` file of a folder, by name.
-
-    Raises:
-        WrongWeights: there is no such file, a header breaks the format, or a name comes twice.
-        OSError: a file cannot be read.
-    """
+    """Return the tensors of all ``*.safetensors`` of a folder, by name; raises WrongWeights or OSError."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise WrongWeights("there are no weights (*.safetensors)")
@@ -150,10 +144,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
 def compare(base: Path, new: Path) -> Change:
     """Read every tensor of a checkpoint and of its base; return what differs.
 
-    Raises:
-        WrongWeights: names or shapes differ, a value is not finite, a type is not allowed for weights, a tensor that is
-            not floating-point differs, or a file is not a weight file.
-        OSError: a file cannot be read.
+    Raises WrongWeights for other names, shapes or types, changed integers or values that are not finite, and OSError.
     """
     ours, theirs = tensors_of(new), tensors_of(base)
     extra = _repeated(ours, ours.keys() - theirs.keys(), "holds", "which the base does not have")
@@ -166,7 +157,7 @@ def compare(base: Path, new: Path) -> Change:
     every = _Apart(*(math.fsum(part) for part in zip(*apart.values(), strict=True))) if apart else _Apart()
     return Change(
         tensors=len(names),
-        changed=sum(not one.same for one in apart.values()),
+        changed=sum(one.squares > 0 for one in apart.values()),
         largest=apart[largest_in].share if apart else 0.0,
         largest_in=largest_in if every.squares else "",
         whole=every.share,
@@ -185,9 +176,7 @@ def _shift(apart: _Apart, tensor: Tensor) -> Shift:
 def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
     """Return how far low-rank adapters moved: their second factors, which begin at zero (arXiv:2106.09685, 4.1).
 
-    Raises:
-        WrongWeights: there are no adapters, a file is not a weight file, or a value is not finite.
-        OSError: a file cannot be read.
+    Raises WrongWeights or OSError if there are none, or a value is not finite.
     """
     import numpy
 
@@ -213,11 +202,7 @@ def ties(folder: Path) -> bool:
 
 
 def _repeated(side: dict[str, Tensor], names: set[str], does: str, whose: str, *, may: bool = True) -> tuple[str, ...]:
-    """Return the names if each is an output embedding that repeats another tensor of its side, bit for bit.
-
-    Raises:
-        WrongWeights: one does not, so that the two sides hold different tensors.
-    """
+    """Return the names, if each is an output embedding that repeats a tensor of its side; else raise WrongWeights."""
     others = [one for name, one in side.items() if name not in names]
     tied = [name for name in names & set(_HEADS) if may and any(_same_bits(side[name], one) for one in others)]
     alone = sorted(names - set(tied))
@@ -228,9 +213,13 @@ def _repeated(side: dict[str, Tensor], names: set[str], does: str, whose: str, *
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
+    import numpy
+
+    if (one.dtype, one.shape, one.size) != (other.dtype, other.shape, other.size):
         return False
-    return all((ours == theirs).all() for ours, theirs in zip(_bytes(one), _bytes(other), strict=True))
+    ours, theirs = raw(one), raw(other)
+    parts = (slice(start, start + _CHUNK) for start in range(0, one.size, _CHUNK))
+    return all(numpy.array_equal(ours[part], theirs[part]) for part in parts)
 
 
 class _Apart(NamedTuple):
@@ -244,17 +233,9 @@ class _Apart(NamedTuple):
     def share(self) -> float:
         return math.sqrt(self.squares / (max(self.before, self.after) or 1.0))
 
-    @property
-    def same(self) -> bool:
-        return not self.squares
-
 
 def _apart(name: str, old: Tensor, new: Tensor) -> _Apart:
-    """Return how much a tensor differs. No square of a difference of 32 bits underflows.
-
-    Raises:
-        WrongWeights: its shape or type differs from the base, or it is not finite.
-    """
+    """Return how much a tensor differs; raises WrongWeights for another shape or type, or values not finite."""
     import numpy
 
     if new.shape != old.shape:
@@ -276,14 +257,6 @@ def _apart(name: str, old: Tensor, new: Tensor) -> _Apart:
         before += float(numpy.square(began, dtype="f8").sum())
         after += float(numpy.square(now, dtype="f8").sum())
     return _Apart(squares, before, after)
-
-
-def _bytes(tensor: Tensor) -> Iterator[Any]:
-    import numpy
-
-    every = raw(tensor)
-    for start in range(0, len(every), _CHUNK):
-        yield numpy.asarray(every[start : start + _CHUNK])
 
 
 def raw(tensor: Tensor) -> Any:

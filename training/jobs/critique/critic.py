@@ -8,7 +8,7 @@ from typing import Any
 from specs.stages.answer_end import Form
 from specs.stages.critique.parameters import CriticParameters, ShownResponse
 from specs.stages.critique.rows import CalibrationRow, ComparisonRow, CritiqueRow, JudgeCalibrationRow
-from specs.stages.label_scores import Arrangement, arrangement, decide
+from specs.stages.label_scores import Arrangement, decide
 from specs.stages.rubric import Rubric
 from training.engines.label_scoring import labels_of, score_both
 from training.rules.critique.subjects import Pair, Subject
@@ -93,11 +93,6 @@ class Critic:
         return self._parameters
 
     def _ask(self, prompts: Sequence[Prompts], *, alike: bool = False) -> list[tuple[Arrangement, Arrangement]]:
-        margin = self._parameters.margin
-        plain, swapped = score_both(
-            self._model, self._tokenizer, prompts, form=self._form, batch_size=self._parameters.batch_size, alike=alike
-        )
-        return [
-            (arrangement(one, "A", margin), arrangement(other, "B", margin))
-            for one, other in zip(plain, swapped, strict=True)
-        ]
+        size, margin = self._parameters.batch_size, self._parameters.margin
+        model, tokenizer = self._model, self._tokenizer
+        return score_both(model, tokenizer, prompts, form=self._form, batch_size=size, alike=alike, margin=margin)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from specs.digests import Contract
@@ -55,11 +55,7 @@ def _judge(
     if not calibration.groups:
         calibration.add(critic.calibrated(sample))
     kept = job.shard("critiques", CritiqueRow)
-
-    def critiques(_: int, some: Sequence[Subject]) -> list[CritiqueRow]:
-        return critic.critiques(some)
-
-    job.fill(kept, batches_of(subjects, GROUP), critiques, "subjects")
+    job.fill(kept, batches_of(subjects, GROUP), lambda _, some: critic.critiques(some), "subjects")
     rows = kept.rows()
     job.write_rows("rows", rows)
     job.write_rows("calibration", calibration.rows())

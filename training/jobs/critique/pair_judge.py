@@ -32,11 +32,7 @@ class Said(NamedTuple):
 
 
 def labelled_sample(job: Job) -> Labelled:
-    """Return the labelled sample of a job's judge.
-
-    Raises:
-        SystemExit: an item is not labelled; nothing is sampled before that is mended.
-    """
+    """Return the labelled sample of a job's judge; exits before anything is sampled if an item is not labelled."""
     try:
         return list(labelled_pairs(load_items(job.inputs["calibration"])))
     except Unlabelled as error:
@@ -54,11 +50,7 @@ def ask_judge(
     if not calibration.groups:
         calibration.add(judge.calibrated_pairs(sample))
     compared = job.shard("comparisons", ComparisonRow)
-
-    def comparing(_: int, some: Sequence[Pair]) -> list[ComparisonRow]:
-        return judge.comparisons(some)
-
-    job.fill(compared, batches_of(pairs, GROUP), comparing, "comparisons")
+    job.fill(compared, batches_of(pairs, GROUP), lambda _, some: judge.comparisons(some), "comparisons")
     comparisons = compared.rows()
     job.write_rows("comparisons", comparisons)
     job.write_rows("calibration", calibration.rows())

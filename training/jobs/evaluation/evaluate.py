@@ -18,11 +18,7 @@ from training.rules.tasks import load_items
 
 
 def evaluate(job: Job[EvaluateParameters]) -> Done:
-    """Write ``rows``: one answer per item.
-
-    Raises:
-        EncodingFault: the ids of a prompt do not stand for its text, or an instruct model has no chat template.
-    """
+    """Write ``rows``: one answer per item; raises EncodingFault if the ids of a prompt do not stand for its text."""
     parameters = job.parameters
     form = form_of(job.order.declared())
     items = load_items(job.inputs["items"])

@@ -36,11 +36,7 @@ def windows_of(tokens: Sequence[int], prefix: int, window: int, stride: int) -> 
 
 
 def prefix_of(tokenizer: Any) -> int:
-    """Return the id that precedes a text: the begin-of-text token, or else the end-of-text token.
-
-    Raises:
-        ValueError: the tokenizer has neither.
-    """
+    """Return the id before a text: the begin-of-text token, or else end-of-text; raises ValueError without either."""
     for id in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         if id is not None:
             return int(id)
@@ -60,12 +56,9 @@ def continuation(tokenizer: Any, context: str, text: str) -> Scored:
 
 
 def nats_of(model: Any, rows: Sequence[Scored], *, batch_size: int) -> list[float]:
-    """Return the negative log-likelihood of the scored tokens of each row, summed.
+    """Return the negative log-likelihood of each row's scored tokens, in nats, ``batch_size`` rows at once.
 
-    The logits of a batch are ``batch_size * longest row * vocabulary`` floats.
-
-    Raises:
-        ValueError: a row is longer than the model's context, or scores nothing.
+    Raises ValueError if a row is longer than the model's context, or scores nothing.
     """
     import torch
 

@@ -1,8 +1,7 @@
 """Multiple choice asked and scored by lm-eval (EleutherAI's evaluation harness) with its class for our model.
 
-The stage's items are the task's data, so that they are registered like those of every stage, and nothing is fetched.
-The spec says how to ask them, or names a task of the library; an item for such a task holds the document that it reads
-(``training/items/lm_eval_items.py``). The library returns log-likelihoods; the measurer decides what is right.
+The stage's items are the task's data, so nothing is fetched. The spec says how to ask them, or names a task of the
+library, whose items hold the document that it reads. The library returns log-likelihoods; the measurer decides.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import LmEvalTask
@@ -35,23 +34,13 @@ _OWN: dict[str, Any] = {"output_type": "multiple_choice", "doc_to_choice": "choi
 _ONE_SPLIT = {"training_split": None, "validation_split": None, "fewshot_split": None, "num_fewshot": 0}
 
 
-class Asked(NamedTuple):
-    """Rows in the order of the items, and what the library states of its run."""
-
-    rows: list[ChoiceRow]
-    facts: dict[str, Any]
-
-
 def ask_lm_eval(
     model: Any, tokenizer: Any, items: Sequence[Item], task: LmEvalTask | str, batch_size: int, folder: Path
-) -> Asked:
-    """Run the task on a loaded model; exit with code 4 if lm-eval is not installed.
+) -> tuple[list[ChoiceRow], dict[str, Any]]:
+    """Return rows in the order of the items and what the library states; exit with code 4 if it is not installed.
 
-    ``task`` says how to write questions, or names a task of the library, whose files are written to ``folder``.
-
-    Raises:
-        ValueError: an item is not a question with choices, a question with a choice is longer than the model's context
-            (the library would cut it), the library asked something else than the items, or lacks the task.
+    ``task`` says how to write questions, or names a task of the library, whose files are written to ``folder``. Raises
+    ValueError if the library lacks the task or asked something else, or if it would cut a question.
     """
     require_lm_eval()
     from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
@@ -78,7 +67,7 @@ def ask_lm_eval(
         raise ValueError(f"lm-eval answered {len(samples)} of {len(items)} questions")
     rows = [_row(reader, item, samples[place]) for place, item in enumerate(items)]
     stated = {name: value for name, value in found["results"][NAME].items() if isinstance(value, float)}
-    return Asked(rows, {"version": version("lm_eval"), "states": stated})
+    return rows, {"version": version("lm_eval"), "states": stated}
 
 
 def require_lm_eval() -> None:
@@ -90,8 +79,7 @@ def require_lm_eval() -> None:
 def of_the_library(name: str) -> dict[str, Any]:
     """Return the settings with which a task of the library reads a local file and nothing else.
 
-    Raises:
-        ValueError: the library lacks the task, it is not a single one that a file describes, or not multiple choice.
+    Raises ValueError if it is not a task of multiple choice that one file describes.
     """
     found: Any = _index().get(name)
     if found is None:

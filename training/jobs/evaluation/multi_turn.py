@@ -22,9 +22,7 @@ from training.rules.tasks.conversation import donors, turns_of
 def converse(job: Job[MultiTurnParameters]) -> Done:
     """Write ``rows``: one for each conversation, with all of its turns.
 
-    Raises:
-        ValueError: an item is not a conversation, or no other conversation can replace its history.
-        EncodingFault: the ids of a prompt do not stand for its text, or an instruct model has no chat template.
+    Raises ValueError if an item is no conversation or no history can replace its own, EncodingFault as every stage.
     """
     parameters = job.parameters
     form = form_of(job.order.declared())

@@ -21,11 +21,7 @@ from training.rules.tasks.choices import choices_of
 
 
 def choose(job: Job[MultipleChoiceParameters]) -> Done:
-    """Write ``rows``: one for each question, its choices in order.
-
-    Raises:
-        ValueError: an item is not a question with choices, or is longer than the model's context.
-    """
+    """Write ``rows``, one a question, its choices in order; raises ValueError for no question, or one too long."""
     parameters = job.parameters
     items = load_items(job.inputs["items"])
     model, tokenizer = load(job.inputs["model"])
@@ -44,8 +40,8 @@ def choose(job: Job[MultipleChoiceParameters]) -> Done:
     task = parameters.lm_eval or parameters.lm_eval_task
     facts: dict[str, Any] = {}
     if task is not None:
-        asked = ask_lm_eval(model, tokenizer, items, task, parameters.batch_size, job.folder / "lm_eval")
-        rows, facts = asked.rows, {"lm_eval": asked.facts}
+        rows, stated = ask_lm_eval(model, tokenizer, items, task, parameters.batch_size, job.folder / "lm_eval")
+        facts = {"lm_eval": stated}
     else:
         shard = job.shard("questions", ChoiceRow)
         job.fill(shard, batches_of(items, 1), scored, "questions")

@@ -6,12 +6,13 @@ The judge is a model that writes one token, A or B; a preference that changes wi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import DuelRow, EvaluationRow
-from specs.stages.label_scores import arrangement, decide
+from specs.stages.label_scores import decide
 from specs.stages.rubric import Rubric
 from training.engines.checkpoint import device_of, load
 from training.engines.label_scoring import score_both
@@ -36,9 +37,7 @@ class Sides(NamedTuple):
 def compare(job: Job[PairwiseJudgeParameters]) -> Done:
     """Write ``rows`` (one judgement for each item) and ``calibration`` (one for each labelled pair).
 
-    Raises:
-        ValueError: an item lacks an answer of one side, there are no labelled pairs, or a prompt is longer than the
-            judge's context.
+    Raises ValueError if an answer or all labelled pairs are missing, or a prompt is longer than the judge's context.
     """
     parameters = job.parameters
     items = load_items(job.inputs["items"])
@@ -56,11 +55,8 @@ def compare(job: Job[PairwiseJudgeParameters]) -> Done:
     found: dict[str, list[DuelRow]] = {}
     for name, output, some in (("calibration", "calibration", labelled), ("duels", "rows", pairs)):
         shard = job.shard(name, DuelRow)
-
-        def judged(_: int, group: Sequence[Sides]) -> list[DuelRow]:
-            return _judged(model, tokenizer, rubric, parameters, group)
-
-        job.fill(shard, batches_of(some, GROUP), judged, f"pairs of {name}")
+        asked = partial(_judged, model, tokenizer, rubric, parameters)
+        job.fill(shard, batches_of(some, GROUP), asked, f"pairs of {name}")
         found[output] = shard.rows()
         job.write_rows(output, found[output])
     device, dtype = device_of(model)
@@ -71,29 +67,25 @@ def compare(job: Job[PairwiseJudgeParameters]) -> Done:
 
 
 def _judged(
-    model: Any, tokenizer: Any, rubric: Rubric, parameters: PairwiseJudgeParameters, pairs: Sequence[Sides]
+    model: Any, tokenizer: Any, rubric: Rubric, parameters: PairwiseJudgeParameters, _: int, pairs: Sequence[Sides]
 ) -> list[DuelRow]:
     limit = parameters.shown_characters
     prompts = [
         prompts_of_comparison(rubric, one.item.prompt, one.reference.strip()[:limit], one.candidate.strip()[:limit])
         for one in pairs
     ]
-    plain, swapped = score_both(
-        model, tokenizer, prompts, form=parameters.form, batch_size=parameters.batch_size, alike=True
-    )
+    size, margin = parameters.batch_size, parameters.margin
+    both = score_both(model, tokenizer, prompts, form=parameters.form, batch_size=size, alike=True, margin=margin)
     sides: dict[bool | None, Literal["reference", "candidate"]] = {True: "reference", False: "candidate"}
-    rows: list[DuelRow] = []
-    for one, first, second in zip(pairs, plain, swapped, strict=True):
-        orders = arrangement(first, "A", parameters.margin), arrangement(second, "B", parameters.margin)
-        rows.append(
-            DuelRow(
-                item=one.item.id,
-                reference=one.reference,
-                candidate=one.candidate,
-                rubric=rubric.content_digest(),
-                plain=orders[0],
-                swapped=orders[1],
-                preferred=sides.get(decide(*orders, parameters.agreement, parameters.margin)),
-            )
+    return [
+        DuelRow(
+            item=one.item.id,
+            reference=one.reference,
+            candidate=one.candidate,
+            rubric=rubric.content_digest(),
+            plain=plain,
+            swapped=swapped,
+            preferred=sides.get(decide(plain, swapped, parameters.agreement, margin)),
         )
-    return rows
+        for one, (plain, swapped) in zip(pairs, both, strict=True)
+    ]

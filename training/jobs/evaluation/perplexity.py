@@ -14,11 +14,7 @@ from training.rules.tasks import load_items
 
 
 def perplexity(job: Job[PerplexityParameters]) -> Done:
-    """Write ``rows``: one for each text, which is the prompt of its item.
-
-    Raises:
-        ValueError: a text is empty, or the window is longer than the model's context.
-    """
+    """Write ``rows``: one for each text, its item's prompt; raises ValueError if it is empty or the window too long."""
     parameters = job.parameters
     model, tokenizer = load(job.inputs["model"])
     prefix = prefix_of(tokenizer)

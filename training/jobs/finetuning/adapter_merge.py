@@ -1,8 +1,7 @@
 """The checkpoint that later stages read, with adapters merged into it.
 
-A model of 4 bits cannot take a merge, so its weights are read again in bfloat16: 65.5 GB for 32 billion parameters,
-more than a GPU of 80 GB has left. The trained model is therefore freed first, and the second copy is read, merged and
-saved on the CPU. Adapters of other models are merged where they are.
+A model of 4 bits takes no merge, so its weights are read again in bfloat16: 65.5 GB for 32 billion parameters, more
+than a GPU of 80 GB has left. So the trained model is freed first, and the second copy is merged on the CPU.
 """
 
 from __future__ import annotations
@@ -13,43 +12,51 @@ from typing import Any
 
 from training.engines import checkpoint
 from training.jobs.finetuning.trained_model import Prepared
+from training.jobs.finetuning.trainer_args import logged
+from training.jobs.job import Done, Job
+from training.jobs.saved_steps import clear
 
 
 def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> dict[str, float]:
     """Save the checkpoint in ``out``; merge adapters and keep them under ``adapter``; return what merging changed.
 
-    ``source`` is the checkpoint that training started from. Trainer and ``prepared`` have no model afterwards.
-
-    Raises:
-        SystemExit: the merged model does not compute what the one with adapters computed, or no tokenizer was saved.
+    ``source`` is the checkpoint that training started from. Trainer and ``prepared`` have no model afterwards. Exits if
+    the merged model computes something else than the one with adapters, or no tokenizer was saved.
     """
     trained, tokenizer = trainer.model, prepared.tokenizer
     release(trainer, prepared)
-    if prepared.adapter is None:
-        checkpoint.save(trained, tokenizer, out)
-        _require_tokenizer(out)
-        return {}
-    trained.eval()
-    probe = tokenizer("The quick brown fox jumps over the lazy dog.", return_tensors="pt")["input_ids"]
     facts: dict[str, float] = {}
-    before = _logits(trained, probe)
-    _save_adapter(trained, out / "adapter")
-    if getattr(trained.get_base_model(), "is_loaded_in_4bit", False):
-        del trained
-        checkpoint.free()
-        trained = read_again(source, out / "adapter")
-        whole = _logits(trained, probe)
-        # What training saw and what is kept differ by the rounding to 4 bits.
-        facts["quantisation_difference"] = checkpoint.apart(before, whole)
-        before = whole
-    merged = trained.merge_and_unload()
-    facts["merge_difference"] = difference = checkpoint.apart(before, _logits(merged, probe))
-    dtype = checkpoint.device_of(merged)[1]
-    if not difference <= checkpoint.most_difference(dtype):
-        raise SystemExit(f"merging the adapters changed logits by {difference:.3g} of the largest, in {dtype}")
-    checkpoint.save(merged, tokenizer, out)
-    _require_tokenizer(out)
+    if prepared.adapter is not None:
+        trained.eval()
+        probe = tokenizer("The quick brown fox jumps over the lazy dog.", return_tensors="pt")["input_ids"]
+        before = _logits(trained, probe)
+        _save_adapter(trained, out / "adapter")
+        if getattr(trained.get_base_model(), "is_loaded_in_4bit", False):
+            del trained
+            checkpoint.free()
+            trained = read_again(source, out / "adapter")
+            whole = _logits(trained, probe)
+            # What training saw and what is kept differ by the rounding to 4 bits.
+            facts["quantisation_difference"] = checkpoint.apart(before, whole)
+            before = whole
+        trained = trained.merge_and_unload()
+        facts["merge_difference"] = difference = checkpoint.apart(before, _logits(trained, probe))
+        dtype = checkpoint.device_of(trained)[1]
+        if not difference <= checkpoint.most_difference(dtype):
+            raise SystemExit(f"merging the adapters changed logits by {difference:.3g} of the largest, in {dtype}")
+    checkpoint.save(trained, tokenizer, out)
+    if not (out / "tokenizer.json").is_file() and not (out / "tokenizer_config.json").is_file():
+        raise SystemExit(f"no tokenizer was saved in {out}: the checkpoint could not be used")
     return facts
+
+
+def finished(job: Job[Any], trainer: Any, prepared: Prepared, effective: dict[str, Any], facts: dict[str, Any]) -> Done:
+    """Save what was trained as ``checkpoint``, remove the saved steps, and return what the stage reports."""
+    device, dtype = checkpoint.device_of(trainer.model)
+    tokens = sum(entry["tokens"] for entry in logged(trainer))
+    facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
+    clear(job.folder / "trainer")
+    return Done(device, dtype, tokens, effective, facts)
 
 
 def release(trainer: Any, prepared: Prepared) -> None:
@@ -91,8 +98,3 @@ def _save_adapter(trained: Any, folder: Path) -> None:
     config["base_model_name_or_path"] = None
     config["target_modules"] = sorted(config["target_modules"])
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _require_tokenizer(folder: Path) -> None:
-    if not (folder / "tokenizer.json").is_file() and not (folder / "tokenizer_config.json").is_file():
-        raise SystemExit(f"no tokenizer was saved in {folder}: the checkpoint could not be used")

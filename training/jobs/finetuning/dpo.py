@@ -7,9 +7,8 @@ from typing import Any
 from specs.stages.artifacts import Preference
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
 from specs.stages.finetuning.rows import PairScore, PreferenceStep
-from training.engines.checkpoint import device_of
 from training.jobs.finetuning import trainer_args
-from training.jobs.finetuning.adapter_merge import save_trained
+from training.jobs.finetuning.adapter_merge import finished
 from training.jobs.finetuning.loss_comparison import Scored, score, share
 from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.preference_trainers import build, single_order
@@ -17,7 +16,7 @@ from training.jobs.finetuning.trained_model import Prepared, prepare
 from training.jobs.finetuning.training_texts import Sides, style_of
 from training.jobs.job import Done, Job
 from training.jobs.row_files import read_rows
-from training.jobs.saved_steps import clear, newest_whole, train
+from training.jobs.saved_steps import newest_whole, train
 from training.rules.finetuning.preference_split import divide
 
 _MOST, _FEWEST, _SHARE = 16, 2, 0.01
@@ -67,11 +66,7 @@ def dpo(job: Job[DpoParameters]) -> Done:
     facts |= trainer_args.seen_facts(trainer, proof)
     facts |= {"pairs": len(split.train), "validation_pairs": len(split.validation)}
     facts |= trainer_args.lengths(training, prepared.tokenizer, parameters.max_length)
-    device, dtype = device_of(trainer.model)
-    facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
-    clear(job.folder / "trainer")
-    tokens = sum(entry["tokens"] for entry in trainer_args.logged(trainer))
-    return Done(device, dtype, tokens, effective, facts)
+    return finished(job, trainer, prepared, effective, facts)
 
 
 def _scored(model: Any, prepared: Prepared, pairs: list[Sides], parameters: DpoParameters) -> list[Scored]:
@@ -93,9 +88,8 @@ def _step(entry: dict[str, Any]) -> PreferenceStep:
 def probed(pairs: int, epochs: int, *, resumed: bool) -> list[int]:
     """Return the pairs whose reference is computed before TRL and without it: spread evenly, with the first and last.
 
-    A pair takes two forward passes. Training takes two for TRL's reference and six per epoch, counting a backward pass
-    as two. With few pairs the first batch proves most (:func:`_reference_facts`); a resumed training has no such batch,
-    and probes the most pairs.
+    A pair takes two forward passes; training takes two for TRL's reference and six per epoch. With few pairs the first
+    batch proves most (:func:`_reference_facts`); a resumed training has none, and probes the most pairs.
     """
     wanted = _MOST if resumed else round(_SHARE * pairs * (2 + 6 * epochs) / 2)
     count = min(max(wanted, _FEWEST), _MOST, pairs)

@@ -1,8 +1,7 @@
 """Captures what a model read and what its layers gave while a trainer computed a loss.
 
-Another forward pass would cost a third of a step. So the trainer's own pass is captured: the hidden states of response
-tokens are kept, and only the last layer, from there to log-probabilities, is computed again. It is the model's last
-layer: TRL projects, takes logarithms and sums in its own code (``add_fused_lm_head``).
+Another forward pass would cost a third of a step, so the hidden states of response tokens are kept, and only the
+last layer is computed again (TRL projects, takes logarithms and sums in its own code, ``add_fused_lm_head``).
 """
 
 from __future__ import annotations
@@ -58,11 +57,7 @@ class Witness:
         self._answer = type(answer)
 
     def responses(self, view: View) -> list[Response]:
-        """Return the captured log-probabilities of the responses of sequences, in their order.
-
-        Raises:
-            NotGiven: no pass had all of these sequences.
-        """
+        """Return the captured responses of sequences, in order; raises NotGiven if no pass had all of them."""
         import torch
 
         wanted = list(_responses(view))

@@ -66,11 +66,8 @@ def compare(
 ) -> Compared:
     """Compare the loss of a batch with the granted loss, from the passes that a witness captured.
 
-    ``scale`` makes the captured loss the mean over this batch; ``beginning``: the weights are still those that training
-    begins from, so that the model is the reference.
-
-    Raises:
-        NotAsGranted: it is another loss, over other tokens, or of a pass that differs from a sequence alone.
+    ``scale`` makes the captured loss the mean over this batch; ``beginning``: the model still is the reference. Raises
+    NotAsGranted for another loss, other tokens, or a pass that differs from a sequence alone.
     """
     most = most_difference(trainer.settings()["precision"])
     try:

@@ -73,11 +73,7 @@ class MaskProof:
         self.sample: list[dict[str, Any]] = []
 
     def see(self, inputs: dict[str, Any], step: int) -> Counted:
-        """Check one batch and count what it holds.
-
-        Raises:
-            Unmasked: a sequence is masked wrongly; :meth:`facts` keeps what was found.
-        """
+        """Check one batch and count what it holds; raises Unmasked, with what :meth:`facts` keeps, if one is wrong."""
         rows = carried = masked = 0
         for view in views(inputs):
             for place in range(len(view.ids)):

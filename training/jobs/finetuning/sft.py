@@ -10,13 +10,13 @@ from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.finetuning.rows import TrainingRow
 from training.engines.checkpoint import apart, device_of, evaluating, most_difference
 from training.jobs.finetuning import trainer_args, trainer_hooks
-from training.jobs.finetuning.adapter_merge import save_trained
+from training.jobs.finetuning.adapter_merge import finished
 from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.trained_model import Prepared, prepare
 from training.jobs.finetuning.training_texts import Sides, style_of
 from training.jobs.job import Done, Job, refuse
 from training.jobs.row_files import read_rows
-from training.jobs.saved_steps import clear, train
+from training.jobs.saved_steps import train
 from training.rules.seeded_order import file_order
 
 
@@ -28,21 +28,25 @@ def sft(job: Job[SftParameters]) -> Done:
     if not examples:
         raise SystemExit("there is no example to train on")
     prepared = prepare(job.inputs["model"], parameters)
-    facts = {"packing_difference": require_packing(prepared.model, prepared.device)} if parameters.packing else {}
+    facts: dict[str, Any] = {}
+    if parameters.packing:
+        facts["packing_difference"] = require_packing(prepared.model, prepared.device)
     style = style_of(prepared.tokenizer, parameters, job.order.declared())
     sides = [Sides(style, example.prompt, (example.completion,)) for example in examples]
     proof = MaskProof(expected(prepared.tokenizer, sides))
     trainer = _trainer(job, prepared, sides, proof)
     train(trainer, job.folder / "trainer")
-    lines = trainer_args.logged(trainer)
-    rows = [TrainingRow(**{name: entry[name] for name in TrainingRow.model_fields}) for entry in lines]
-    job.write_rows("rows", rows)
+    lines, names = trainer_args.logged(trainer), TrainingRow.model_fields
+    job.write_rows("rows", [TrainingRow(**{name: entry[name] for name in names}) for entry in lines])
     effective = trainer.settings() | style.settings()
-    facts |= trainer_args.seen_facts(trainer, proof) | _facts(examples, sides, prepared.tokenizer, parameters)
-    device, dtype = device_of(trainer.model)
-    facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
-    clear(job.folder / "trainer")
-    return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
+    facts |= trainer_args.seen_facts(trainer, proof)
+    facts |= trainer_args.lengths(sides, prepared.tokenizer, parameters.max_length)
+    facts |= {
+        "examples": len(examples),
+        "examples_by_kind": dict(Counter(example.kind for example in examples)),
+        "groups": len({example.group for example in examples}),
+    }
+    return finished(job, trainer, prepared, effective, facts)
 
 
 def require_packing(model: Any, device: str) -> float:
@@ -108,12 +112,3 @@ def _trainer(job: Job[SftParameters], prepared: Prepared, sides: list[Sides], pr
         steps = trainer_args.steps_of(len(trainer.train_dataset), parameters)
         trainer.args.warmup_steps = trainer_args.warmup_of(steps, parameters)
     return trainer
-
-
-def _facts(examples: list[Example], sides: list[Sides], tokenizer: Any, parameters: SftParameters) -> dict[str, Any]:
-    return {
-        "examples": len(examples),
-        "examples_by_kind": dict(Counter(example.kind for example in examples)),
-        "groups": len({example.group for example in examples}),
-        **trainer_args.lengths(sides, tokenizer, parameters.max_length),
-    }

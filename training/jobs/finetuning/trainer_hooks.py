@@ -1,8 +1,7 @@
 """A watched trainer: every batch's masks, every loss and gradient, and its settings before the first step.
 
-Without it, the library logs a loss that is not a number as the average of the others and trains to the end
-(``logging_nan_inf_filter``), applies a gradient that is not finite to all weights, and repeats the data when steps
-exceed them.
+The library alone logs a loss that is not a number as the mean of the others, applies a gradient that is not finite to
+all weights, and repeats the data when steps exceed them.
 """
 
 from __future__ import annotations
@@ -144,11 +143,7 @@ class _Seen:
         return 1.0 if self._divisor is None else self._divisor / self._newest
 
     def take(self, step: int) -> dict[str, Any]:
-        """Return the counts of the step, and begin the next.
-
-        Raises:
-            NotAsGranted: its loss was not the mean over its response tokens.
-        """
+        """Return the step's counts, and begin the next; raises NotAsGranted if the loss was not its tokens' mean."""
         if self._divisor is not None and self._divisor != self.carried:
             raise NotAsGranted(
                 f"step {step}: the loss was divided by {self._divisor:g}, its batches hold {self.carried} response "
@@ -160,11 +155,7 @@ class _Seen:
 
 
 def _reports(job: Job[Any]) -> Any:
-    """Return a callback that reports progress, and compares the settings before the first step.
-
-    Raises:
-        NotAsGranted: from within training, when a setting differs.
-    """
+    """Return a callback that reports progress and raises NotAsGranted before the first step if a setting differs."""
     from transformers import TrainerCallback
 
     class Reports(TrainerCallback):

@@ -94,9 +94,7 @@ class Encoded(NamedTuple):
 def style_of(tokenizer: Any, parameters: TrainingParameters, model_kind: str | None) -> Style:
     """Return the granted format, or the one that follows from the declared kind of the model.
 
-    Raises:
-        ValueError: the order does not say what kind of model it is.
-        EncodingFault: a model declared instruct has no chat template.
+    Raises ValueError if the order states no kind, EncodingFault if a model declared instruct has no chat template.
     """
     if parameters.prompt_format is not None:
         ends = parameters.response_end or "", parameters.response_start or ""

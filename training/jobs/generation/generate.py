@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 class Draws:
     """The generator of a stage's sampling; an interrupted stage continues the stream after its last whole group.
 
-    The state after each group is on the disk before the group is, so that every group has one. The stream depends on
-    the kind of device.
-
-    Raises:
-        OSError: the state after the last whole group cannot be read.
-        RuntimeError: the state belongs to another kind of device.
+    The state after each group is on the disk before the group is. The stream depends on the kind of device: raises
+    RuntimeError for the state of another kind, OSError if it cannot be read.
     """
 
     def __init__(self, folder: Path, seed: int, device: str, groups: int) -> None:
@@ -59,11 +55,7 @@ class Draws:
 
 
 def generate(job: Job[GenerateParameters]) -> Done:
-    """Write ``rows`` (every sample) and ``accepted`` (verified, without repeats).
-
-    Raises:
-        EncodingFault: the ids of a prompt do not stand for its text, or an instruct model has no chat template.
-    """
+    """Write ``rows`` (every sample) and ``accepted`` (verified, without repeats); raises EncodingFault."""
     parameters, task = job.parameters, job.order.task
     form = form_of(job.order.declared())
     items = choose(load_items(job.inputs["prompts"]), parameters.max_prompts)

@@ -6,19 +6,17 @@ Each shard of instructions has its own seed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from specs.stages.answer_end import Form
 from specs.stages.artifacts import Item
 from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.generation.rows import SampleResponsesRow
-from training.engines.batched import Output
 from training.engines.engine import Engine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job, batches_of
 from training.rules.cleaning import clean, marks_of
-from training.rules.prompt_encoding import Encoded, form_of, prompt_ids
+from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import answer_prompt, seed_of
 from training.rules.sampling_quality import group_size, kept_of, why_broken_off
 from training.rules.tasks import load_items
@@ -29,7 +27,7 @@ def respond(job: Job[SampleResponsesParameters]) -> Done:
     parameters = job.parameters
     items = load_items(job.inputs["instructions"])[: parameters.max_instructions]
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
-    answerer = Answerer(engine, parameters, form_of(job.order.model_kind))
+    form, sampling = form_of(job.order.model_kind), Sampling.of(parameters, parameters.stops)
     shard = job.shard("answers", SampleResponsesRow)
     size = group_size(parameters.quality, parameters.shard_size, parameters.samples_per_instruction)
 
@@ -37,80 +35,59 @@ def respond(job: Job[SampleResponsesParameters]) -> Done:
         def told(done: int) -> None:
             job.progress(number * size + done, len(items), "instructions")
 
-        return answerer.shard(number, some, told)
+        return _answers(engine, parameters, form, sampling, number, some, told)
 
-    def low(_: Sequence[SampleResponsesRow]) -> str:
-        return why_broken_off(shard.rows(), parameters)
-
-    why = job.fill(shard, batches_of(items, size), answered, "instructions", low)
+    groups = batches_of(items, size)
+    why = job.fill(shard, groups, answered, "instructions", lambda _: why_broken_off(shard.rows(), parameters))
     rows = shard.rows()
     job.write_rows("rows", rows)
     job.write_rows("examples", kept_of(rows))
     facts = engine.stated(why) | {"model_kind": job.order.model_kind, "instructions": len(items)}
-    effective = parameters.model_dump(mode="json") | answerer.read_back() | {"engine": engine.name}
+    effective = parameters.model_dump(mode="json") | sampling.read_back(parameters) | {"engine": engine.name}
     return Done(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
 
 
-class Answerer:
-    """Answers a shard of instructions."""
-
-    def __init__(self, engine: Engine, parameters: SampleResponsesParameters, form: Form) -> None:
-        self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
-        self._form: Form = form
-        self._sampling = Sampling(
-            max_new_tokens=parameters.max_new_tokens,
-            temperature=parameters.temperature,
-            top_p=parameters.top_p,
-            repetition_penalty=parameters.repetition_penalty,
-            stops=parameters.stops,
-            keep_special=True,
-        )
-
-    def shard(self, number: int, items: Sequence[Item], on_batch: Callable[[int], None]) -> list[SampleResponsesRow]:
-        """Return the rows of a shard: every sample of every instruction; report how many instructions are done."""
-        given = self._parameters
-        # The name of the random stream, not of the kind: another one would draw other answers.
-        seed = seed_of(given.seed, "respond", number)
-        encoded = [
-            prompt_ids(self._tokenizer, answer_prompt(item.prompt, given.shots, self._form), self._form)
-            for item in items
-        ]
-        outputs = self._engine.complete(
-            [one.ids for one in encoded],
-            self._sampling,
-            samples=given.samples_per_instruction,
-            seed=seed,
-            on_batch=on_batch,
-        )
-        return [
-            self._row(item, sample, number, seed, one, output)
-            for item, one, samples in zip(items, encoded, outputs, strict=True)
-            for sample, output in enumerate(samples)
-        ]
-
-    def _row(
-        self, item: Item, sample: int, shard: int, seed: int, prompt: Encoded, output: Output
-    ) -> SampleResponsesRow:
-        given = self._parameters
-        cleaned = clean(output.text, given.cleaning)
-        return SampleResponsesRow(
-            item=item.id,
-            group=item.group,
-            kind=item.kind,
-            sample=sample,
-            shard=shard,
-            seed=seed,
-            form=self._form,
-            instruction=item.prompt,
-            prompt=prompt.text,
-            prompt_tokens=len(prompt.ids),
-            **output.as_row("raw", "tokens"),
-            completion=cleaned.text,
-            completion_tokens=len(self._tokenizer(cleaned.text, add_special_tokens=False)["input_ids"]),
-            cleaned_by=cleaned.by,
-            marks=marks_of(cleaned.text, item.prompt, output.finish, given.stops, given.scope),
-        )
-
-    def read_back(self) -> dict[str, Any]:
-        """Return the settings of the decoding, by the name of the granted parameter."""
-        return self._sampling.read_back(self._parameters)
+def _answers(
+    engine: Engine,
+    given: SampleResponsesParameters,
+    form: Form,
+    sampling: Sampling,
+    number: int,
+    items: Sequence[Item],
+    on_batch: Callable[[int], None],
+) -> list[SampleResponsesRow]:
+    """Return the rows of a shard: every sample of every instruction; report how many instructions are done."""
+    # The name of the random stream, not of the kind: another one would draw other answers.
+    seed = seed_of(given.seed, "respond", number)
+    encoded = [prompt_ids(engine.tokenizer, answer_prompt(item.prompt, given.shots, form), form) for item in items]
+    outputs = engine.complete(
+        [one.ids for one in encoded],
+        sampling,
+        samples=given.samples_per_instruction,
+        seed=seed,
+        on_batch=on_batch,
+    )
+    rows: list[SampleResponsesRow] = []
+    for item, prompt, samples in zip(items, encoded, outputs, strict=True):
+        for sample, output in enumerate(samples):
+            cleaned = clean(output.text, given.cleaning)
+            rows.append(
+                SampleResponsesRow(
+                    item=item.id,
+                    group=item.group,
+                    kind=item.kind,
+                    sample=sample,
+                    shard=number,
+                    seed=seed,
+                    form=form,
+                    instruction=item.prompt,
+                    prompt=prompt.text,
+                    prompt_tokens=len(prompt.ids),
+                    **output.as_row("raw", "tokens"),
+                    completion=cleaned.text,
+                    completion_tokens=len(engine.tokenizer(cleaned.text, add_special_tokens=False)["input_ids"]),
+                    cleaned_by=cleaned.by,
+                    marks=marks_of(cleaned.text, item.prompt, output.finish, given.stops, given.scope),
+                )
+            )
+    return rows

@@ -65,7 +65,7 @@ class Writer:
         calls = calls[:PROBED] if probe else calls
         seed = seed_of(self._parameters.seed, shard, round, part)
         encoded = [prompt_ids(self._tokenizer, call.text, self._form) for call in calls]
-        self._used = self._sampling(calls[0].first)
+        self._used = Sampling.of(self._parameters, stops_of_round(self._parameters, self._form, calls[0].first))
         outputs = self._engine.complete([one.ids for one in encoded], self._used, seed=seed)
         return [
             SelfInstructRow(
@@ -84,17 +84,6 @@ class Writer:
             )
             for number, (call, prompt, (output,)) in enumerate(zip(calls, encoded, outputs, strict=True))
         ]
-
-    def _sampling(self, first: int) -> Sampling:
-        given = self._parameters
-        return Sampling(
-            max_new_tokens=given.max_new_tokens,
-            temperature=given.temperature,
-            top_p=given.top_p,
-            repetition_penalty=given.repetition_penalty,
-            stops=stops_of_round(given, self._form, first),
-            keep_special=True,
-        )
 
     def probe(self, seeds: list[Shown]) -> list[SelfInstructRow]:
         """Make the first calls three times: the same seed must repeat itself, another seed must differ."""

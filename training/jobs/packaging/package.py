@@ -24,11 +24,7 @@ from training.rules.tasks import load_items
 
 
 def package(job: Job[PackageParameters]) -> Done:
-    """Write ``package`` and ``rows``: per probe the ids before and after.
-
-    Raises:
-        EncodingFault: the ids of a probe do not stand for its text, or an instruct model has no chat template.
-    """
+    """Write ``package`` and ``rows``: per probe the ids before and after; raises EncodingFault as the stages before."""
     parameters = job.parameters
     form = form_of(job.order.declared())
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
@@ -70,11 +66,7 @@ def _greedy(model: Any, tokenizer: Any, prompts: list[str], form: Form, max_new_
 
 
 def answer(folder: Path, prompts: list[str], form: Form, max_new_tokens: int) -> list[list[int]]:
-    """Return the greedy answers of a checkpoint, as token ids.
-
-    Raises:
-        EncodingFault: the saved tokenizer does not encode a prompt as its text.
-    """
+    """Return the greedy answers of a checkpoint, as token ids; raises EncodingFault if it changes a prompt."""
     return _greedy(*load(folder), prompts, form, max_new_tokens)
 
 

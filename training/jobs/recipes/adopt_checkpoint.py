@@ -1,8 +1,7 @@
 """Adopts a checkpoint that a builder's script left, file by file, without trusting it.
 
-Only the numbers of its tensors are kept: they are written again into one weight file, and everything that describes
-them (configuration, tokenizer, chat template) is copied from the base checkpoint. Every other file must be what the
-base or the libraries would have written. This does not show how the numbers were made.
+Only the numbers of its tensors are kept, in one weight file; what describes them is copied from the base, and every
+other file must be what the base or the libraries would have written. How the numbers were made, this does not show.
 """
 
 from __future__ import annotations
@@ -55,21 +54,19 @@ def take_checkpoint(left: Path, base: Path, target: Path) -> Change:
     """Adopt a checkpoint; return what differs from the base it was trained from.
 
     ``left`` came out of the sandbox (regular files under checked names); ``target`` must not exist, and is written
-    whole or not at all.
-
-    Raises:
-        NotTaken: with the first fault.
-        OSError: the disk is full, or a file cannot be read.
+    whole or not at all. Raises NotTaken with the first fault, OSError if a file cannot be read or written.
     """
     if not left.is_dir():
         raise NotTaken(f"it left no folder '{left.name}' with weights in it")
     files = sorted(left.rglob("*"))
     for path in files:
         _require_name(path.relative_to(left).as_posix(), path)
-    for path in files:
-        if path.name in _NAMES:
-            _require_small(path)
-    _require_own([path for path in files if path.name in _NAMES], base)
+    described = [path for path in files if path.name in _NAMES]
+    for path in described:
+        most = _MOST_CONFIGURATION if path.name.endswith("config.json") else _MOST_BYTES
+        if (size := path.stat().st_size) > most:
+            raise NotTaken(f"{path.name} has {size} bytes, allowed are {most}")
+    _require_own(described, base)
     try:
         _require_headers(left, base)
         change = weight_files.compare(base, left)
@@ -94,12 +91,6 @@ def _require_name(name: str, path: Path) -> None:
         raise NotTaken(f"it left {told(name)}: no code comes with a checkpoint")
     if not (_PART.fullmatch(name) or name == INDEX or name in _NAMES):
         raise NotTaken(f"it left {told(name)}, which is no file of a checkpoint")
-
-
-def _require_small(path: Path) -> None:
-    most = _MOST_CONFIGURATION if path.name.endswith("config.json") else _MOST_BYTES
-    if (size := path.stat().st_size) > most:
-        raise NotTaken(f"{path.name} has {size} bytes, allowed are {most}")
 
 
 def _require_own(files: list[Path], base: Path) -> None:

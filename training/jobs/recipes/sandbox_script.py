@@ -59,11 +59,7 @@ def set_limits(limits: dict[str, int]) -> None:
 
 
 def send(out: str, stream: BinaryIO) -> None:
-    """Write every regular file below a folder to the stream; count and leave out links, pipes and devices.
-
-    Raises:
-        TooDeep: folders are nested deeper than the other side accepts.
-    """
+    """Write every regular file below a folder to the stream; count links, pipes and devices; raises TooDeep."""
     left_out = 0
     waiting = [(out, 0)]
     while waiting:

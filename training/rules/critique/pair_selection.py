@@ -15,7 +15,7 @@ from specs.stages.artifacts import NegativeType, Preference
 from specs.stages.critique.parameters import Pairing
 from specs.stages.critique.rows import ComparisonRow, DroppedPair, DropReason
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS, words
-from training.rules.seeded_order import file_order
+from training.rules.seeded_order import drawn
 
 WRONG_BY_LENGTH: tuple[NegativeType, ...] = ("verbosity", "under_explanation")
 """Types of negatives that differ in length on purpose."""
@@ -58,10 +58,7 @@ def sifted(offered: Iterable[Preference], most_ratio: float | None) -> Sifted:
 def judged(some: Sifted, comparisons: Sequence[ComparisonRow]) -> Sifted:
     """Keep the pairs whose chosen response, which came first, a judge prefers; their margin is the smaller one.
 
-    ``comparisons`` holds one for each pair that is kept so far, in their order.
-
-    Raises:
-        ValueError: there are more or fewer comparisons.
+    ``comparisons`` holds one for each pair that is kept so far, in their order; raises ValueError if it does not.
     """
     found = Sifted([], list(some.dropped))
     for pair, row in zip(some.kept, comparisons, strict=True):
@@ -150,9 +147,7 @@ def divided(pairs: Sequence[Preference], share: float, seed: int) -> list[Prefer
     ``share`` of the groups, rounded, is for validation: at least one if the share is above 0 and there are two groups.
     """
     clusters = _clusters(pairs)
-    names = sorted(set(clusters.values()), key=lambda name: file_order(name, seed))
-    count = max(1, round(share * len(names))) if share > 0 and len(names) > 1 else 0
-    validation = set(names[: min(count, len(names) - 1)])
+    validation = drawn(clusters.values(), share, seed)
     return [
         pair.model_copy(update={"split": "validation" if clusters[pair.group] in validation else "train"})
         for pair in pairs

@@ -125,8 +125,7 @@ def all_revisions(
 ) -> Sifted:
     """Return what a ``revise`` stage keeps of its pairs; ``comparisons`` is None without a judge.
 
-    Raises:
-        ValueError: the judge compared more or fewer pairs than :func:`revisions_to_compare` returns.
+    Raises ValueError if the judge did not compare the pairs of :func:`revisions_to_compare`.
     """
     whole = sifted(revision_pairs(rows), given.max_length_ratio)
     return settled(whole if comparisons is None else judged(whole, comparisons), given)

@@ -41,12 +41,7 @@ class ChainPrompts(Contract):
 
 @cache
 def chain_prompts() -> ChainPrompts:
-    """Return the prompts that Peergate ships.
-
-    Raises:
-        OSError: their file cannot be read.
-        ValueError: it does not hold them.
-    """
+    """Return the prompts that Peergate ships; raises OSError or ValueError if their file is broken."""
     from ruamel.yaml import YAML
 
     with (PROMPTS / "revision.yaml").open(encoding="utf-8") as handle:
@@ -60,13 +55,10 @@ class Rounds(NamedTuple):
 
 
 def plan(constitution: Constitution, chains: Sequence[str], rounds: int, seed: int) -> list[Rounds]:
-    """Return the principles of each chain, in the order of ``chains``.
+    """Return the principles of each chain, in the order of ``chains``; raises ValueError if two have the same name.
 
     Categories take turns over all rounds of all chains, so that their counts differ by at most one; so do the
     principles of a category. The seed decides the order of chains, categories and principles.
-
-    Raises:
-        ValueError: two chains have the same name.
     """
     if len(set(chains)) != len(chains):
         raise ValueError("two chains have the same name")

@@ -46,10 +46,9 @@ def of_examples(examples: Iterable[Example]) -> list[Subject]:
 
 
 def labelled(items: Iterable[Item], *, responses: bool) -> list[tuple[Subject, Literal["good", "bad"]]]:
-    """Return the labelled sample of a critic: items whose constraint holds a person's ``label``, and a ``response``.
+    """Return a critic's labelled sample: items with a person's ``label``, and a ``response`` if these are judged.
 
-    Raises:
-        Unlabelled: an item has no such label, lacks a response, or has one where instructions are judged.
+    Raises Unlabelled, with the item and what it lacks.
     """
     found: list[tuple[Subject, Literal["good", "bad"]]] = []
     for one in items:
@@ -64,11 +63,7 @@ def labelled(items: Iterable[Item], *, responses: bool) -> list[tuple[Subject, L
 
 
 def labelled_pairs(items: Iterable[Item]) -> list[tuple[Pair, Literal["first", "second"]]]:
-    """Return the labelled sample of a judge: items whose constraint holds ``first``, ``second`` and a ``label``.
-
-    Raises:
-        Unlabelled: an item has no such label or lacks a response.
-    """
+    """Return a judge's labelled sample: constraints with ``first``, ``second``, ``label``; raises Unlabelled."""
     found: list[tuple[Pair, Literal["first", "second"]]] = []
     for one in items:
         label, first, second = (one.constraint.get(name) for name in ("label", "first", "second"))

@@ -23,9 +23,7 @@ class NotTheirs(ValueError):
 def verdicts(task: str, items: Iterable[Item], samples: Iterable[GenerationRow]) -> list[VerifiedRow]:
     """Return the verifier's verdict on every sample, in their order.
 
-    Raises:
-        KeyError: no such task.
-        NotTheirs: a sample is not of these prompts.
+    Raises KeyError if there is no such task, NotTheirs if a sample is not of these prompts.
     """
     by_id = {item.id: item for item in items}
     judge = verifier(task)

@@ -21,11 +21,7 @@ class LabelledPair(NamedTuple):
 
 
 def labelled_pairs(items: Iterable[Item]) -> tuple[LabelledPair, ...]:
-    """Return the pairs of a data file: their constraint holds ``reference``, ``candidate`` and ``label``.
-
-    Raises:
-        ValueError: there are none, or an item is not such a pair.
-    """
+    """Return pairs whose constraint has just ``reference``, ``candidate``, ``label``; raises ValueError without any."""
     found: list[LabelledPair] = []
     for item in items:
         given = item.constraint

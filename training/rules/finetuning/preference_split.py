@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from specs.stages.artifacts import Preference
-from training.rules.seeded_order import file_order
+from training.rules.seeded_order import drawn
 
 
 class Split(NamedTuple):
@@ -18,22 +18,18 @@ class Split(NamedTuple):
 def divide(pairs: list[Preference], share: float, seed: int) -> Split:
     """Keep whole groups out of training: those that the file marks, or else ``share`` of them, drawn by the seed.
 
-    Raises:
-        ValueError: only some lines are marked, or a group is marked on both sides.
+    Raises ValueError if only some lines are marked, or a group is marked on both sides.
     """
     marked = {one.split is not None for one in pairs}
     if marked == {True, False}:
         raise ValueError("some pairs are marked as train or validation and some are not")
-    groups = {one.group for one in pairs}
     if True in marked:
         kept = {one.group for one in pairs if one.split == "validation"}
         both = kept & {one.group for one in pairs if one.split == "train"}
         if both:
             raise ValueError(f"{len(both)} groups are on both sides, for example '{min(both)}'")
     else:
-        drawn = sorted(groups, key=lambda group: (file_order(group, seed), group))
-        count = min(max(1, round(len(groups) * share)), len(groups) - 1) if share > 0 else 0
-        kept = set(drawn[:count])
+        kept = drawn((one.group for one in pairs), share, seed)
     places = range(len(pairs))
     return Split(
         tuple(place for place in places if pairs[place].group not in kept),

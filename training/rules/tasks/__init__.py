@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from specs.stages.artifacts import Example, Item
 from training.rules.tasks import conversation, exact_answer, format_instructions, instruction_following
 from training.rules.tasks.form import Verifier, plugin_task
-from training.rules.tasks.format_instructions import KINDS, Constraint
+from training.rules.tasks.format_instructions import KINDS
 
 CONVERSATION = "conversation"
 """What ``multi_turn`` stages hold: no task to sample for, but with a verifier all the same."""
@@ -26,20 +26,12 @@ _TASKS = {
 
 
 def verifier(task: str) -> Verifier:
-    """Return the function that judges an output of a task; for ``conversation``, an answer to the second turn.
-
-    Raises:
-        KeyError: no such task.
-    """
+    """Return what judges an output of a task (of ``conversation`` the second turn); raises KeyError without one."""
     return conversation.verify if task == CONVERSATION else _task(task).verify
 
 
 def verifier_of_right(task: str) -> Verifier:
-    """Return the function that judges known right answers: for that of a plug-in, no exception means no.
-
-    Raises:
-        KeyError: no such task.
-    """
+    """Return what judges known right answers: a plug-in's may raise nothing; raises KeyError as :func:`verifier`."""
     found = None if task in (CONVERSATION, *_TASKS) else plugin_task(task)
     return verifier(task) if found is None else found.verify_right
 
@@ -52,11 +44,7 @@ def _task(name: str) -> Any:
 
 
 def worked_example(task: str, item: Item) -> tuple[str, str]:
-    """Return (instruction, answer) to show before an item while sampling.
-
-    Raises:
-        KeyError: no such task, or it has no worked examples.
-    """
+    """Return (instruction, answer) to show before an item while sampling; raises KeyError if the task has none."""
     found = getattr(_task(task), "worked_example", None)
     if found is None:
         raise KeyError(f"{task} has no worked example for '{item.id}'")
@@ -64,12 +52,7 @@ def worked_example(task: str, item: Item) -> tuple[str, str]:
 
 
 def load_items(path: Path) -> list[Item]:
-    """Read a JSONL file of items.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: a line is not an item.
-    """
+    """Read a JSONL file of items; raises OSError, or ValueError if a line is not an item."""
     with path.open("rb") as handle:
         return [Item.model_validate_json(line) for line in handle if line.strip()]
 
@@ -97,17 +80,15 @@ def spread(some: Iterable[One], limit: int | None) -> list[One]:
 def reference(task: str, item: Item) -> str | None:
     """Return an answer that the item's verifier must accept, made from its constraint; None if no rule can make one.
 
-    If the verifier refuses it, nobody can answer the item. Instructions of ``instruction_following`` are combined
-    freely, and no rule can follow several at once.
-
-    Raises:
-        KeyError: the item's kind is unknown to the task, or a value of its constraint is missing.
-        ValueError: a value does not suit its kind.
+    If the verifier refuses it, nobody can answer the item. Raises KeyError or ValueError for an item that is not the
+    task's.
     """
     if task == "exact_answer":
         return str(item.constraint["answer"])
     if task == "format_instructions":
-        return _bullets(item.constraint) if item.kind == "bullets" else KINDS[item.kind].worked(item.constraint)
+        if item.kind != "bullets":
+            return KINDS[item.kind].worked(item.constraint)
+        return "\n".join(f"- Fact number {place + 1} is about bread." for place in range(int(item.constraint["count"])))
     return None
 
 
@@ -116,7 +97,3 @@ def stated_values(task: str, item: Item) -> tuple[str, ...]:
     if task != "format_instructions":
         return ()
     return tuple(str(value) for value in item.constraint.values())
-
-
-def _bullets(constraint: Constraint) -> str:
-    return "\n".join(f"- Fact number {place + 1} is about bread." for place in range(int(constraint["count"])))

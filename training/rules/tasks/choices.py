@@ -12,11 +12,7 @@ DOCUMENT = "document"
 
 
 def choices_of(item: Item) -> tuple[str, ...]:
-    """Return the choices in order.
-
-    Raises:
-        ValueError: there are fewer than two, one is empty or twice, numbers have a gap, or a key is unknown.
-    """
+    """Return the choices in order; raises ValueError if they are not two or more different ones without a gap."""
     numbered = {key: str(value).strip() for key, value in item.constraint.items() if key not in ("answer", DOCUMENT)}
     due = [f"choice_{number}" for number in range(1, len(numbered) + 1)]
     if len(due) < 2 or set(numbered) != set(due):
@@ -28,11 +24,7 @@ def choices_of(item: Item) -> tuple[str, ...]:
 
 
 def answer_of(item: Item) -> int:
-    """Return the place of the right choice, from 0.
-
-    Raises:
-        ValueError: as :func:`choices_of`, or the answer is not the number of a choice.
-    """
+    """Return the place of the right choice, from 0; raises ValueError as :func:`choices_of`, or if it is no choice."""
     choices, answer = choices_of(item), item.constraint.get("answer")
     if not isinstance(answer, int) or not 1 <= answer <= len(choices):
         raise ValueError(f"question '{item.id}': answer {answer!r} is not a number from 1 to {len(choices)}")

@@ -42,9 +42,7 @@ class Expected(NamedTuple):
 def turns_of(item: Item) -> tuple[str, ...]:
     """Return the user's turns.
 
-    Raises:
-        ValueError: a key is unknown, turns are not 2, 3, ... without a gap, an expectation has no turn, or no turn has
-            an expectation, so that nothing could fail.
+    Raises ValueError for an unknown key, a gap in the turns, an expectation without a turn, or if nothing could fail.
     """
     unknown = [key for key in item.constraint if not _KEY.fullmatch(key)]
     if unknown:
@@ -59,11 +57,7 @@ def turns_of(item: Item) -> tuple[str, ...]:
 
 
 def expected_of(item: Item, turn: int) -> Expected:
-    """Return what the answer of a turn (counted from 1) must show.
-
-    Raises:
-        ValueError: the form is unknown or takes values, or the number of words is not a number.
-    """
+    """Return what the answer of a turn (from 1) must show; raises ValueError if a form or number of words is none."""
     given = item.constraint
     groups = tuple(_words(group, "|") for group in _words(str(given.get(f"require_{turn}", "")), ";"))
     most, form = given.get(f"most_words_{turn}"), given.get(f"form_{turn}")
@@ -98,11 +92,7 @@ def judge_turn(item: Item, turn: int, output: str) -> Judgement:
 
 
 def judge(item: Item, outputs: tuple[str, ...]) -> tuple[Judgement, ...]:
-    """Judge every turn after the first.
-
-    Raises:
-        ValueError: as :func:`turns_of`, or there are not as many answers as turns.
-    """
+    """Judge every turn after the first; raises ValueError as :func:`turns_of`, or if an answer is missing."""
     turns = turns_of(item)
     if len(outputs) != len(turns):
         raise ValueError(f"conversation '{item.id}' has {len(turns)} turns and {len(outputs)} answers")
@@ -110,11 +100,7 @@ def judge(item: Item, outputs: tuple[str, ...]) -> tuple[Judgement, ...]:
 
 
 def verify(item: Item, output: str) -> Judgement:
-    """Judge an answer to the second turn, like the known answers of this verifier.
-
-    Raises:
-        ValueError: as :func:`expected_of`.
-    """
+    """Judge an answer to the second turn, as known answers are; raises ValueError as :func:`expected_of`."""
     return judge_turn(item, 2, output)
 
 
@@ -125,11 +111,7 @@ def said_in(item: Item) -> tuple[str, ...]:
 
 
 def answers_to(item: Item) -> tuple[str, ...]:
-    """Return an answer to each turn, made only from what the item expects; its judge must accept them all.
-
-    Raises:
-        ValueError: as :func:`turns_of` and :func:`expected_of`.
-    """
+    """Return an answer to each turn made only from what the item expects; raises ValueError as :func:`turns_of`."""
     return tuple(_answer(expected_of(item, number)) for number in range(1, len(turns_of(item)) + 1))
 
 
@@ -167,10 +149,8 @@ def donors(items: Sequence[Item], seed: int) -> list[tuple[int, ...]]:
     """Return for each conversation, turn by turn but the last, the place of the one whose turn is shown instead.
 
     A donor is another conversation of another kind with as many turns, is not yet a donor of this one, and its user
-    does not say in that turn what this conversation asks for. The seed decides where the search begins.
-
-    Raises:
-        ValueError: an item is not a conversation, or no other can replace one of its turns.
+    does not say in that turn what this one asks for. The seed decides where the search begins. Raises ValueError if
+    there is none.
     """
     turns = [turns_of(item) for item in items]
     order = sorted(range(len(items)), key=lambda place: file_order(items[place].id, seed))

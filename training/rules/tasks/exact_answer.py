@@ -38,11 +38,7 @@ def last_number(text: str) -> Decimal | None:
 
 
 def verify(item: Item, output: str) -> Judgement:
-    """Say whether an answer is one of the named ones.
-
-    Raises:
-        ValueError: the item names no answer, or names text where it needs a number.
-    """
+    """Say whether an answer is a named one; raises ValueError if none is named, or text where a number is due."""
     answers = [str(value) for name, value in item.constraint.items() if re.fullmatch(r"answer(_\d+)?", name)]
     if not answers:
         raise ValueError(f"item '{item.id}' names no answer")

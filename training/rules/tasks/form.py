@@ -2,8 +2,7 @@
 
 ``worked_example(item) -> (prompt, answer)`` is shown while sampling; ``known_answers() -> [(item, answer, right)]``
 admit the verifier. ``verify`` returns True, False or a :class:`Judgement`; ValueError and TypeError mean no. Any other
-exception, and any exception on a known right answer, is an error and closes the gate: a typo must not become a null
-result.
+exception, and any on a known right answer, closes the gate: a typo must not become a null result.
 """
 
 from __future__ import annotations
@@ -74,12 +73,7 @@ class PluginTask:
         return str(prompt), str(answer)
 
     def known_answers(self) -> Iterable[tuple[Item, str, bool]]:
-        """Return answers with known labels.
-
-        Raises:
-            KeyError: the task has none.
-            PluginFault: its function fails, or returns something else.
-        """
+        """Return answers with known labels; raises KeyError if there are none, PluginFault if the function breaks."""
         if not hasattr(self._module, "known_answers"):
             raise KeyError("the task has no known answers")
         try:
@@ -111,9 +105,7 @@ class PluginTask:
 def plugin_task(name: str) -> PluginTask | None:
     """Return the task of a file beside the spec, or of another distribution; None if there is none.
 
-    Raises:
-        KeyError: it is a file that no spec or order of this process named.
-        PluginFault: it cannot be loaded, or is not a task.
+    Raises KeyError for a file that no spec or order of this process named, PluginFault for what is no task.
     """
     if task_file.is_file(name):
         return PluginTask(task_file.module_of(name), task_file.path_of(name))

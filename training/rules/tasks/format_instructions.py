@@ -147,11 +147,7 @@ def worked_example(item: Item) -> tuple[str, str]:
 
 
 def verify(item: Item, output: str) -> Judgement:
-    """Judge one output; white space around it does not count.
-
-    Raises:
-        KeyError: the item has a constraint kind this task does not know.
-    """
+    """Judge one output without the white space around it; raises KeyError if the item's kind is unknown."""
     kind = KINDS[item.kind]
     text = output.strip()
     if not text:

@@ -225,11 +225,7 @@ VERIFIERS: dict[str, tuple[Verify, tuple[str, ...]]] = {
 
 
 def constraint_of(instructions: Iterable[tuple[str, Arguments]]) -> dict[str, str | int]:
-    """Write instructions as the constraint of an item.
-
-    Raises:
-        KeyError: a type is not known, or an argument of it is missing.
-    """
+    """Write instructions as the constraint of an item; raises KeyError for an unknown type or a missing argument."""
     found: dict[str, str | int] = {}
     for number, (type_, given) in enumerate(instructions, 1):
         found[str(number)] = type_
@@ -240,11 +236,7 @@ def constraint_of(instructions: Iterable[tuple[str, Arguments]]) -> dict[str, st
 
 
 def instructions_of(item: Item) -> list[tuple[str, dict[str, Any]]]:
-    """Return the instructions of an item with their arguments.
-
-    Raises:
-        ValueError: the constraint has an unknown type, or a missing or unknown argument.
-    """
+    """Return an item's instructions with their arguments; raises ValueError if one is unknown or missing."""
     types: dict[int, str] = {}
     given: dict[int, dict[str, Any]] = {}
     for key, value in item.constraint.items():
@@ -271,11 +263,7 @@ def instructions_of(item: Item) -> list[tuple[str, dict[str, Any]]]:
 
 
 def verify(item: Item, output: str) -> Judgement:
-    """Say whether an answer follows every instruction of its item, and if not, which one it breaks first.
-
-    Raises:
-        ValueError: as :func:`instructions_of`.
-    """
+    """Say which instruction of its item an answer breaks first, if any; raises as :func:`instructions_of`."""
     instructions = instructions_of(item)
     if not output.strip():
         return Judgement(False, "is empty")

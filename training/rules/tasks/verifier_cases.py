@@ -284,52 +284,28 @@ TALKS = (
 )
 
 
-def _format(known: Known, _: int) -> Item:
-    prompt = prompt_of(KINDS[known.kind], "tea", known.given)
-    return Item(id=f"case-{known.kind}", group="tea", kind=known.kind, prompt=prompt, constraint=dict(known.given))
-
-
-def _following(known: Known, number: int) -> Item:
-    constraint = constraint_of([(known.kind, known.given)])
-    return _item(known, number, "Say something.", constraint)
-
-
-def _exact(known: Known, number: int) -> Item:
-    return _item(known, number, "What?", dict(known.given))
-
-
-def _talks(known: Known, number: int) -> Item:
-    return _item(known, number, "Hello there.", {"turn_2": "And now?", **known.given})
-
-
-def _item(known: Known, number: int, prompt: str, constraint: dict[str, Any]) -> Item:
-    return Item(id=f"case-{number}", group="tea", kind=known.kind, prompt=prompt, constraint=constraint)
-
-
-_MAKERS: dict[str, tuple[Callable[[Known, int], Item], tuple[Known, ...]]] = {
-    "format_instructions": (_format, FORMAT),
-    "instruction_following": (_following, FOLLOWING),
-    "exact_answer": (_exact, EXACT),
-    "conversation": (_talks, TALKS),
+_ASKED: dict[str, tuple[tuple[Known, ...], Callable[[Known], tuple[str, Mapping[str, Any]]]]] = {
+    "format_instructions": (FORMAT, lambda one: (prompt_of(KINDS[one.kind], "tea", one.given), one.given)),
+    "instruction_following": (FOLLOWING, lambda one: ("Say something.", constraint_of([(one.kind, one.given)]))),
+    "exact_answer": (EXACT, lambda one: ("What?", one.given)),
+    "conversation": (TALKS, lambda one: ("Hello there.", {"turn_2": "And now?", **one.given})),
 }
+"""Task -> its known answers, and the prompt and constraint of the item that they answer."""
 
 
 def cases_of(task: str) -> tuple[Case, ...]:
-    """Return the cases of a task's verifier.
-
-    Raises:
-        KeyError: the task has none, so its verifier cannot be admitted.
-    """
-    if task in _MAKERS:
-        make, every = _MAKERS[task]
-        return tuple(case for number, known in enumerate(every) for case in _cases(make(known, number), known))
+    """Return the cases of a task's verifier; raises KeyError if the task has none, so that it cannot be admitted."""
+    if task in _ASKED:
+        every, asked = _ASKED[task]
+        return tuple(case for number, known in enumerate(every) for case in _cases(known, number, *asked(known)))
     found = plugin_task(task)
     if found is None:
         raise KeyError(task)
     return tuple(Case(item, output, right) for item, output, right in found.known_answers())
 
 
-def _cases(item: Item, known: Known) -> Iterator[Case]:
+def _cases(known: Known, number: int, prompt: str, constraint: Mapping[str, Any]) -> Iterator[Case]:
+    item = Item(id=f"case-{number}", group="tea", kind=known.kind, prompt=prompt, constraint=dict(constraint))
     for texts, label in ((known.good, True), (known.bad, False)):
         for text in texts:
             yield Case(item, text, label)
