@@ -124,7 +124,7 @@ PARTS: dict[Mode, type[QuestionPart] | type[ReviewPart] | type[AdversarialPart]]
 
 def form_of(mode: Mode) -> Form:
     """Return the form of the answers to a kind of request."""
-    return Form.of(mode, PARTS[mode])
+    return Form(mode, PARTS[mode].model_json_schema())
 
 
 def read_question(text: str, options: Sequence[str], who: str) -> QuestionAnswer:

@@ -233,7 +233,7 @@ def minimum_detectable_effect(n: int, lost: float, alpha: float, power: float) -
 
 
 def crossing(reaches: Callable[[int], bool], limit: int) -> int:
-    """Return an ``n`` that reaches where ``n - 1`` does not, or ``limit`` when none is found."""
+    """Return an ``n`` where ``reaches`` begins to hold, or ``limit`` when none is found."""
     below, above = 0, 1
     while above < limit and not reaches(above):
         below, above = above, above * 2

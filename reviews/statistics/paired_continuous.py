@@ -146,7 +146,10 @@ def paired_t_power(n: int, dz: float, alpha: float) -> float:
 
 
 def detectable_dz(n: int, alpha: float, power: float) -> float:
-    """Return the smallest ``dz`` that the paired t-test finds with a power, to 1e-9; raises ValueError without one."""
+    """Return the smallest standardised difference that the paired t-test finds with a power, to 1e-9.
+
+    Raises ValueError as :func:`paired_t_power`, or if ``power`` is not between ``alpha`` and 1.
+    """
     if not alpha < power < 1:
         raise ValueError(f"power {power} does not lie between alpha {alpha} and 1")
     from scipy.optimize import brentq

@@ -25,11 +25,6 @@ class Form(NamedTuple):
     name: str
     schema: dict[str, Any]
 
-    @classmethod
-    def of(cls, name: str, part: type[Part]) -> Form:
-        """Return the form of an answer class."""
-        return cls(name, part.model_json_schema())
-
 
 class Question(NamedTuple):
     """One request, before a vendor gives it its form."""

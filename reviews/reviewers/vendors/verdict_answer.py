@@ -66,7 +66,7 @@ class Answer(Part):
 
 def answer_form() -> Form:
     """Return the form of an answer."""
-    return Form.of("verdict", Answer)
+    return Form("verdict", Answer.model_json_schema())
 
 
 def instructions() -> str:
