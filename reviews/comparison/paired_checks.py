@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found
+from reviews.checks.definition import Checks, Found, manifest_of
 from reviews.comparison.paired_tests import carried_out, is_shown, outcomes, power_of
 from reviews.comparison.subgroups import Pair, counted
 from reviews.evidence.evidence import Evidence
@@ -25,6 +25,7 @@ SOURCE = "a test that was chosen after its data were seen"
 
 @CHECKS.add("drift.kept", "What must not fall did not fall", source=DRIFT_SOURCE)
 def _drift(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Test whether the trained model still can do what the untrained one could, item by item: non-inferiority."""
     plan = evidence.resolved.spec.evaluation
     registered = [one for one in (plan.drift if plan else ()) if one.after == evidence.stage.name]
     if not registered:
@@ -52,11 +53,10 @@ def require_alike(evidence: Evidence, before: str) -> None:
     Raises:
         EvidenceMissing: they did not, or one of them left no manifest.
     """
-    arm, ours = evidence.arms.get(before), evidence.manifest
+    arm = evidence.arms.get(before)
     if arm is None or arm.manifest is None:
         raise EvidenceMissing(f"'{before}' has no accepted attempt with a manifest")
-    if ours is None:
-        raise EvidenceMissing("the job left no manifest")
+    ours = manifest_of(evidence)
     compared = (
         ("items", ours.inputs.get("items"), arm.manifest.inputs.get("items")),
         ("parameters", evidence.parameters, arm.parameters),
