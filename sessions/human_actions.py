@@ -178,7 +178,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
             decision = settle(new, shown, verdict, number)
             # Stages read the kept constitution.
             session.store.put(new.path(new.spec.constitution).read_bytes())
-            display.decision(decision, ledger.balance_of(list(session.trail.iterate()), new.spec.budget))
+            display.decision(decision, ledger.balance(session.trail, new.spec.budget))
             body = {
                 "outcome": decision.outcome,
                 "reasons": list(decision.reasons),

@@ -55,6 +55,11 @@ class Balance(NamedTuple):
     left_hours: float
 
 
+def balance(trail: Trail, budget: Budget) -> Balance:
+    """Add up the trail of a running session."""
+    return balance_of(list(trail.iterate()), budget)
+
+
 def balance_of(entries: Sequence[Recorded], budget: Budget) -> Balance:
     """Add up the entries of a trail."""
     now = Accounts(entries, budget)

@@ -117,7 +117,7 @@ def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: i
         "opens": opened_by(session.resolved, list(session.trail.iterate()), recorded_stage, decision.outcome),
     } | carried(decision)
     recorded = session.trail.append("decision", f"decision/{stage}.{attempt}", body)
-    session.display.decision(decision, ledger.balance_of(list(session.trail.iterate()), session.resolved.spec.budget))
+    session.display.decision(decision, ledger.balance(session.trail, session.resolved.spec.budget))
     return recorded
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from agents.workbench_protocol import Delegating
 from reviews.checks.claim_lookup import look_up
 from sessions.builder.stage_view import open_stage
-from sessions.builder.tools.tool_context import HelperBench, Launch, Refused, Submission, Work
+from sessions.builder.tools.tool_context import HelperBench, Launch, Refused, Work
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.session import Session
 from specs.digests import canonical_bytes
@@ -132,7 +132,7 @@ def submit_stage(work: Work, arguments: SubmitStage) -> str:
     if any(one.status == "contradicted" for one in results):
         hint = "nothing was submitted: read_metrics gives the measured values; correct or drop a claim"
         raise Refused("\n".join([f"{SENT_BACK}: the rows contradict a claim", *told, hint]))
-    work.submission = Submission(arguments.claims, dict(arguments.answers))
+    work.submission = arguments
     return "\n".join([*told, f"{work.key} is submitted; its gate decides next"])
 
 

@@ -15,8 +15,7 @@ from sessions.session import Session
 from specs.stages.registry import Stage
 from specs.strict_json import read_json
 from specs.text import plain
-from specs.trail.builder_tools import Arguments, HelperTask, Phase, Tool
-from specs.trail.grant_and_claim import Claim
+from specs.trail.builder_tools import Arguments, HelperTask, Phase, SubmitStage, Tool
 
 MOST_ARGUMENTS = 100_000
 """Characters."""
@@ -58,7 +57,7 @@ class Work:
     """The key of the current call."""
     launch: Launch | None = None
     """Set by ``launch_stage`` and ``ask_person``, which end the phase ``plan``."""
-    submission: Submission | None = None
+    submission: SubmitStage | None = None
     """Set by ``submit_stage``, which ends the phase ``submit``."""
     job_ended: bool = False
     handed_in: str = ""
@@ -88,14 +87,6 @@ class Launch:
     changes: dict[str, float | int | str] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     escalate: bool = False
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What the builder states about the attempt."""
-
-    claims: tuple[Claim, ...] = ()
-    answers: dict[str, str] = field(default_factory=dict)
 
 
 def read_arguments(tool: Tool, text: str) -> Arguments:

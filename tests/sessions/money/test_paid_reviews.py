@@ -100,7 +100,7 @@ def body(session: Session, key: str) -> dict[str, Any]:
 
 
 def money(session: Session) -> tuple[float, float]:
-    now = ledger.balance_of(list(session.trail.iterate()), session.resolved.spec.budget)
+    now = ledger.balance(session.trail, session.resolved.spec.budget)
     return now.spent_usd, now.reserved_usd
 
 
