@@ -15,9 +15,8 @@ import torch
 
 from specs.stages.artifacts import Item
 from specs.stages.finetuning.parameters import SftParameters
-from specs.stages.registry import Kind
 from specs.stages.sampling import END_MARK, WRAPPER
-from specs.stages.stage import ModelKind
+from specs.stages.stage import Kind, ModelKind
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.small_text import small_model
 from tests.training.rules.test_prompt_encoding import FAULTS, Wrapped
