@@ -19,8 +19,12 @@ from sessions.report import plots
 from tests.fixtures import postgres_server
 from tests.fixtures.reviewer_here import key_here
 
+# Until all is collected: what modules define stays, and looking through it again and again takes seconds.
+gc.disable()
 # Which task files this user named is kept there (specs/task_file.py); not in the home of who runs the tests.
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"peergate-tests-{os.getuid()}")
+# Several files build the same Go program; what was compiled is found there by its content.
+os.environ["GOCACHE"] = f"{os.environ['XDG_STATE_HOME']}/go"
 
 MAY_BE_MISSING = (
     *("llama", "vllm", "lm-eval", "bitsandbytes", "Ray is not", "SkyPilot", "atheris", "s3fs", "make .venv-release"),
@@ -34,11 +38,18 @@ REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 """The folders whose every test has real parts."""
 
 
+LONGEST = ("e2e", "thirdparty", "kill")
+"""The folders whose tests take longest, in the order in which they begin."""
+ONE_WORKER = ("tests/e2e", "tests/kill")
+"""The folders whose files share sessions."""
+
+
 class ByFile(LoadScopeScheduling):
-    """Gives whole files to workers, and all of ``tests/e2e`` to one: its sessions are shared, and fill the cores."""
+    """Gives whole files to workers, and all files of a folder of :data:`ONE_WORKER` to one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "e2e" if nodeid.startswith("tests/e2e/") else nodeid.partition("::")[0]
+        folder = "/".join(nodeid.split("/", 2)[:2])
+        return folder if folder in ONE_WORKER else nodeid.partition("::")[0]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,7 +75,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if REAL_PARTS & set(item.path.parts):
             item.add_marker("integration")
-    items.sort(key=lambda item: ("e2e" not in item.path.parts, item.get_closest_marker("integration") is None))
+    items.sort(key=lambda item: (_turn(item.path), item.get_closest_marker("integration") is None))
+
+
+def _turn(path: Path) -> int:
+    """Return when the tests of a file begin: first those that take longest."""
+    return next((turn for turn, folder in enumerate(LONGEST) if folder in path.parts), len(LONGEST))
 
 
 def pytest_collection_finish() -> None:
@@ -74,6 +90,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,6 +11,7 @@ import pytest
 
 from specs.digests import digest_file, digest_tree
 from specs.stages.finetuning.parameters import SftParameters
+from tests.fixtures.needed import need
 from tests.fixtures.tiny_training import tiny_checkpoint
 from tests.stages.finetuning.test_training import ADAPTER, Killed, dpo_job, judged, run, sft_job
 from training.jobs.finetuning import trained_model
@@ -18,9 +19,7 @@ from training.jobs.job import Job
 
 pytestmark = pytest.mark.integration
 
-pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("trl", reason="trl is not installed")
-pytest.importorskip("peft", reason="peft is not installed")
+need("torch", "trl", "peft")
 
 QLORA: dict[str, Any] = ADAPTER | {"method": "qlora", "device": "cpu", "precision": "bfloat16", "learning_rate": 1e-2}
 
