@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from langgraph.types import Command
-
 from reviews.checks.measuring_code import measuring_files
 from reviews.gate.human_answers import last_question, why_no_retry
 from reviews.gate.reviewer import Unanswered
@@ -24,7 +22,6 @@ from reviews.trail.store import Store
 from reviews.trail.tables.pointer import database_of
 from reviews.trail.trail import Trail
 from sessions.disk_errors import no_room, telling_no_room
-from sessions.graph import build_graph
 from sessions.jobs.heartbeat import present
 from sessions.money.estimate import estimate
 from sessions.nodes import act
@@ -38,6 +35,7 @@ from sessions.run.lease import lease, stand_by, take_up
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.session import Cancelled, Paused, Session, State
 from sessions.wiring import make_builder, make_reviewer, make_session, require_machine
+from specs.code_state import CodeState
 from specs.errors import LeaseLost, UserError
 from specs.masking import current
 from specs.resources import LauncherName
@@ -86,7 +84,7 @@ def start(
         raise UserError(f"{run} exists already", hint=hint)
     for line in estimate(resolved).lines():
         display.say(line)
-    register(run, name, spec_path, resolved)
+    register(run, name, spec_path, resolved, state)
     with lease(run) as held:
         session = make_session(run, display, resolved)
         session.trail.fence = 1
@@ -148,8 +146,8 @@ def cancel(run: Path, display: Terminal) -> Path:
     return run
 
 
-def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> None:
-    """Create the run folder in one step: spec, data and the ``open`` entry."""
+def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, state: CodeState) -> None:
+    """Create the run folder in one step: spec, data and the ``open`` entry, which says which code runs."""
     partial = run.with_name(f".{name}.opening")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -192,7 +190,7 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
             "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
             "by": getpass.getuser(),
             "reviewer_confined": is_confined(),
-            "code_state": code_state().model_dump(mode="json"),
+            "code_state": state.model_dump(mode="json"),
             "lease": {"epoch": 1, "host": platform.node(), "pid": os.getpid(), "over": None},
         }
         trail.append("open", "open", body)
@@ -247,6 +245,11 @@ def _run_graph(session: Session, given: dict[str, Any] | None) -> None:
         return
     if given is not None and not waits:
         _require_same(session, at, given)
+    # Imported here: langgraph takes longer to import than all the rest, and much is refused before it is needed.
+    from langgraph.types import Command
+
+    from sessions.graph import build_graph
+
     graph = build_graph(session)
     config: Any = {"configurable": {"thread_id": session.name}, "recursion_limit": 10_000}
     begins: State | None = {"session": session.name}

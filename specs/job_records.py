@@ -8,8 +8,7 @@ from pydantic import model_validator
 
 from specs.code_state import CodeState, MachineUse
 from specs.digests import Contract, Count, Digest, Positive, Quantity, omitted
-from specs.stages.registry import STAGE_KINDS, Kind
-from specs.stages.stage import ModelKind
+from specs.stages.stage import Kind, ModelKind
 from specs.task_file import remember
 from specs.trail.grant_and_claim import Grant
 
@@ -63,6 +62,9 @@ class JobOrder(Contract):
 
     def declared(self) -> ModelKind | None:
         """Return the declared kind of the model, which some kinds of orders leave out where it is instruct."""
+        # Imported here: a job's wrapper reads orders, and all stage kinds together take longer to import than it does.
+        from specs.stages.registry import STAGE_KINDS
+
         unsaid = self.model_kind is None and STAGE_KINDS[self.kind].instruct_unsaid
         return "instruct" if unsaid else self.model_kind
 

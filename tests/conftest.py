@@ -19,8 +19,12 @@ from sessions.report import plots
 from tests.fixtures import postgres_server
 from tests.fixtures.reviewer_here import key_here
 
+# Until all is collected: what modules define stays, and looking through it again and again takes seconds.
+gc.disable()
 # Which task files this user named is kept there (specs/task_file.py); not in the home of who runs the tests.
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"peergate-tests-{os.getuid()}")
+# Several files build the same Go program; what was compiled is found there by its content.
+os.environ["GOCACHE"] = f"{os.environ['XDG_STATE_HOME']}/go"
 
 MAY_BE_MISSING = (
     *("llama", "vllm", "lm-eval", "bitsandbytes", "Ray is not", "SkyPilot", "atheris", "s3fs", "make .venv-release"),
@@ -34,22 +38,31 @@ REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 """The folders whose every test has real parts."""
 
 
+LONGEST = ("e2e", "thirdparty", "torch", "kill")
+"""What takes longest, in the order in which it begins."""
 TOGETHER = {
     "e2e": ("tests/e2e/",),
+    "kill": ("tests/kill/",),
+    "thirdparty": ("tests/thirdparty/",),
     "torch": (
         *(f"tests/stages/{name}" for name in ("critique/", "evaluation/", "finetuning/", "generation/", "test_")),
         *("tests/training/engines/", "tests/training/jobs/", "tests/conformance/test_engines.py"),
         *("tests/stages/recipes/test_recipe_training",),
     ),
 }
-"""What one worker runs: sessions that are shared and fill the cores, and what imports torch and trl, for 15 seconds."""
+"""What one worker runs: files that share sessions, and what imports torch and trl, for 15 seconds."""
+
+
+def together(nodeid: str) -> str:
+    """Return the name of the tests of :data:`TOGETHER` that a test belongs to, or its file."""
+    return next((name for name, some in TOGETHER.items() if nodeid.startswith(some)), nodeid.partition("::")[0])
 
 
 class ByFile(LoadScopeScheduling):
     """Gives whole files to workers, and all of each of :data:`TOGETHER` to one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((name for name, some in TOGETHER.items() if nodeid.startswith(some)), nodeid.partition("::")[0])
+        return together(nodeid)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,7 +88,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if REAL_PARTS & set(item.path.parts):
             item.add_marker("integration")
-    items.sort(key=lambda item: ("e2e" not in item.path.parts, item.get_closest_marker("integration") is None))
+    items.sort(key=lambda item: (_turn(item.nodeid), item.get_closest_marker("integration") is None))
+
+
+def _turn(nodeid: str) -> int:
+    """Return when a test begins: first those that take longest."""
+    name = together(nodeid)
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
 def pytest_collection_finish() -> None:
@@ -85,6 +104,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -79,7 +79,8 @@ def built(folder: Path) -> Path:
     """
     program = folder / "verify"
     environment = os.environ | {
-        "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOCACHE": str(folder / "go-cache"), "GOFLAGS": "",
+        "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": "",
+        "GOCACHE": os.environ.get("GOCACHE", str(folder / "go-cache")),
     }  # fmt: skip
     command = ["go", "build", "-o", str(program), "."]
     done = subprocess.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import sys
@@ -14,13 +13,12 @@ from reviews.trail.store import write_durably
 from sessions.jobs import machine_capacity
 from sessions.jobs.claim import is_alive
 from sessions.jobs.heartbeat import Silence
+from sessions.jobs.job_environment import job_environment
 from sessions.jobs.job_state import exit_fault, read_exit, read_order, read_owner, withdraw, withdrawn_because
 from sessions.jobs.launcher import JobState
 from sessions.jobs.orphans import detached
-from sessions.jobs.sandbox.sandbox import JOB_VARIABLES
 from sessions.jobs.untrusted_files import NotReadable, read_end
 from specs.errors import EvidenceMissing
-from specs.resources import Resources
 from specs.text import plain
 
 START_S = 900.0
@@ -29,15 +27,6 @@ CLAIM_GRACE_S = 30.0
 """How long a claim folder may exist before its claim file does."""
 ELSEWHERE_S = 120.0
 """How long the heartbeat of a job that another machine claimed may stay away before the job counts as lost."""
-
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
-_SET = JOB_VARIABLES | {"PYTHONUNBUFFERED": "1"}
-
-
-def job_environment(asked: Resources | None = None) -> dict[str, str]:
-    """Return the whole environment of a job: named variables only, so that no key or token gets in."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ} | _SET
-    return kept | ({"OMP_NUM_THREADS": str(asked.cpus)} if asked and asked.cpus else {})
 
 
 class LocalLauncher:

@@ -11,8 +11,8 @@ from pathlib import Path
 from reviews.evidence.gather import accepted_attempt
 from reviews.evidence.heldout_screen import is_screened, screened
 from reviews.evidence.resumable_steps import sources
+from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import job_folder
-from sessions.jobs.local_launcher import job_environment
 from sessions.session import Session, State
 from specs.errors import PeergateError, UserError
 from specs.job_records import Artifact, JobOrder

@@ -13,12 +13,14 @@ NAME_CHARACTERS = 40
 
 def draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) -> list[str]:
     """Draw what a report and the losses (nats per token and step, by attempt) hold; returns the file names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not losses and not report["accuracy_by_kind"]:
+        return []
     import matplotlib as mpl
 
     mpl.use("svg")
     # Ids in an SVG are random unless salted, and its date is the moment of drawing.
     mpl.rcParams.update({"svg.hashsalt": "peergate", "axes.spines.top": False, "axes.spines.right": False})
-    folder.mkdir(parents=True, exist_ok=True)
     drawn: list[str] = []
     if losses:
         _loss(folder / "loss.svg", losses)

@@ -26,11 +26,9 @@ from specs.stages.kind import Arm, StageKind
 from specs.stages.packaging.kinds import KINDS as PACKAGING
 from specs.stages.recipes.kinds import KINDS as RECIPES
 from specs.stages.row_metric import RowMetric, wrong_names
-from specs.stages.stage import ArtifactKind, Name, StageBase
+from specs.stages.stage import ArtifactKind, StageBase
 from specs.text import plain
 
-Kind = Name
-"""The name of a stage kind. Whether there is one of that name, the registry says."""
 GROUP: plugins.Group = "peergate.stages"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _BUILT_IN = (*GENERATION, *CRITIQUE, *FINETUNING, *EVALUATION, *PACKAGING, *RECIPES)

@@ -24,6 +24,8 @@ SpecTask = Annotated[
 """A :data:`Task`, or a Python file beside the spec; registered with its digest (``specs/task_file.py``)."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+Kind = Name
+"""The name of a stage kind. Whether there is one of that name, the registry says."""
 
 Reference = Annotated[
     str, StringConstraints(pattern=r"^(model|control|heldout|constitution|[a-z][a-z0-9_]{0,39}\.[a-z][a-z0-9_]{0,39})$")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from specs.digests import Contract, Digest
-from specs.stages.registry import Kind
+from specs.stages.stage import Kind
 from specs.trail.entry import OfAttempt
 from specs.trail.grant_and_claim import Grant
 from specs.trail.no_verdict import Cause

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from specs.digests import Contract, Digest, omitted
 from specs.resources import Resources
-from specs.stages.registry import Kind
+from specs.stages.stage import Kind
 
 
 class Grant(Contract):

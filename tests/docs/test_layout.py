@@ -20,7 +20,8 @@ from sessions.graph import NODES, build_graph
 from sessions.report.overview import EXIT_CODES
 from specs.errors import EXIT_MEANINGS, ExitCode
 from specs.session.loading import find_spec, list_profiles, load_spec
-from specs.stages.registry import STAGE_KINDS, Kind
+from specs.stages.registry import STAGE_KINDS
+from specs.stages.stage import Kind
 
 HOME = Path(__file__).parents[2]
 PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
@@ -134,7 +135,7 @@ def test_the_command_line_does_not_import_torch() -> None:
 
 
 def test_the_orchestrator_never_imports_torch() -> None:
-    code = "import sessions.runtime, sessions.report.report, sys\n"
+    code = "import sessions.runtime, sessions.graph, sessions.report.report, sys\n"
     code += "print('torch' in sys.modules, 'transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"

@@ -77,7 +77,7 @@ def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, register: Callable[...,
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(runtime, "build_graph", killed)
+        patched.setattr("sessions.graph.build_graph", killed)
         if register is not None:
             patched.setattr(runtime, "register", register)
         with pytest.raises((Killed, PeergateError)):

@@ -38,9 +38,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def grounds(site: Site) -> Iterator[Callable[[House], Ground]]:
-    """Opens houses, each when it is first asked for; they are held until the module's tests are done."""
+    """Opens houses, each when it is first asked for; they are held until all tests are done."""
     with ExitStack() as held:
 
         @cache

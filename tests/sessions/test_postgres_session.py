@@ -17,8 +17,8 @@ from reviews.trail.tables import postgres_connection
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import database_file
 from sessions import runtime
+from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import JobState
-from sessions.jobs.local_launcher import job_environment
 from sessions.report.live_display import Terminal
 from sessions.report.overview import overview
 from sessions.report.trail_page import trail_page

@@ -14,9 +14,8 @@ import pytest
 
 from specs.stages.artifacts import Item
 from specs.stages.finetuning.parameters import SftParameters
-from specs.stages.registry import Kind
 from specs.stages.sampling import END_MARK, WRAPPER
-from specs.stages.stage import ModelKind
+from specs.stages.stage import Kind, ModelKind
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.package_here import packages_answer_here
 from tests.fixtures.small_text import small_model

@@ -9,8 +9,13 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
+
+from hatchling.builders.wheel import WheelBuilder
 
 from specs.digests import digest_file
 from tests.fixtures.small_text import small_model
@@ -78,17 +83,20 @@ def environment(folder: Path, *distributions: str) -> Path:
     brought.mkdir()
     ours = sysconfig.get_path("purelib")
     (here / "ours.pth").write_text(f"{brought}\nimport site; site.addsitedir({ours!r})\n", encoding="utf-8")
-    for name in distributions:
-        install(folder, HERE / name)
+    install(folder, *(HERE / name for name in distributions))
     return folder / "bin" / "python"
 
 
-def install(folder: Path, source: Path) -> None:
-    """Install a distribution into an environment, without the network."""
-    copy = folder / "sources" / source.name
-    shutil.copytree(source, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
-    command += ["--no-compile", "--upgrade", "--target", str(folder / "brought"), str(copy)]
+def install(folder: Path, *sources: Path) -> None:
+    """Build distributions and install them into an environment, without the network."""
+    wheels: list[str] = []
+    for source in sources:
+        copy = folder / "sources" / source.name
+        shutil.copytree(source, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        # As `pip install` has it done by the distribution's build backend, in a process of its own.
+        wheels += WheelBuilder(str(copy)).build(directory=str(folder / "wheels"), versions=["standard"])
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-compile"]
+    command += ["--disable-pip-version-check", "--target", str(folder / "brought"), *wheels]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -97,6 +105,25 @@ def peergate(python: Path, *arguments: str | Path) -> subprocess.CompletedProces
     """Run the command line in an environment."""
     command = [str(python), "-m", "sessions.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=dict(os.environ))
+
+
+@contextmanager
+def changed(file: Path, text: str) -> Generator[None]:
+    """Have another text in a file for the time of the context, each with a time of its own: bytecode is kept by it."""
+    before = file.read_text(encoding="utf-8")
+    try:
+        _write_anew(file, text)
+        yield
+    finally:
+        _write_anew(file, before)
+
+
+def _write_anew(file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8")
+    os.utime(file, (moment := next(_MOMENTS), moment))
+
+
+_MOMENTS = count(1_700_000_000)
 
 
 def write_session(folder: Path, **changes: Any) -> Path:

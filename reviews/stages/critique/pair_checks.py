@@ -23,7 +23,8 @@ from specs.stages.artifacts import Example
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import DroppedPair, RevisionRow, VerifiedRow
 from specs.stages.metric import MetricSet
-from specs.stages.registry import Kind, outputs_of
+from specs.stages.registry import outputs_of
+from specs.stages.stage import Kind
 from training.rules.critique.pair_selection import fault_in, length_bias
 from training.rules.critique.preference_pairs import revised
 from training.rules.critique.revision_chains import (

@@ -17,7 +17,7 @@ from reviews.stages.finetuning.weights import LEAST_SHARE, adapter_parameters, c
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Example, Preference
 from specs.stages.metric import MetricSet
-from specs.stages.registry import Kind
+from specs.stages.stage import Kind
 from training.rules.finetuning.losses import most_difference
 from training.rules.finetuning.preference_split import divide
 

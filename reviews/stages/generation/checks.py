@@ -25,7 +25,7 @@ from specs.stages.engine_choice import ENGINES
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SampleResponsesRow, SelfInstructRow
 from specs.stages.metric import MetricSet
-from specs.stages.registry import Kind
+from specs.stages.stage import Kind
 from specs.trail.verdict import Status
 from training.rules.generation.instruction_harvest import Shard, rounds_of
 from training.rules.generation.sentinels import BY_ID

@@ -28,7 +28,7 @@ from reviews.trail.store import write_durably
 from sessions.jobs import machine_capacity
 from sessions.jobs.claim import lives, read_record, this_process
 from sessions.jobs.heartbeat import BEAT, Absence, Silence
-from sessions.jobs.local_launcher import job_environment
+from sessions.jobs.job_environment import job_environment
 from sessions.jobs.orphans import detached
 from sessions.jobs.ray.ray_engine import Cluster, named_cluster, require_address
 from specs.errors import UserError

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from sessions.jobs.job_environment import JOB_VARIABLES
 from sessions.jobs.sandbox import seccomp
 from specs.home import HOME, PACKAGES
 from specs.stages.recipes.parameters import RecipeParameters
@@ -104,19 +105,6 @@ def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Seq
     # The root is a writable tmpfs without a size until now.
     command += ["--remount-ro", "/", "--chdir", OUT]
     return [*command, "--", host.python, "-I", "-B", STARTER, *starter]
-
-
-JOB_VARIABLES = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONHASHSEED": "0",
-    # Waiting threads sleep. By default they spin, and two jobs on the same cores slow each other down many times
-    # (bench/contention.py).
-    "OMP_WAIT_POLICY": "PASSIVE",
-}
-"""For every job, in a sandbox or not."""
 
 
 def variables(parameters: RecipeParameters, inputs: str, out: str) -> dict[str, str]:

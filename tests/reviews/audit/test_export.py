@@ -225,9 +225,7 @@ def go_verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("go") is None or not source.is_dir():
         pytest.skip("needs the Debian packages golang-go and golang-golang-x-mod-dev")
     folder = tmp_path_factory.mktemp("go")
-    environment = os.environ | {
-        "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOCACHE": str(folder / "cache"), "GOFLAGS": "",
-    }  # fmt: skip
+    environment = os.environ | {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": ""}
     done = subprocess.run(
         ["go", "build", "-o", str(folder / "verify"), "."],
         cwd=HOME / "verify", env=environment, capture_output=True, text=True, check=False,

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -41,6 +41,8 @@ FORGING = (
 )
 HARMLESS = " harmless words"
 BLOCK = re.compile(r" *\|")
+Views = tuple[dict[str, list[str]], dict[str, str], str]
+"""What commands print, Markdown files, and the page."""
 
 
 @pytest.fixture(scope="module")
@@ -117,26 +119,12 @@ def shape(lines: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def expected(run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[str]], dict[str, str], str]:
+def expected(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Views:
     harmless = plant(run, tmp_path_factory.mktemp("harmless"), HARMLESS)
     return commands(harmless), *pages(harmless)
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(
-    st.lists(st.sampled_from([*FORGING, *(one for one in FRAGMENTS if one != "\ud800")]), min_size=1, max_size=8).map(
-        "".join
-    )
-)
-@example(EVERYTHING)
-@example("".join(FORGING))
-def test_no_view_has_a_line_a_heading_or_a_cell_more(
-    run: Path,
-    expected: tuple[dict[str, list[str]], dict[str, str], str],
-    tmp_path_factory: pytest.TempPathFactory,
-    text: str,
-) -> None:
-    folder = tmp_path_factory.mktemp("hostile")
+def check_views(run: Path, expected: Views, folder: Path, text: str) -> None:
     # A word at both ends: what is between them is not all white space, which would leave nothing to show.
     planted = plant(run, folder, f" harmless{text}words")
     lines, files, html = expected
@@ -150,3 +138,23 @@ def test_no_view_has_a_line_a_heading_or_a_cell_more(
         assert not forged(markdown.split("\n")) or name == "transcript", (name, forged(markdown.split("\n"))[:3])
     assert Page(page).tags == Page(html).tags
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("text", [EVERYTHING, "".join(FORGING)], ids=["everything", "forging"])
+def test_no_view_has_a_line_a_heading_or_a_cell_more(
+    run: Path, expected: Views, tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    check_views(run, expected, tmp_path_factory.mktemp("hostile"), text)
+
+
+@pytest.mark.slow
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(
+    st.lists(st.sampled_from([*FORGING, *(one for one in FRAGMENTS if one != "\ud800")]), min_size=1, max_size=8).map(
+        "".join
+    )
+)
+def test_no_view_has_more_whatever_is_put_together(
+    run: Path, expected: Views, tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    check_views(run, expected, tmp_path_factory.mktemp("hostile"), text)

@@ -63,7 +63,8 @@ def followed(export: Path, kept: Path, *, go: bool = False) -> subprocess.Comple
     given = {"EXPORT": str(export), "VERIFY": str(source), "KEPT": str(kept), "HOME": str(export.parent)}
     return subprocess.run(
         ["bash", "-eu", "-c", "\n".join(steps)],
-        env={"PATH": os.environ["PATH"]} | given, capture_output=True, text=True, check=False,
+        env={name: os.environ[name] for name in ("PATH", "GOCACHE")} | given,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 

@@ -147,7 +147,10 @@ def test_data_without_the_form_of_data_is_told(here: Path) -> None:
 
 
 def test_data_too_large_to_be_shown_is_compared_all_the_same(here: Path) -> None:
-    rows = "".join(json.dumps({"prompt": f"Tell the tale number {n} of the {n} seas."}) + "\n" for n in range(40_000))
+    told = "x" * 1000
+    rows = "".join(
+        json.dumps({"prompt": f"Tell the tale number {n} of the {n} seas.", "told": told}) + "\n" for n in range(2000)
+    )
     for name, text in {"train.jsonl": rows + HELD, "heldout.jsonl": HELD}.items():
         (here / name).write_text(text, encoding="utf-8")
     reader = Reader(Masker({}), limits=FOR_RULES)

@@ -20,7 +20,7 @@ from reviews.reviewers.process import client, confinement, messages, reviewer_pr
 from reviews.reviewers.process.client import Birth, Child, ReviewerProcess
 from reviews.reviewers.process.reviewer_proxy import party
 from reviews.trail.keys import create_key, key_apart, load_key
-from sessions.jobs.local_launcher import job_environment
+from sessions.jobs.job_environment import job_environment
 from sessions.nodes import judge
 from specs.errors import PeergateError, ReviewerUnavailable, UserError
 from specs.session.session_spec import Reviewer

@@ -104,7 +104,7 @@ def test_a_session_records_it_when_it_opens_and_report_and_audit_tell_what_is_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = clean_code(digest_bytes(b"code")).model_copy(update={"changed": 2})
-    monkeypatch.setattr(runtime, "code_state", lambda: changed)
+    monkeypatch.setattr("tests.fixtures.quick_session.code_now", lambda: changed)
     run = open_quick(tmp_path)
     drive(quick_session(run))
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")

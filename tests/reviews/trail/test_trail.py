@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -126,8 +124,9 @@ def test_a_key_keeps_its_kind(trail: Trail) -> None:
 
 def test_an_entry_of_the_largest_size_fits_and_one_byte_more_does_not(trail: Trail) -> None:
     trail.append("open", "open", body_of("open"))
-    # Base64 takes four bytes for every three.
-    room = 47_800
+    trail.append("plan", "k40000", body_of("plan", reason="x" * 40_000))
+    # Base64 takes four bytes for every three: from here on only a few more letters fit.
+    first = room = 40_000 + (MAX_ENTRY_BYTES - len(rows_of(trail.path)[-1].envelope)) * 3 // 4 - 6
     while True:
         try:
             trail.append("plan", f"k{room}", body_of("plan", reason="x" * room))
@@ -135,7 +134,7 @@ def test_an_entry_of_the_largest_size_fits_and_one_byte_more_does_not(trail: Tra
             assert f"the limit is {MAX_ENTRY_BYTES}" in error.message
             break
         room += 1
-    assert room > 47_801
+    assert first < room < first + 20
     assert MAX_ENTRY_BYTES - 4 < len(rows_of(trail.path)[-1].envelope) <= MAX_ENTRY_BYTES
     assert trail.find(f"k{room}") is None
     trail.verify_chain()
@@ -604,11 +603,10 @@ from pathlib import Path
 from reviews.trail.trail import Trail
 from tests.factories.bodies import body_of
 
-path, name, count, hold = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 trail = Trail(path, "small")
 print("ready", flush=True)
-if hold:
-    sys.stdin.readline()
+sys.stdin.readline()
 for n in range(count):
     trail.append("spend", f"{name}/{n}", body_of("spend", job=name))
     print(f"{name}/{n}", flush=True)
@@ -616,9 +614,9 @@ for n in range(count):
 """
 
 
-def appender(path: Path, name: str, count: int, hold: str = "") -> subprocess.Popen[str]:
+def appender(path: Path, name: str, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", APPENDER, str(path), name, str(count), hold],
+        [sys.executable, "-c", APPENDER, str(path), name, str(count)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -626,31 +624,10 @@ def appender(path: Path, name: str, count: int, hold: str = "") -> subprocess.Po
     )
 
 
-def test_acknowledged_entries_survive_a_kill(tmp_path: Path) -> None:
-    path = tmp_path / "trail.sqlite"
-    acknowledged: set[str] = set()
-    for n, lines in enumerate((1, 2, 5, 9, 14)):
-        with appender(path, f"p{n}", 10_000) as child:
-            assert child.stdout is not None
-            told = list(itertools.islice(child.stdout, lines + 1))
-            child.send_signal(signal.SIGKILL)
-            told += list(child.stdout)
-        assert child.returncode == -signal.SIGKILL
-        # The last line may be cut in the middle.
-        acknowledged |= {line.strip() for line in told if line.endswith("\n")} - {"ready"}
-        assert not damage_at(path)
-        assert acknowledged <= {entry.key for entry in entries_of(rows_of(path))}
-    assert len(acknowledged) > 30
-    trail = Trail(path, "small")
-    trail.append("close", "close", body_of("close"))
-    trail.verify_chain()
-    trail.close()
-
-
 def test_two_processes_keep_one_chain(tmp_path: Path) -> None:
     path = tmp_path / "trail.sqlite"
     count = 40
-    children = [appender(path, name, count, "hold") for name in "ab"]
+    children = [appender(path, name, count) for name in "ab"]
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import resource
 import shutil
@@ -11,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,16 +32,28 @@ from tests.factories.forgery import entries_of, rows_of
 HOME = Path(__file__).parents[3]
 
 APPENDER = """
-import sys
+import os, sys
 from pathlib import Path
 from reviews.trail.trail import Trail
 from tests.factories.bodies import body_of
 
-trail = Trail(Path(sys.argv[1]), "small")
-for n in range(100_000):
-    key = f"{sys.argv[2]}/{n}"
-    trail.append("spend", key, body_of("spend", job="x" * 300))
-    print(key, flush=True)
+def append(path, name):
+    trail = Trail(Path(path), "small")
+    for n in range(100_000):
+        key = f"{name}/{n}"
+        trail.append("spend", key, body_of("spend", job="x" * 300))
+        print(key, flush=True)
+
+if sys.argv[1:]:
+    append(*sys.argv[1:])
+# Imported once, each appender is a fork: it says who it is, and this process when it is gone.
+for line in sys.stdin:
+    pid = os.fork()
+    if not pid:
+        print(os.getpid(), flush=True)
+        append(*line.split())
+    os.waitpid(pid, 0)
+    print("gone", flush=True)
 """
 
 pytestmark = pytest.mark.synced
@@ -51,23 +65,26 @@ def test_no_acknowledged_entry_is_lost_by_a_kill_at_any_moment(tmp_path: Path, k
     chance = random.Random(5)
     acknowledged: set[str] = set()
     unacknowledged = 0
-    for number in range(kills):
-        with subprocess.Popen(
-            [sys.executable, "-c", APPENDER, str(path), f"p{number}"], stdout=subprocess.PIPE, text=True, cwd=HOME
-        ) as child:
-            assert child.stdout is not None
-            told = [child.stdout.readline() for _ in range(chance.randrange(1, 20))]
+    with subprocess.Popen(
+        [sys.executable, "-c", APPENDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HOME
+    ) as appenders:
+        assert appenders.stdin is not None and appenders.stdout is not None
+        for number in range(kills):
+            print(path, f"p{number}", file=appenders.stdin, flush=True)
+            pid = int(appenders.stdout.readline())
+            told = [appenders.stdout.readline() for _ in range(chance.randrange(1, 20))]
             # Anywhere between two lines: about the time that one append takes.
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            subprocess.run(["sleep", f"{chance.random() * 0.01:.4f}"], check=True)
-            child.kill()
-            told += list(child.stdout)
-        acknowledged |= {line.strip() for line in told if line.endswith("\n")}
-        walk = walk_trail(read_trail(path))
-        assert not walk.damage
-        kept = {one.entry.key for one in walk.entries}
-        assert acknowledged <= kept
-        unacknowledged = len(kept - acknowledged)
+            time.sleep(chance.random() * 0.01)
+            os.kill(pid, signal.SIGKILL)
+            while (line := appenders.stdout.readline()) != "gone\n":
+                assert line, "the process of the appenders has ended"
+                told.append(line)
+            acknowledged |= {line.strip() for line in told if line.endswith("\n")}
+            walk = walk_trail(read_trail(path))
+            assert not walk.damage
+            kept = {one.entry.key for one in walk.entries}
+            assert acknowledged <= kept
+            unacknowledged = len(kept - acknowledged)
     assert len(acknowledged) > kills
     # Which shows that the kills did land between a commit and its acknowledgement: keys make a repeat harmless.
     print(f"{kills} kills, {len(acknowledged)} acknowledged, {unacknowledged} kept and not acknowledged")

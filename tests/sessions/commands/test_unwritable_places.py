@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.forked_commands import Peergate, forked_commands
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 
-HOME = Path(__file__).parents[3]
 PR_CAPBSET_DROP, DAC_OVERRIDE, DAC_READ_SEARCH = 24, 1, 2
 
 
@@ -30,11 +29,12 @@ def obeying_modes() -> None:
         ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sessions.cli", *map(str, arguments)]
-    # Wide: where a narrow one would break its lines depends on the length of paths.
-    environ = os.environ | {"PYTHONPATH": str(HOME), "COLUMNS": "400"}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, preexec_fn=obeying_modes)
+@pytest.fixture(scope="module")
+def peergate() -> Iterator[Peergate]:
+    with forked_commands(Path(sys.executable), obeying_modes) as run, pytest.MonkeyPatch.context() as patched:
+        # Wide: where a narrow one would break its lines depends on the length of paths.
+        patched.setenv("COLUMNS", "400")
+        yield run
 
 
 def is_told(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
@@ -69,7 +69,9 @@ def closed(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("place", ["closed", "closed/below", "file", "file/below"])
-def test_a_session_cannot_be_started_where_nothing_can_be_written(tmp_path: Path, closed: Path, place: str) -> None:
+def test_a_session_cannot_be_started_where_nothing_can_be_written(
+    peergate: Peergate, tmp_path: Path, closed: Path, place: str
+) -> None:
     (tmp_path / "file").write_text("mine")
     is_told(
         peergate("start", "demo_leaky", "--runs", tmp_path / place), 2, str(tmp_path / place.split("/")[0]), "--runs"
@@ -78,7 +80,9 @@ def test_a_session_cannot_be_started_where_nothing_can_be_written(tmp_path: Path
 
 
 @pytest.mark.parametrize("unreadable", ["folder", "trail", "store"])
-def test_a_run_that_cannot_be_read_is_listed_as_that_beside_the_rest(run: Path, unreadable: str) -> None:
+def test_a_run_that_cannot_be_read_is_listed_as_that_beside_the_rest(
+    peergate: Peergate, run: Path, unreadable: str
+) -> None:
     other = run.with_name("other")
     shutil.copytree(run, other)
     shut = {"folder": other, "trail": other / "trail.sqlite", "store": other / "store"}[unreadable]
@@ -98,7 +102,7 @@ def test_a_run_that_cannot_be_read_is_listed_as_that_beside_the_rest(run: Path, 
         shut.chmod(0o700)
 
 
-def test_a_workspace_that_cannot_be_read_is_told(run: Path) -> None:
+def test_a_workspace_that_cannot_be_read_is_told(peergate: Peergate, run: Path) -> None:
     run.parent.chmod(0)
     try:
         # Said by the command line itself, as a use that is wrong.
@@ -108,7 +112,7 @@ def test_a_workspace_that_cannot_be_read_is_told(run: Path) -> None:
         run.parent.chmod(0o700)
 
 
-def test_a_workspace_that_cannot_be_written_is_listed(run: Path) -> None:
+def test_a_workspace_that_cannot_be_written_is_listed(peergate: Peergate, run: Path) -> None:
     for folder in (run.parent, run.parent / ".peergate"):
         folder.chmod(0o500)
     try:
@@ -121,7 +125,7 @@ def test_a_workspace_that_cannot_be_written_is_listed(run: Path) -> None:
 
 @pytest.mark.parametrize("place", ["closed", "file"])
 def test_what_leaves_a_workspace_needs_a_place_that_can_be_written(
-    run: Path, tmp_path: Path, closed: Path, place: str
+    peergate: Peergate, run: Path, tmp_path: Path, closed: Path, place: str
 ) -> None:
     (tmp_path / "file").write_text("mine")
     into = tmp_path / place

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
+from sessions.jobs.job_environment import job_environment
 from sessions.jobs.job_state import read_exit
-from sessions.jobs.local_launcher import job_environment
 from sessions.pods.install import wheel_of_this
 from specs.errors import ExitCode
 from specs.home import HOME, PACKAGES

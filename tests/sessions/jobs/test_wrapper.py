@@ -15,8 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import JobState, submit
-from sessions.jobs.local_launcher import CLAIM_GRACE_S, LocalLauncher, job_environment
+from sessions.jobs.local_launcher import CLAIM_GRACE_S, LocalLauncher
 from specs.digests import digest_bytes, digest_file
 from specs.job_records import ExitRecord, JobOrder
 from tests.factories.sessions_on_disk import first_order, open_session

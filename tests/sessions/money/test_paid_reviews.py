@@ -14,7 +14,7 @@ import pytest
 from reviews.gate.reviewer import Exchange
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
-from sessions.jobs.local_launcher import job_environment
+from sessions.jobs.job_environment import job_environment
 from sessions.money import ledger
 from sessions.nodes import judge, reviewer_call
 from sessions.session import Session

@@ -11,8 +11,9 @@ import pytest
 from sessions import runtime, wiring
 from sessions.jobs import machine_capacity
 from sessions.jobs.engine_launcher import EngineLauncher
+from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import PerStage, submit
-from sessions.jobs.local_launcher import LocalLauncher, job_environment
+from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.skypilot.skypilot_engine import SkyEngine
 from sessions.money.ledger import reserve_job, settle_job
 from specs.errors import Blocked, BudgetExceeded

@@ -13,9 +13,9 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
 from specs.stages.artifacts import Example
 from specs.stages.critique.rows import DroppedPair
-from specs.stages.registry import Kind
 from specs.stages.registry import outputs_of as outputs_due
 from specs.stages.rubric import Rubric
+from specs.stages.stage import Kind
 from tests.factories.critic_evidence import STAGES, bound
 from tests.factories.evidence_on_disk import evidence_of
 from tests.fixtures.critic_jobs import (

@@ -16,7 +16,8 @@ from specs.digests import digest_value
 from specs.stages.artifacts import NegativeType, Preference
 from specs.stages.critique.parameters import BestOfNParameters, ReviseParameters
 from specs.stages.critique.rows import CandidateRow, ComparisonRow, DroppedPair
-from specs.stages.registry import STAGE_KINDS, Kind, outputs_of
+from specs.stages.registry import STAGE_KINDS, outputs_of
+from specs.stages.stage import Kind
 from tests.factories.critic_evidence import Scripted, candidates, chains
 from training.rules.critique.hard_negatives import Best, negatives
 from training.rules.critique.pair_selection import balanced, divided, fault_in, length_bias, log_length_ratio, sifted

@@ -12,8 +12,7 @@ import pytest
 
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
-from specs.stages.registry import Kind
-from specs.stages.stage import ModelKind
+from specs.stages.stage import Kind, ModelKind
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.small_text import WORDS, small_model
 from training.engines.checkpoint import load

@@ -9,18 +9,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specs.stages.registry import STAGE_KINDS, Kind
-from tests.fixtures.tiny_training import (
-    needs_trainers,
-    opposites,
-    preferred,
-    tiny_checkpoint,
-    training_job,
-    write_lines,
-)
+from specs.stages.registry import STAGE_KINDS
+from specs.stages.stage import Kind
+from tests.fixtures.needed import need
+from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.jobs.job import Done, Job
 
-pytestmark = [pytest.mark.integration, needs_trainers]
+pytestmark = pytest.mark.integration
+
+need("torch", "trl", "peft")
 
 ADAPTER: dict[str, Any] = {
     "method": "lora",

@@ -11,12 +11,15 @@ import pytest
 
 from specs.digests import digest_file, digest_tree
 from specs.stages.finetuning.parameters import SftParameters
-from tests.fixtures.tiny_training import needs_trainers, tiny_checkpoint
+from tests.fixtures.needed import need
+from tests.fixtures.tiny_training import tiny_checkpoint
 from tests.stages.finetuning.test_training import ADAPTER, Killed, dpo_job, judged, run, sft_job
 from training.jobs.finetuning import trained_model
 from training.jobs.job import Job
 
-pytestmark = [pytest.mark.integration, needs_trainers]
+pytestmark = pytest.mark.integration
+
+need("torch", "trl", "peft")
 
 QLORA: dict[str, Any] = ADAPTER | {"method": "qlora", "device": "cpu", "precision": "bfloat16", "learning_rate": 1e-2}
 

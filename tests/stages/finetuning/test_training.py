@@ -13,18 +13,14 @@ import pytest
 from specs.digests import digest_file, digest_path, digest_tree
 from specs.stages.finetuning.kinds import DPO, SFT
 from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.tiny_training import (
-    needs_trainers,
-    opposites,
-    preferred,
-    tiny_checkpoint,
-    training_job,
-    write_lines,
-)
+from tests.fixtures.needed import need
+from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from tests.reviews.checks.test_checks import results_of
 from training.jobs.job import Done, Job
 
-pytestmark = [pytest.mark.integration, needs_trainers]
+pytestmark = pytest.mark.integration
+
+need("torch", "trl", "peft")
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "max_length": 128, "seed": 3}
 ADAPTER: dict[str, Any] = {

@@ -10,17 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.tiny_training import (
-    needs_trainers,
-    opposites,
-    preferred,
-    tiny_checkpoint,
-    training_job,
-    write_lines,
-)
+from tests.fixtures.needed import need
+from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.jobs.job import Done, Job
 
-pytestmark = [pytest.mark.integration, needs_trainers]
+pytestmark = pytest.mark.integration
+
+need("torch", "trl", "peft")
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch_size": 4, "learning_rate": 1e-3, "max_length": 128, "seed": 3}
 ADAPTER: dict[str, Any] = {

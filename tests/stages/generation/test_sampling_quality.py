@@ -20,10 +20,11 @@ from specs.errors import EvidenceMissing
 from specs.stages.generation.rows import GenerationRow, SelfInstructRow
 from specs.stages.kind import StageKind
 from specs.stages.metric_catalog import METRICS
-from specs.stages.registry import STAGE_KINDS, Kind
+from specs.stages.registry import STAGE_KINDS
 from specs.stages.row_metric import RowMetric
 from specs.stages.sampling import Quality
 from specs.stages.sampling_metrics import SAMPLED
+from specs.stages.stage import Kind
 from specs.trail.verdict import CheckResult
 from tests.factories.critic_evidence import candidates, chains, critic_evidence
 from tests.factories.evidence_on_disk import evidence_of, samples

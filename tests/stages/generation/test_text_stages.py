@@ -17,7 +17,8 @@ from specs.job_records import Artifact, JobOrder
 from specs.stages.artifacts import Example, Item
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import BaseModelCheckRow, SampleResponsesRow, SelfInstructRow
-from specs.stages.registry import STAGE_KINDS, Kind
+from specs.stages.registry import STAGE_KINDS
+from specs.stages.stage import Kind
 from specs.trail.grant_and_claim import Grant
 from tests.fixtures.small_text import list_writer, seed_items, small_model
 from tests.fixtures.tiny_training import write_lines

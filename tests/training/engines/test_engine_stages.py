@@ -14,7 +14,8 @@ import pytest
 
 from specs.stages.artifacts import Item
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow
-from specs.stages.registry import STAGE_KINDS, Kind
+from specs.stages.registry import STAGE_KINDS
+from specs.stages.stage import Kind
 from tests.conformance.test_engines import NAMES
 from tests.fixtures.critic_jobs import (
     CONSTITUTION,

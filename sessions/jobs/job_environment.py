@@ -1,0 +1,27 @@
+"""The variables of the processes of a job: named ones only, wherever it runs."""
+
+from __future__ import annotations
+
+import os
+
+from specs.resources import Resources
+
+JOB_VARIABLES = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONHASHSEED": "0",
+    # Waiting threads sleep. By default they spin, and two jobs on the same cores slow each other down many times
+    # (bench/contention.py).
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+"""For every job, in a sandbox or not."""
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+_SET = JOB_VARIABLES | {"PYTHONUNBUFFERED": "1"}
+
+
+def job_environment(asked: Resources | None = None) -> dict[str, str]:
+    """Return the whole environment of a job: named variables only, so that no key or token gets in."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ} | _SET
+    return kept | ({"OMP_NUM_THREADS": str(asked.cpus)} if asked and asked.cpus else {})
