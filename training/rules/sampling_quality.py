@@ -74,7 +74,7 @@ class Tally:
             again = bool(one.words) and one.words in self._seen
             self._seen.add(one.words)
             row = (1, one.empty, one.runaway, one.truncated, one.leaked, again)
-            self.rates = Rates(*map(int.__add__, self.rates, row))
+            self.rates = Rates(*(had + new for had, new in zip(self.rates, row, strict=True)))
 
     def look(self, samples: Iterable[Sample]) -> str:
         """Count more rows; say why the stage has to stop early, or nothing."""
