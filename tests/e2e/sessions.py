@@ -125,7 +125,7 @@ def called(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in this process, which takes a tenth of the time: for tests of what it answers.
 
-    The other tests of ``tests/e2e`` and ``tests/sessions/commands/test_cli.py`` start processes.
+    Sessions on real weights and the audit of the finished one are processes, as a person starts them.
     """
     said, told, here, umask = io.StringIO(), io.StringIO(), Path.cwd(), os.umask(0o022)
     command = ["peergate", *map(str, arguments)]

@@ -125,15 +125,24 @@ def gguf_tokenizer(gguf: Path) -> Any:
 
 @contextmanager
 def _read_once() -> Generator[None]:
-    """Have the vocabulary of a GGUF file read once within: transformers reads it again and again (seen in 5.23)."""
+    """Have a GGUF file read once within, and its names of tensors made once.
+
+    transformers reads the vocabulary four times and makes all names for each module of a model (seen in 5.23): half of
+    what a conversion takes.
+    """
     library: Any = import_module("gguf")
-    asked = library.GGUFReader
-    made = cache(asked)
-    library.GGUFReader = lambda path: made(str(path))
+    reader, names = library.GGUFReader, library.get_tensor_name_map
+    made = cache(reader)
+
+    def read(path: str | Path) -> Any:
+        return made(str(path))
+
+    library.GGUFReader = read
+    library.get_tensor_name_map = cache(names)
     try:
         yield
     finally:
-        library.GGUFReader = asked
+        library.GGUFReader, library.get_tensor_name_map = reader, names
 
 
 def _gguf_tokenizer(gguf: Path) -> Any:
