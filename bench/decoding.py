@@ -31,8 +31,9 @@ def main() -> int:
     import torch
 
     from sessions.wiring import cache_folder
-    from training.engines.batched import decode
     from training.engines.checkpoint import load
+    from training.engines.engine import Batched
+    from training.engines.token_sampling import Sampling
     from training.rules.prompt_encoding import dialogue_ids
     from training.rules.tasks import load_items, worked_example
 
@@ -57,10 +58,8 @@ def main() -> int:
         prompts.append(list(dialogue_ids(tokenizer, messages, "chat").ids))
 
     def ours() -> int:
-        outputs = decode(
-            model, tokenizer, prompts, max_new_tokens=given.tokens, batch_size=48, samples=given.samples,
-            temperature=0.7, top_p=0.95, seed=1,
-        )  # fmt: skip
+        sampling = Sampling(given.tokens, temperature=0.7, top_p=0.95)
+        outputs = Batched(model, tokenizer, 48, share=False).complete(prompts, sampling, samples=given.samples, seed=1)
         return sum(len(one.ids) for row in outputs for one in row)
 
     def batched(size: int) -> int:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import EvaluateParameters
 from training.engines import checkpoint
-from training.engines.batched import Output, complete
+from training.engines.batched import Output
+from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling
 from training.jobs import base_model
 from training.rules.prompt_encoding import form_of, item_ids
@@ -57,7 +58,7 @@ def main() -> int:
     asked = EvaluateParameters(max_new_tokens=given.limit)
     prompts = [item_ids(tokenizer, item.prompt, asked, form_of("instruct")) for item in items]
     began = time.monotonic()
-    written = complete(network, tokenizer, prompts, Sampling(given.limit), batch_size=given.batch_size)
+    written = Batched(network, tokenizer, given.batch_size, share=False).complete(prompts, Sampling(given.limit))
     outputs = [one for (one,) in written]
     limits = [limit for limit in LIMITS if limit < given.limit] + [given.limit]
     for at in by_limit(items, outputs, tokenizer, limits):

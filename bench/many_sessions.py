@@ -41,6 +41,7 @@ from tests.factories.evidence_on_disk import resolved_spec, weights
 from tests.fixtures.postgres_server import MISSING, Server, programs, running
 from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, quick_session
 from tests.fixtures.reviewer_here import key_here, lenient
+from training.running_code import code_state
 
 
 def main() -> None:
@@ -103,7 +104,7 @@ def specified(folder: Path) -> Spec:
 def begin(runs: Path, name: str, spec: Spec) -> Path:
     """Register a session, with the weights it starts from."""
     run = runs / name
-    runtime.register(run, name, spec.path, spec.resolved)
+    runtime.register(run, name, spec.path, spec.resolved, code_state())
     trail = Trail(run / "trail.sqlite", name)
     source = spec.resolved.spec.model.source
     body = {"source": source, "kind": "instruct", "path": str(spec.model), "digest": digest_path(spec.model)}
