@@ -18,11 +18,11 @@ from reviews.trail.anchors import Anchor
 from reviews.trail.envelope import Recorded
 from reviews.trail.integrity import Walk, log_keys
 from reviews.trail.keys import public_pem
-from reviews.trail.signed_head import parse_note, who_signed
+from reviews.trail.signed_head import parse_note
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.trail_file import TrailFile
-from reviews.trail.tiles import CHECKPOINT, Proof, bundles_of, parse_proof, read_bundles, tiles_of
+from reviews.trail.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
 from specs.digests import digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.regular_files import read_regular
@@ -195,10 +195,3 @@ def _other_files(folder: Path, tree: Tree, walk: Walk, note: bytes, size: int) -
     filled = {parent.as_posix() for name in tree.files for parent in Path(name).parents}
     for name in sorted(tree.folders - filled):
         yield f"{shown(name)}: is a folder without a file of the export"
-
-
-def verify_proof(proof: bytes, envelope: bytes, policy: Policy) -> bool:
-    """Say whether a tlog-proof shows an entry in a tree that a policy's log signed; raises UserError if it is none."""
-    read = parse_proof(proof)
-    keys = log_keys([policy], read.head.size)
-    return read.head.origin == policy.origin and bool(who_signed(read.head, keys)) and read.proves(envelope)

@@ -7,20 +7,18 @@ bytes, ``tile/L`` the hashes of level L in tiles of 256. The last of a level may
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from reviews.trail import tree
-from reviews.trail.signed_head import Checkpoint, parse_note
+from reviews.trail.signed_head import Checkpoint
 from specs.errors import UserError
 from specs.regular_files import read_regular
 
 WIDTH = 256
 CHECKPOINT = "checkpoint"
-_PROOF = "c2sp.org/tlog-proof@v1"
-_INDEX = re.compile(r"index (0|[1-9][0-9]{0,18})")
+PROOF = "c2sp.org/tlog-proof@v1"
 
 
 def is_export(folder: Path) -> bool:
@@ -94,26 +92,4 @@ class Proof(NamedTuple):
 
     def __str__(self) -> str:
         hashes = "".join(f"{base64.b64encode(one).decode()}\n" for one in self.path)
-        return f"{_PROOF}\nindex {self.seq}\n{hashes}\n{self.head}"
-
-    def proves(self, envelope: bytes) -> bool:
-        """Say whether the entry is in the tree of the head. Who signed the head is another question."""
-        leaf = tree.leaf_hash(envelope)
-        return tree.is_included(leaf, self.seq, self.head.size, self.path, self.head.root)
-
-
-def parse_proof(data: bytes, where: str = "") -> Proof:
-    """Read a C2SP tlog-proof without extra data; raises UserError if it is not one in the standard's one spelling."""
-    start, gap, note = data.partition(b"\n\n")
-    lines = start.decode("ascii", "replace").split("\n")
-    index = _INDEX.fullmatch(lines[1]) if len(lines) > 1 else None
-    if not gap or lines[0] != _PROOF or index is None or len(lines) > 66:
-        raise UserError("not a tlog-proof", where=where)
-    try:
-        path = tuple(base64.b64decode(line, validate=True) for line in lines[2:])
-    except ValueError as error:
-        raise UserError("not a tlog-proof: a hash is not base64", where=where) from error
-    proof = Proof(int(index[1]), path, parse_note(note, where))
-    if str(proof).encode() != data:
-        raise UserError("not a tlog-proof in its one spelling", where=where)
-    return proof
+        return f"{PROOF}\nindex {self.seq}\n{hashes}\n{self.head}"

@@ -105,17 +105,3 @@ def prove_inclusion(tree: Tree, index: int) -> list[bytes]:
             path.append(tree.root(start, middle))
             start = middle
     return path[::-1]
-
-
-def is_included(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
-    """Say whether ``path`` proves that ``leaf`` is entry ``index`` of the tree (RFC 9162, section 2.1.3.2)."""
-    # Two empty texts are equal, and no root.
-    if not 0 <= index < size or any(len(one) != 32 for one in (leaf, root, *path)):
-        return False
-    inner = (index ^ (size - 1)).bit_length()
-    if len(path) != inner + (index >> inner).bit_count():
-        return False
-    for level, sibling in enumerate(path):
-        right = level >= inner or index >> level & 1
-        leaf = node_hash(sibling, leaf) if right else node_hash(leaf, sibling)
-    return leaf == root

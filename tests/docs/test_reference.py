@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sessions.reference.pages import MARK, VARIABLES, pages, write_pages
+from release.reference.pages import MARK, VARIABLES, pages, write_pages
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS
 from tests.docs.test_layout import COMMANDS
 
 HOME = Path(__file__).parents[2]
 FOLDER = HOME / "docs" / "reference"
-AGAIN = "write them again with `python -m sessions.reference docs/reference` and commit the result"
+AGAIN = "write them again with `python -m release.reference docs/reference` and commit the result"
 
 
 def differing(folder: Path, texts: dict[str, str]) -> list[str]:
@@ -27,7 +27,7 @@ WITHOUT = """
 import runpy
 import sys
 sys.modules.update(dict.fromkeys(("torch", "transformers", "trl")))
-runpy.run_module("sessions.reference", run_name="__main__")
+runpy.run_module("release.reference", run_name="__main__")
 """
 """Runs the generator as `python -m` does, where importing one of these fails."""
 

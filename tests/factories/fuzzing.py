@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.audit import verify
-from reviews.audit.export import PROOFS, verify_export, verify_proof
+from reviews.audit.export import PROOFS, verify_export
 from reviews.audit.verify import verify_run
 from reviews.trail.anchors import Anchor, check_anchors, check_policy, read_anchor, read_policy
 from reviews.trail.envelope import entry_of, open_envelope, payload_of
@@ -25,10 +25,11 @@ from reviews.trail.keys import load_key
 from reviews.trail.signed_head import parse_key, parse_note, who_signed
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.tables.query import Wanted, select
-from reviews.trail.tiles import parse_proof, read_bundles
+from reviews.trail.tiles import read_bundles
 from reviews.trail.trail import Trail
 from sessions.report.trail_page import page_damage
 from specs.errors import PeergateError
+from tests.fixtures.tlog_proofs import parse_proof, verify_proof
 
 TRAIL, STORE = "trail.sqlite", "store"
 

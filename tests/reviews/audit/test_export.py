@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from reviews.audit.export import PROOFS, verify_export, verify_proof
+from reviews.audit.export import PROOFS, verify_export
 from reviews.audit.verify import verify_run
 from reviews.trail.anchors import read_anchor, read_policy
 from reviews.trail.integrity import walk_trail
 from reviews.trail.key_rotation import rotate
 from reviews.trail.keys import KeyFolder, load_key
 from reviews.trail.tables.open_table import read_trail
-from reviews.trail.tiles import bundles_of, parse_proof, read_bundles, tile_name, tiles_of
+from reviews.trail.tiles import bundles_of, read_bundles, tile_name, tiles_of
 from reviews.trail.trail import Trail
 from sessions.run.lease import lease
 from specs.errors import UserError
@@ -28,6 +28,7 @@ from tests.e2e.sessions import called as peergate
 from tests.factories.bodies import body_of
 from tests.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
 from tests.fixtures.reviewer_here import lenient
+from tests.fixtures.tlog_proofs import parse_proof, verify_proof
 
 HOME = Path(__file__).parents[3]
 

@@ -12,12 +12,12 @@ from reviews.trail.tree import (
     EMPTY_ROOT,
     Frontier,
     Tree,
-    is_included,
     leaf_hash,
     prove_inclusion,
     root_of,
 )
 from specs.trail import entry as trail
+from tests.fixtures.tlog_proofs import is_included
 
 # The leaves and roots of the reference tests of Certificate Transparency.
 LEAVES = [

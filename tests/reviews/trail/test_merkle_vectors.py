@@ -18,11 +18,11 @@ import pytest
 
 from reviews.trail.tree import (
     Tree,
-    is_included,
     leaf_hash,
     prove_inclusion,
     root_of,
 )
+from tests.fixtures.tlog_proofs import is_included
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "merkle"
 VECTORS: dict[str, list[Any]] = json.loads((FOLDER / "vectors.json").read_bytes())

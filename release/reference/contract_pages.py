@@ -9,9 +9,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from reviews.checks.definition import Check
-from reviews.stages.judge import Judge
-from sessions.reference.contract_fields import (
+from release.reference.contract_fields import (
     contract_table,
     docstring,
     fields_of,
@@ -19,6 +17,8 @@ from sessions.reference.contract_fields import (
     own_texts,
     table,
 )
+from reviews.checks.definition import Check
+from reviews.stages.judge import Judge
 from specs.session.session_spec import SessionSpec
 from specs.stages import row_metric
 from specs.stages.artifacts import Item

@@ -1,11 +1,11 @@
-"""``python -m sessions.reference docs/reference`` writes the generated pages; a test compares them."""
+"""``python -m release.reference docs/reference`` writes the generated pages; a test compares them."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from sessions.reference.pages import write_pages
+from release.reference.pages import write_pages
 from specs.home import HOME
 
 if __name__ == "__main__":
