@@ -42,7 +42,7 @@ def _metric(run: Path) -> None:
 
 
 def _order(run: Path) -> None:
-    replace_bytes(run / "jobs/small.train.1/order.json", lambda data: data.replace(b"0.0001", b"0.0002"))
+    replace_bytes(run / "jobs/small.train.1/order.json", lambda data: data.replace(b"0.0003", b"0.0002"))
 
 
 def _weights(run: Path) -> None:
