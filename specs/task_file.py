@@ -72,7 +72,7 @@ def text_of(path: Path, raw: bytes) -> str:
 
 
 def require_no_secret(path: Path, text: str) -> None:
-    """Raise SpecError where the trail would keep a secret; no other problem is told then, which would quote it."""
+    """Raise SpecError where the trail would keep a secret, and report nothing else, which could quote it."""
     hint = "take it out of the file; keys are read from variables of the environment"
     found = [
         (start, text.rfind("\n", 0, start), f"here begins a secret ({what})") for start, what in current().places(text)

@@ -32,6 +32,32 @@ TALES = (
 )
 
 
+def training_facts() -> dict[str, Any]:
+    """Return what the manifest of a healthy training states beside its settings."""
+    return {
+        "chat_template": digest_bytes(b"template"),
+        "first_prompt_ids": [1, 2],
+        "masked_tokens": 100,
+        "batches": 10,
+        "distinct_batches": 10,
+        "cut": 0,
+        "dropped": 0,
+        "sequences": 10,
+        "epochs_done": 2.0,
+        "loss_difference": 0.0,
+        "mask": {
+            "rows": 10,
+            "prompts": 5,
+            "merged": 0,
+            "violations": 0,
+            "wrong": [],
+            "sample": [{"ids": [1, 2, 3], "labels": [-100, 2, 3], "prompt_tokens": 1}],
+        },
+        "examples": 5,
+        "examples_by_kind": {"lowercase": 5},
+    }
+
+
 def heldout_items() -> tuple[Item, ...]:
     return tuple(
         Item(id=f"h{n}", group=f"hg{n}", kind="lowercase", prompt=f"Write one line on {topic}.", constraint={})
@@ -229,27 +255,8 @@ def evidence_of(
         peak_rss_mb=1.0,
         effective=parameters | {"steps": 10, "planned_steps": 10, "trained_share": 1.0},
         code_state=clean_code(digest_bytes(b"code")),
-        facts={
-            "chat_template": digest_bytes(b"template"),
-            "first_prompt_ids": [1, 2],
-            "masked_tokens": 100,
-            "batches": 10,
-            "distinct_batches": 10,
-            "cut": 0,
-            "dropped": 0,
-            "sequences": 10,
-            "epochs_done": 2.0,
-            "loss_difference": 0.0,
-            "mask": {
-                "rows": 10,
-                "prompts": 5,
-                "merged": 0,
-                "violations": 0,
-                "wrong": [],
-                "sample": [{"ids": [1, 2, 3], "labels": [-100, 2, 3], "prompt_tokens": 1}],
-            },
-            "examples": 5,
-            "examples_by_kind": {"lowercase": 5},
+        facts=training_facts()
+        | {
             "sandbox": "bubblewrap 0.8.0",
             "left_out": 0,
             "log_bytes_left_out": 0,

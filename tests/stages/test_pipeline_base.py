@@ -17,8 +17,8 @@ from reviews.trail.tables.open_table import read_entries
 from specs.session.loading import find_spec, load_spec
 from specs.stages.sampling import END_MARK
 from specs.stages.stage import ModelKind
-from tests.fixtures.critic_jobs import stage_job
 from tests.fixtures.small_pipeline import PROMPTING, Here, answering_model, base_model, open_small
+from tests.fixtures.stage_jobs import stage_job
 from tests.stages.test_pipeline_resumes import Result, result_of, to_its_end
 from training.jobs.finetuning.sft import sft
 from training.jobs.generation.generate import generate

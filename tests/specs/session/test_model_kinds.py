@@ -19,7 +19,7 @@ from specs.stages.recipes.kinds import RECIPE
 from specs.stages.registry import kind_of
 from specs.stages.sampling import END_MARK
 from tests.factories.evidence_on_disk import evidence_of, resolved_spec
-from tests.fixtures.critic_jobs import stage_job
+from tests.fixtures.stage_jobs import stage_job
 
 
 @pytest.fixture(scope="module")

@@ -18,15 +18,8 @@ from specs.stages.rubric import Rubric
 from specs.stages.stage import Kind
 from tests.factories.critic_evidence import STAGES, bound
 from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.critic_jobs import (
-    CONSTITUTION,
-    instructions,
-    labelled_items,
-    lines,
-    lively_checkpoint,
-    responses,
-    stage_job,
-)
+from tests.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses
+from tests.fixtures.stage_jobs import stage_job
 from training.jobs.critique import (
     best_of_n,
     critic_stage,

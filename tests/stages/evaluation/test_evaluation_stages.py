@@ -13,8 +13,9 @@ import pytest
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.stages.stage import Kind, ModelKind
-from tests.fixtures.critic_jobs import lines, stage_job
+from tests.fixtures.critic_jobs import lines
 from tests.fixtures.small_text import WORDS, small_model
+from tests.fixtures.stage_jobs import stage_job
 from training.engines.checkpoint import load
 from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling

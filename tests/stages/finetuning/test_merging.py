@@ -162,7 +162,8 @@ def test_the_packaged_model_is_given_up_before_it_is_loaded_again(
 ) -> None:
     import subprocess
 
-    from tests.fixtures.critic_jobs import instructions, lines, stage_job
+    from tests.fixtures.critic_jobs import instructions, lines
+    from tests.fixtures.stage_jobs import stage_job
     from training.jobs.packaging import package as stage
 
     held: list[weakref.ref[Any]] = []

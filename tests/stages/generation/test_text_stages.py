@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,15 +11,13 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
-from specs.digests import digest_bytes, digest_path, digest_value
-from specs.job_records import Artifact, JobOrder
 from specs.stages.artifacts import Example, Item
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import BaseModelCheckRow, SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
-from specs.trail.grant_and_claim import Grant
 from tests.fixtures.small_text import list_writer, seed_items, small_model
+from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_training import write_lines
 from training.jobs.generation.base_model_check import check_base_model
 from training.jobs.generation.sample_responses import respond
@@ -30,7 +27,6 @@ from training.rules.generation.instruction_harvest import harvest
 from training.rules.generation.sentinels import SENTINELS
 from training.rules.prompt_encoding import EncodingFault
 from training.rules.prompt_text import Shown
-from training.running_code import code_digest
 
 pytestmark = pytest.mark.integration
 
@@ -67,40 +63,7 @@ def job(
     model_kind: Literal["base", "instruct"] | None = "base",
     **parameters: Any,
 ) -> Job:
-    """Return the job of a stage as it is handed over, without claim and wrapper."""
-    granted = STAGE_KINDS[kind].parameters.model_validate(parameters).model_dump(mode="json")
-    artifacts = {
-        role: Artifact(name=role, path=str(path), digest=digest_path(path), bytes=0) for role, path in inputs.items()
-    }
-    grant = Grant(
-        session="small",
-        stage="stage",
-        attempt=1,
-        kind=kind,
-        task="format_instructions",
-        max_seconds=600,
-        registration=digest_bytes(b"registration"),
-        parameters=digest_value(granted),
-        inputs={role: one.digest for role, one in artifacts.items()},
-        model=artifacts["model"].digest,
-        price_cap_usd=0.1,
-        decision=digest_bytes(b"decision"),
-        issued=time.time(),
-        expires=time.time() + 600,
-    )
-    order = JobOrder(
-        key=grant.key(),
-        kind=kind,
-        parameters=granted,
-        inputs=artifacts,
-        task=grant.task,
-        grant=grant,
-        code=code_digest(),
-        max_seconds=600,
-        model_kind=model_kind,
-    )
-    (folder / "out").mkdir(parents=True, exist_ok=True)
-    return Job(folder, order)
+    return stage_job(folder, kind, inputs, model_kind, **parameters)
 
 
 def seeds(folder: Path, count: int = 6) -> Path:

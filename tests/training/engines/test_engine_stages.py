@@ -17,15 +17,9 @@ from specs.stages.generation.rows import GenerationRow, SampleResponsesRow
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
 from tests.conformance.test_engines import NAMES
-from tests.fixtures.critic_jobs import (
-    CONSTITUTION,
-    instructions,
-    labelled_items,
-    lines,
-    responses,
-    stage_job,
-)
+from tests.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, responses
 from tests.fixtures.small_text import seed_items, small_model
+from tests.fixtures.stage_jobs import stage_job
 from training.engines.engine import EngineMissing
 from training.jobs.critique import best_of_n, revise
 from training.jobs.evaluation import evaluate, multi_turn
