@@ -79,6 +79,10 @@ def processes(house: House) -> ProcessEngine:
 
 engine_houses = pytest.mark.parametrize("house", KINDS[1:], indirect=True)
 planted = pytest.mark.parametrize("house", ["processes"], indirect=True)
+# What is said of every launcher and has no part of an engine in it: in every run, with the launcher of this machine.
+local_first = pytest.mark.parametrize(
+    "house", ["local", pytest.param("processes", marks=pytest.mark.slow), KINDS[2]], indirect=True
+)
 
 
 # ---- once, and found again ------------------------------------------------------------------------------------
@@ -103,6 +107,7 @@ def a_second_submit_runs_nothing(house: House, order: JobOrder, program: str = O
     assert (folder / "ran").read_bytes() == b"x"
 
 
+@local_first
 def test_a_second_submit_runs_nothing(house: House, order: JobOrder) -> None:
     a_second_submit_runs_nothing(house, order)
 
@@ -118,6 +123,7 @@ def test_a_job_is_found_after_a_restart(house: House, order: JobOrder) -> None:
     assert record.log == digest_file(folder / "log.txt")
 
 
+@local_first
 def test_a_job_outlives_its_orchestrator(house: House, order: JobOrder) -> None:
     folder = house.job(order, THREE)
     orchestrator = house.orchestrator(folder)
@@ -135,6 +141,7 @@ def test_a_job_outlives_its_orchestrator(house: House, order: JobOrder) -> None:
 # ---- kills ----------------------------------------------------------------------------------------------------
 
 
+@local_first
 def test_a_killed_stage_leaves_a_record_with_the_signal(house: House, order: JobOrder) -> None:
     folder = house.job(order, SLEEP)
     launcher = house.launcher()
@@ -175,6 +182,7 @@ def test_a_cancelled_job_ends_with_a_record(house: House, order: JobOrder) -> No
     assert (folder / "cancel").read_text() == "the session was cancelled"
 
 
+@local_first
 def test_the_log_can_be_read_while_the_job_runs(house: House, order: JobOrder) -> None:
     folder = house.job(order, SLEEP)
     launcher, log = house.launcher(), folder / "log.txt"
@@ -320,7 +328,9 @@ def waiting(order: JobOrder, **asked: Any) -> JobOrder:
 
 
 @planted
-@pytest.mark.parametrize("engine_says", ["pending", "unknown", "unreachable"])
+@pytest.mark.parametrize(
+    "engine_says", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("pending", "unreachable")), "unknown"]
+)
 def test_a_job_that_never_begins_is_lost_after_as_long_as_it_may_wait(
     house: House, order: JobOrder, engine_says: str
 ) -> None:
@@ -471,7 +481,7 @@ def test_a_job_gets_no_variable_of_its_engine(house: House, order: JobOrder) -> 
 # ---- what the suite must not let pass -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("house", ["local", "processes"], indirect=True)
+@pytest.mark.parametrize("house", ["local", pytest.param("processes", marks=pytest.mark.slow)], indirect=True)
 def test_the_suite_finds_a_launcher_without_the_claim(house: House, order: JobOrder) -> None:
     house.extra = WITHOUT_CLAIM
     # The wrapper that ends first ends the other's stage as something left behind: maybe before it has done a thing.

@@ -107,6 +107,7 @@ def keys(run: Path) -> list[str]:
 SIZES = {FILES: 60_000, POSTGRES: 8_000, POSTGRES_WRAPPERS: 8_000, WRAPPERS: 250_000, RAY: 250_000}
 
 
+@pytest.mark.slow
 @in_all()
 def test_a_session_whose_files_cannot_grow_pauses_and_goes_on(tmp_path: Path, house: FaultHouse) -> None:
     run = house.open(tmp_path)
@@ -116,7 +117,11 @@ def test_a_session_whose_files_cannot_grow_pauses_and_goes_on(tmp_path: Path, ho
     check_finished(run, before)
 
 
-@in_houses_with("number", {FILES: (1, 7, 16), POSTGRES: (7,), WRAPPERS: (7,), POSTGRES_WRAPPERS: (7,), RAY: (7,)})
+@in_houses_with(
+    "number",
+    {FILES: (1, 7, 16), POSTGRES: (7,), WRAPPERS: (7,), POSTGRES_WRAPPERS: (7,), RAY: (7,)},
+    slow=(1, 16),
+)
 def test_evidence_that_cannot_be_kept_pauses_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse, number: int
 ) -> None:

@@ -215,7 +215,15 @@ ENTERED = {
 """The node that is entered after a kill right after an entry."""
 
 
-@in_houses_with("key", {FILES: tuple(ENTERED)[1:], POSTGRES: ("launch/small.sample.1", "verdict/sample.1")})
+QUICK = ("plan/sample.1", "launch/small.sample.1", "exit/small.sample.1", "verdict/sample.1", "report")
+"""The kills of every run: before a job, when it was launched, when it has ended, before its decision, at the end."""
+
+
+@in_houses_with(
+    "key",
+    {FILES: tuple(ENTERED)[1:], POSTGRES: ("launch/small.sample.1", "verdict/sample.1")},
+    slow=set(ENTERED) - set(QUICK),
+)
 def test_after_a_kill_the_graph_is_entered_where_the_trail_says(
     tmp_path: Path, house: FaultHouse, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,7 @@ def test_a_session_on_a_disk_that_became_read_only_pauses_and_goes_on(tmp_path: 
         check_finished(run, before)
 
 
+@pytest.mark.slow
 @in_all()
 def test_a_disk_that_answers_slowly_changes_nothing_but_the_time(tmp_path: Path, house: FaultHouse) -> None:
     source, library = tmp_path / "slow.c", tmp_path / "slow.so"
@@ -318,6 +319,7 @@ def test_a_session_that_asks_a_person_asks_again_in_every_process(tmp_path: Path
         POSTGRES_WRAPPERS: (SAMPLES,),
         RAY: (SAMPLES,),
     },
+    slow=(SAMPLES,),
 )
 def test_an_input_that_is_gone_starts_no_job(tmp_path: Path, house: FaultHouse, path: str) -> None:
     run = stopped(house, tmp_path, "train")

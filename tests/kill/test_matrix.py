@@ -14,7 +14,7 @@ from tests.kill.conftest import Ground
 from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, SQLITE_RAY
 from tests.kill.runs import Kill, describe, drawn, problems, run
 
-SHARES = ((SQLITE_LOCAL, 4, 27, 300), (POSTGRES_LOCAL, 0, 13, 120), (SQLITE_RAY, 0, 0, 80))
+SHARES = ((SQLITE_LOCAL, 2, 27, 300), (POSTGRES_LOCAL, 0, 13, 120), (SQLITE_RAY, 0, 0, 80))
 """By house: how many seeds are in ``make test``, in ``make test-all``, and with ``-m nightly``. On Ray all are nightly:
 the process it starts for a job takes longer than the job."""
 

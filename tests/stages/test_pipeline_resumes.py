@@ -19,7 +19,6 @@ from tests.fixtures.quick_session import drive, quick_session
 from tests.fixtures.small_pipeline import Here, Killed, open_small, writing_model
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")]
-one_or_both = pytest.mark.parametrize("name", ["cai_stage1", pytest.param("cai_preferences", marks=pytest.mark.slow)])
 MOST = 60
 """Answers and resumes a session may take; each stage takes a few."""
 
@@ -130,7 +129,8 @@ def same_as(run: Path, undisturbed: Result) -> None:
     assert audit.exit_code == 0, audit.damage
 
 
-@one_or_both
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
 def test_the_small_pipeline_is_the_shipped_one(undisturbed: Callable[[str], tuple[Path, Result]], name: str) -> None:
     run, result = undisturbed(name)
     shipped = load_spec(find_spec(name)).spec
@@ -207,7 +207,8 @@ def test_what_differs_is_found(undisturbed: Callable[[str], tuple[Path, Result]]
             same_as(run, changed)
 
 
-@one_or_both
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
 def test_every_number_is_followed_to_its_rows(undisturbed: Callable[[str], tuple[Path, Result]], name: str) -> None:
     run, result = undisturbed(name)
     report = ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)

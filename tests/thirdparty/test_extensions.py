@@ -143,7 +143,8 @@ def test_the_page_shows_the_very_files_that_ran() -> None:
         assert (house.HERE / name).read_text(encoding="utf-8").rstrip("\n") == code, name
 
 
-def test_the_spec_to_try_a_kind_runs_its_stage_to_the_gate_first(peergate: Peergate, tmp_path: Path) -> None:
+def spec_to_try(peergate: Peergate, tmp_path: Path) -> Path:
+    """Write the page's spec, with the digest that `spec check` tells."""
     text = (HOME / "docs" / "extending.md").read_text("utf-8")
     (shown,) = re.findall(r"```yaml\n(schema_version.*?)```", text, re.S)
     folder = house.write_session(tmp_path / "spec").parent
@@ -155,6 +156,17 @@ def test_the_spec_to_try_a_kind_runs_its_stage_to_the_gate_first(peergate: Peerg
     digest = digest_file(folder / "heldout.jsonl")
     assert f"the file's digest is {digest}" in asked.stderr, asked.stdout + asked.stderr
     spec.write_text(spec.read_text("utf-8").replace("sha256:HELDOUT", digest), encoding="utf-8")
+    return spec
+
+
+def test_the_spec_to_try_a_kind_is_a_spec(peergate: Peergate, tmp_path: Path) -> None:
+    checked = peergate("spec", "check", spec_to_try(peergate, tmp_path))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.slow
+def test_the_spec_to_try_a_kind_runs_its_stage_to_the_gate_first(peergate: Peergate, tmp_path: Path) -> None:
+    spec = spec_to_try(peergate, tmp_path)
     done = peergate("start", spec, "--runs", tmp_path)
     assert (tmp_path / "try").exists(), done.stdout + done.stderr
     entries = read_entries(tmp_path / "try" / "trail.sqlite")
@@ -194,7 +206,9 @@ MISBEHAVES = {
 }
 
 
-@pytest.mark.parametrize("how", MISBEHAVES)
+@pytest.mark.parametrize(
+    "how", [pytest.param(one, marks=[] if one == "raises" else [pytest.mark.slow]) for one in MISBEHAVES]
+)
 def test_a_reviewer_that_misbehaves_leaves_the_gate_closed(
     how: str, python: Path, peergate: Peergate, tmp_path: Path
 ) -> None:
@@ -329,7 +343,13 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("how", LATE)
+LIKE_ANOTHER = ("name", "no judge", "kind", "no job", "job")
+"""Flaws that are found where another one is: in the judge, in its checks, in what the contract names, in the job."""
+
+
+@pytest.mark.parametrize(
+    "how", [pytest.param(one, marks=[pytest.mark.slow] if one in LIKE_ANOTHER else []) for one in LATE]
+)
 def test_what_would_only_break_after_the_job_ran_is_refused_by_spec_check_and_start(
     how: str, tmp_path: Path, python: Path, peergate: Peergate, spec: Path
 ) -> None:

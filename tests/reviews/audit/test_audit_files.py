@@ -136,7 +136,9 @@ OTHERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize(
+    "what", [pytest.param(one, marks=[pytest.mark.slow] if one in ("a link", "a socket") else []) for one in OTHERS]
+)
 def test_what_is_no_file_is_reported_wherever_it_lies_and_never_opened(run: Path, what: str) -> None:
     evidence = stored(run, "verdict", "verdict")
     named = [

@@ -33,7 +33,11 @@ def answers(verifier: Path, folder: Path) -> tuple[int | str, int]:
 
 @pytest.mark.parametrize(
     "attempts",
-    [pytest.param(25, id="25"), pytest.param(1000, id="1000", marks=[pytest.mark.nightly, pytest.mark.timeout(7200)])],
+    [
+        pytest.param(8, id="8"),
+        pytest.param(25, id="25", marks=pytest.mark.slow),
+        pytest.param(1000, id="1000", marks=[pytest.mark.nightly, pytest.mark.timeout(7200)]),
+    ],
 )
 def test_both_verifiers_give_one_answer(whole: Original, verifier: Path, tmp_path: Path, attempts: int) -> None:
     outcome = Outcome()

@@ -261,7 +261,7 @@ def test_the_same_overlaps_are_found_in_every_process() -> None:
             text=True,
             check=True,
         ).stdout
-        for seed in (1, 2, 3, 4)
+        for seed in (1, 2)
     }
     assert len(shown) == 1 and "exact" in shown.pop()
 

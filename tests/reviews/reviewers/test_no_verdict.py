@@ -25,12 +25,15 @@ from sessions.report.trail_page import trail_page
 from sessions.session import Session
 from sessions.wiring import make_reviewer
 from specs.trail.no_verdict import HELP, Cause
+from specs.trail.verdict import Packet
 from specs.vendors import http_exchange
+from tests.factories.evidence_on_disk import evidence_of
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.fixtures.reviewer_here import ReviewerHere
+from tests.reviews.gate.test_packet import packet_of
 from tests.reviews.reviewers.test_reviewer_process import send
-from tests.reviews.reviewers.test_vendors import ANSWER, KEY
+from tests.reviews.reviewers.test_vendors import ANSWER, KEY, ask, reviewer_at
 from tests.sessions.report.test_trail_page import Page
 
 pytestmark = pytest.mark.integration
@@ -68,6 +71,11 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     with loopback_api() as running:
         point_at(monkeypatch, running.address)
         yield running
+
+
+@pytest.fixture
+def packet(tmp_path: Path) -> Packet:
+    return packet_of(evidence_of(tmp_path, "sample"))
 
 
 def point_at(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
@@ -142,12 +150,23 @@ def check_told(run: Path, screen: str, at: str, cause: Cause, said: str) -> None
         assert HELP[cause] in views[place].replace("\\", ""), (place, views[place])
 
 
-FIRST = {cause: name for name, (_, cause, _) in reversed(FAULTS.items())}
-"""Of each cause the first fault: it is tried every time, with one of the vendors."""
+@pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC])
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_cause_of_a_fault_is_known(
+    api: Api, packet: Packet, monkeypatch: pytest.MonkeyPatch, vendor: str, name: str
+) -> None:
+    fault, cause, said = FAULTS[name]
+    api.steps = [fault(vendor)]
+    error = ask(reviewer_at(api, vendor, monkeypatch, timeout_s=1 if cause == "timed_out" else 20), packet).error
+    assert error is not None and error.cause == cause and said in error.message
+
+
+ALWAYS = {("401", OPENAI), ("timeout", OPENAI), ("truncated", ANTHROPIC), ("half a verdict", ANTHROPIC)}
+"""What is followed through a session every time: the server's answer, none, one that is not whole, one of no form."""
 CASES = [
-    pytest.param(name, vendor, marks=[] if FIRST[cause] == name and n % 2 == at else [pytest.mark.slow])
-    for n, (name, (_, cause, _)) in enumerate(FAULTS.items())
-    for at, vendor in enumerate(MODELS)
+    pytest.param(name, vendor, marks=[] if (name, vendor) in ALWAYS else [pytest.mark.slow])
+    for name in FAULTS
+    for vendor in MODELS
 ]
 
 

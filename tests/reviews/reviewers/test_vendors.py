@@ -71,7 +71,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
         assert running.complaints() == []
 
 
-@pytest.fixture(params=[OPENAI, ANTHROPIC, CHAT, CHAT_JSON_OBJECT])
+@pytest.fixture(params=[OPENAI, ANTHROPIC, CHAT, pytest.param(CHAT_JSON_OBJECT, marks=pytest.mark.slow)])
 def vendor(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -127,7 +127,7 @@ def test_what_is_planted_would_run_when_it_is_read(tmp_path: Path) -> None:
     assert (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("how", ["waits", "killed"])
+@pytest.mark.parametrize("how", [pytest.param("waits", marks=pytest.mark.slow), "killed"])
 def test_a_planted_file_of_checkpoints_is_not_read(tmp_path: Path, how: str) -> None:
     run, marker = stopped(tmp_path, how), tmp_path / "ran"
     plant_file(run, marker)
@@ -139,7 +139,7 @@ def test_a_planted_file_of_checkpoints_is_not_read(tmp_path: Path, how: str) -> 
     assert (run / "state.sqlite").read_bytes() == before
 
 
-@pytest.mark.parametrize("how", ["waits", "killed"])
+@pytest.mark.parametrize("how", ["waits", pytest.param("killed", marks=pytest.mark.slow)])
 def test_planted_tables_of_checkpoints_are_not_read(tmp_path: Path, postgres: Server, database: str, how: str) -> None:
     run, marker = stopped(tmp_path, how), tmp_path / "ran"
     name, pointer = urlsplit(database).path.strip("/"), pointer_of(run / "trail.sqlite")

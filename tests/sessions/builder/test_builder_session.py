@@ -126,6 +126,7 @@ def test_a_session_is_worked_through_to_its_end_whatever_the_wire_and_the_model_
     assert all(0 < settled[job] <= reserved[job] for job in reserved)
 
 
+@pytest.mark.parametrize("vendor", [ANTHROPIC, pytest.param(OPENAI, marks=pytest.mark.slow)])
 def test_an_outage_pauses_the_session_and_it_goes_on_where_it_stopped(
     tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,12 +159,13 @@ def drive_in_a_process(run: Path, played: Played, *killed: str) -> subprocess.Po
     return subprocess.Popen([*command, *killed], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "at",
     [
         pytest.param(("call", "2"), id="call-2"),
-        pytest.param(("result", "3"), id="result-3", marks=pytest.mark.slow),
-        pytest.param(("stream", "1"), id="stream-1", marks=pytest.mark.slow),
+        pytest.param(("result", "3"), id="result-3"),
+        pytest.param(("stream", "1"), id="stream-1"),
     ],
 )
 @pytest.mark.parametrize("vendor", [OPENAI])

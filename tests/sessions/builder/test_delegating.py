@@ -40,7 +40,7 @@ def plays(body: dict[str, Any]) -> Said:
     return follows_the_spec(body)
 
 
-@pytest.mark.parametrize("vendor", [ANTHROPIC, OPENAI])
+@pytest.mark.parametrize("vendor", [ANTHROPIC, pytest.param(OPENAI, marks=pytest.mark.slow)])
 def test_tasks_are_worked_on_over_the_wire_and_leave_notes(
     tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

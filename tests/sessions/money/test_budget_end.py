@@ -248,6 +248,7 @@ def test_without_an_amendment_it_goes_on_waiting(short: Path) -> None:
     assert len(entries(short)) == size and launched(short) == ["base.1", "sample.1"]
 
 
+@pytest.mark.slow
 def test_an_amendment_that_does_not_reach_makes_it_ask_again(short: Path) -> None:
     amend(short, amended_spec(short, ("max_cost_usd: 10", "max_cost_usd: 10.1")), **AMENDED)
     drive(quick_session(short, launcher=Dear()))
@@ -306,6 +307,7 @@ def test_an_unused_grant_does_not_use_up_a_round(tmp_path: Path) -> None:
         assert settle(session.resolved, shown, verdict, 2).outcome == outcome
 
 
+@pytest.mark.slow
 def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [10**18]
     monkeypatch.setattr("reviews.trail.signing.time.time_ns", lambda: clock[0])

@@ -121,7 +121,7 @@ def test_an_environment_has_to_have_ray_where_a_stage_runs_on_it(there: bool | N
     assert "ray" not in {one.id for one in pod_checks.environment(told, version, "m", pod, plugins={})}
 
 
-@pytest.mark.parametrize("verb", ["plan", "up"])
+@pytest.mark.parametrize("verb", ["plan", pytest.param("up", marks=pytest.mark.slow)])
 def test_machines_are_not_rented_from_a_pod(tmp_path: Path, verb: str) -> None:
     capped = "    launcher: skypilot\n    resources: {max_usd_per_hour: 1}\n"
     spec = write_quick_spec(tmp_path, ("  - name: base\n", f"  - name: base\n{capped}"))
@@ -245,6 +245,7 @@ def test_an_order_that_is_wrong_does_not_repeat_what_is_in_it() -> None:
     assert "CANARY" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_this_code_and_runs(tmp_path: Path) -> None:
     name, data = install.wheel_of_this()
     assert install.wheel_of_this()[1] == data, "the same code, the same bytes"

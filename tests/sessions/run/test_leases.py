@@ -104,6 +104,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
+@pytest.mark.slow
 def test_an_owner_that_hangs_is_taken_over_and_does_nothing_when_it_wakes(run: Path) -> None:
     first = owner(run)
     try:

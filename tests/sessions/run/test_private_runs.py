@@ -66,7 +66,7 @@ def made(reachable: Path) -> Path:
     """The folder in which `peergate start` made a run folder under umask 022."""
     folder = reachable / "made"
     folder.mkdir(0o755)
-    done = peergate("start", "demo_leaky", cwd=folder)
+    done = called("start", "demo_leaky", cwd=folder)
     assert done.returncode == 3, done.stderr
     return folder
 
@@ -119,7 +119,11 @@ def test_what_a_wrapper_and_its_job_write_is_for_their_user_alone(tmp_path: Path
 
 @pytest.mark.parametrize(
     "command",
-    [("status", "small"), ("resume", "small"), ("start", "demo_leaky", "--name", "next")],
+    [
+        pytest.param(("status", "small"), marks=pytest.mark.slow),
+        pytest.param(("resume", "small"), marks=pytest.mark.slow),
+        ("start", "demo_leaky", "--name", "next"),
+    ],
     ids=lambda one: one[0],
 )
 def test_a_run_folder_that_others_can_open_is_told_once(tmp_path: Path, command: tuple[str, ...]) -> None:

@@ -126,7 +126,7 @@ def as_of_4_bits(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
     return seen
 
 
-@pytest.mark.parametrize("kind", ["sft", "dpo"])
+@pytest.mark.parametrize("kind", ["sft", pytest.param("dpo", marks=pytest.mark.slow)])
 def test_nothing_of_the_training_lives_when_the_second_copy_is_read_on_the_cpu(
     kind: Kind, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -359,7 +359,10 @@ def test_packing_is_taken_where_examples_stay_apart_and_refused_where_not(
     assert "lets a packed example see the one before it" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("loss", ["dpo", "ipo", "kto", "orpo", "simpo"])
+@pytest.mark.parametrize(
+    "loss",
+    [pytest.param("dpo", marks=pytest.mark.slow), pytest.param("ipo", marks=pytest.mark.slow), "kto", "orpo", "simpo"],
+)
 def test_preferences_are_learnt_with_every_loss(tmp_path: Path, model: Path, loss: str) -> None:
     more = {"simpo_gamma": 0.5, "beta": 2.0} if loss == "simpo" else {}
     job = dpo_job(tmp_path, model, loss=loss, **more)
@@ -435,7 +438,10 @@ def judged(folder: Path, job: Job, done: Done) -> dict[str, str]:
     return {id: f"{one.status}: {one.detail}" for id, one in results.items() if id.startswith(wanted)}
 
 
-@pytest.mark.parametrize("kind", ["sft", "lora", "packed", "dpo", "kto"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("sft", marks=pytest.mark.slow), "lora", "packed", "dpo", pytest.param("kto", marks=pytest.mark.slow)],
+)
 def test_checks_pass_on_what_a_real_job_leaves(tmp_path: Path, model: Path, kind: str) -> None:
     more: dict[str, dict[str, Any]] = {
         "lora": ADAPTER,
@@ -456,7 +462,11 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("make", "parameters"), [(sft_job, {}), (dpo_job, ADAPTER | {"target_modules": ("q_proj", "v_proj")})]
+    ("make", "parameters"),
+    [
+        pytest.param(sft_job, {}, marks=pytest.mark.slow),
+        (dpo_job, ADAPTER | {"target_modules": ("q_proj", "v_proj")}),
+    ],
 )
 def test_training_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
     tmp_path: Path, model: Path, make: Callable[..., Job], parameters: dict[str, Any]
@@ -505,7 +515,7 @@ def _dead(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
-@pytest.mark.parametrize("factor", [0.0, 1e-6, 1e-3, 1.0])
+@pytest.mark.parametrize("factor", [0.0, *(pytest.param(one, marks=pytest.mark.slow) for one in (1e-6, 1e-3)), 1.0])
 def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, factor: float, seed: int
 ) -> None:
@@ -523,8 +533,18 @@ def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
     assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
 
 
-@pytest.mark.parametrize(("make", "more"), [(sft_job, ADAPTER), (dpo_job, {}), (dpo_job, ADAPTER)])
-@pytest.mark.parametrize("factor", [1e-3, 1.0])
+@pytest.mark.parametrize(
+    ("make", "more", "factor"),
+    [
+        pytest.param(
+            *(make, more, factor),
+            id=f"{factor}-{make.__name__}-more{n}",
+            marks=[] if (n, factor) in ((0, 1e-3), (2, 1.0)) else [pytest.mark.slow],
+        )
+        for factor in (1e-3, 1.0)
+        for n, (make, more) in enumerate([(sft_job, ADAPTER), (dpo_job, {}), (dpo_job, ADAPTER)])
+    ],
+)
 def test_adapters_and_pairs_move_as_far_as_their_rates_too(
     tmp_path: Path,
     model: Path,
@@ -540,7 +560,7 @@ def test_adapters_and_pairs_move_as_far_as_their_rates_too(
     assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("epochs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_tiny_rate_that_was_registered_is_a_warning(tmp_path: Path, model: Path, epochs: int) -> None:
     job = sft_job(tmp_path, model, epochs=epochs, learning_rate=1e-9)
     found = judged(tmp_path, job, run(job))

@@ -125,7 +125,11 @@ def constant(chosen: Any, rejected: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "pairs"), [(swapped, 4), (of_the_next, 4), (of_the_next, 12), (a_little_off, 4), (constant, 4)]
+    ("wrong", "pairs"),
+    [
+        *((swapped, 4), (a_little_off, 4)),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((of_the_next, 4), (of_the_next, 12), (constant, 4))),
+    ],
 )
 def test_wrong_references_are_found_at_the_fewest_pairs(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any, Any], Any], pairs: int
@@ -269,7 +273,14 @@ def test_sequences_that_the_model_was_not_given_are_found(
         run(sft_job(tmp_path, model))
 
 
-@pytest.mark.parametrize(("make", "more"), [(sft_job, {}), (dpo_job, {}), (dpo_job, {"loss": "kto"})])
+@pytest.mark.parametrize(
+    ("make", "more"),
+    [
+        pytest.param(sft_job, {}, marks=pytest.mark.slow),
+        (dpo_job, {}),
+        pytest.param(dpo_job, {"loss": "kto"}, marks=pytest.mark.slow),
+    ],
+)
 def test_with_dropout_the_last_batch_is_computed_again_without_it(
     tmp_path: Path, model: Path, make: Callable[..., Job], more: dict[str, Any]
 ) -> None:
@@ -305,6 +316,7 @@ assert is_scipy_available()
 """
 
 
+@pytest.mark.slow
 def test_a_training_job_does_not_load_what_matches_boxes_in_pictures(tmp_path: Path, model: Path) -> None:
     pytest.importorskip("scipy", reason="scipy is not installed")
     command = [sys.executable, "-c", WITHOUT_SCIPY, str(tmp_path), str(model)]

@@ -286,7 +286,17 @@ REFUSED: list[tuple[str, str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "after", "why"), [one[1:] for one in REFUSED], ids=[one[0] for one in REFUSED])
+REFUSED_ALONE_TOO = ("a pickle", "code", "values that are none")
+"""What test_adopted_checkpoint.py has refused without a job."""
+
+
+@pytest.mark.parametrize(
+    ("change", "after", "why"),
+    [
+        pytest.param(*one[1:], id=one[0], marks=[pytest.mark.slow] if one[0] in REFUSED_ALONE_TOO else [])
+        for one in REFUSED
+    ],
+)
 def test_a_job_whose_checkpoint_is_refused_fails_and_keeps_no_weights(
     session: RecipeSession, change: str, after: str, why: str
 ) -> None:
