@@ -1,10 +1,11 @@
 """START READING HERE: the stations of a session.
 
-    open -> design_gate -> [plan -> build -> launch -> wait -> measure -> submit -> check -> review -> decide]* -> close
-                 |            ^                                                                       |  |  |
-                 |            +------ next stage (approve), another attempt (revise) -----------------+  |  |
-                 |            +------ human (escalate; asked, answered, recorded) <----------------------+  |
-                 +--> close   <------ accepted, null, reject ------------------------------------------------+
+    open -> design_gate -> [plan -> build -> launch -> wait -> witness
+                 |            ^       -> measure -> submit -> check -> review -> decide]* -> close
+                 |            |                                                  |  |  |
+                 |            +------ next stage (approve), another attempt (revise) |
+                 |            +------ human (escalate; asked, answered, recorded) <--+
+                 +--> close   <------ accepted, null, reject
 
 A person is also asked before a step that the budget does not cover; after an amendment the node is entered again.
 Every node may run twice: it records its effect under a key in the trail and finds it there the second time.
@@ -20,7 +21,7 @@ from typing import Any
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
-from sessions.nodes import act, build, judge
+from sessions.nodes import act, build, judge, witness
 from sessions.nodes.budget import BUYING, ask_for_budget
 from sessions.session import Session, State
 from specs.errors import BudgetExceeded
@@ -34,6 +35,7 @@ NODES: dict[str, Node] = {
     "build": act.build,
     "launch": act.launch,
     "wait": act.wait,
+    "witness": witness.witness,
     "measure": judge.measure,
     "submit": build.submit,
     "check": judge.check,
@@ -56,7 +58,8 @@ def build_graph(session: Session | None) -> Any:
     graph.add_conditional_edges("plan", _route, {"go": "build", "human": "human"})
     graph.add_edge("build", "launch")
     graph.add_conditional_edges("launch", _route, {"go": "wait", "human": "human"})
-    graph.add_edge("wait", "measure")
+    graph.add_edge("wait", "witness")
+    graph.add_conditional_edges("witness", _route, {"go": "measure", "human": "human"})
     graph.add_edge("measure", "submit")
     graph.add_conditional_edges("submit", _route, {"go": "check", "human": "human"})
     graph.add_edge("check", "review")

@@ -23,6 +23,7 @@ from sessions.money import ledger
 from sessions.nodes import act
 from sessions.nodes.judge import keep_checks
 from sessions.nodes.reviewer_call import ask, without_review
+from sessions.nodes.witness import end_witnesses
 from sessions.report.live_display import Terminal
 from sessions.run.lease import lease, stand_by
 from sessions.run.run_layout import STORE, TRAIL, require_run
@@ -116,6 +117,8 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
             since = taken.entry.seq
             launches = [one for one in entries[since:] if one.entry.kind == "launch"]
             act.end_jobs(session, launches, "the judgement that granted it was taken back")
+            challenges = [one for one in entries[since:] if one.entry.kind == "challenge"]
+            end_witnesses(session, challenges, "the judgement that granted its job was taken back")
             body = {
                 "since": since,
                 "stage": taken.body["stage"],

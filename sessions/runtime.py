@@ -27,6 +27,7 @@ from sessions.money.estimate import estimate
 from sessions.nodes import act
 from sessions.nodes.budget import answer_of
 from sessions.nodes.position import Position, position
+from sessions.nodes.witness import end_witnesses
 from sessions.plugin_imports import require_importable
 from sessions.report.live_display import Terminal
 from sessions.run import pause
@@ -288,6 +289,7 @@ def _end_cancelled(session: Session) -> None:
     if session.trail.find("close") is not None:
         return
     act.end_jobs(session, list(session.trail.iterate("launch")), "the session was cancelled")
+    end_witnesses(session, list(session.trail.iterate("challenge")), "the session was cancelled")
     act.close_with(session, "cancelled")
 
 

@@ -24,7 +24,7 @@ from specs.errors import PeergateError
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.metric import MetricSet
 
-Route = Literal["go", "next", "again", "human", "close", "design_gate", "plan", "submit", "review"]
+Route = Literal["go", "next", "again", "human", "close", "design_gate", "plan", "witness", "submit", "review"]
 
 
 class State(TypedDict, total=False):

@@ -32,6 +32,23 @@ class Resumed(Contract):
     digest: Digest
 
 
+WITNESS = ".witness"
+"""What the key of a witness has after that of the job whose work it makes again."""
+LEFT = "left."
+"""Before the name of a judged job's output, where a witness reads it."""
+
+
+class Challenge(Contract):
+    """Which rows of a job that has ended are to be made again."""
+
+    ended: Digest
+    """The trail's entry of the job's end, from which the rows were drawn: no job can prepare for it."""
+    of: Count
+    """How many rows the job left."""
+    rows: tuple[Count, ...]
+    """Their places in the file, from 0, in order."""
+
+
 class JobOrder(Contract):
     """The order of a job: what to run, on which inputs, under which grant."""
 
@@ -54,11 +71,17 @@ class JobOrder(Contract):
     """None: the job begins at the beginning."""
     task_text: str | None = omitted()
     """Of a task in a file, the file: ``task`` names its digest, and the grant ``task``."""
+    challenge: Challenge | None = omitted()
+    """Set for a witness, which does not do the work: it looks whether the granted weights could have done it."""
 
     @model_validator(mode="after")
     def _know_its_task(self) -> JobOrder:
         remember(self.task, self.task_text)
         return self
+
+    def granted_key(self) -> str:
+        """Return the key that belongs to the grant: a witness works under that of the job it judges."""
+        return self.grant.key() + (WITNESS if self.challenge else "")
 
     def declared(self) -> ModelKind | None:
         """Return the declared kind of the model, which some kinds of orders leave out where it is instruct."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from reviews.trail.envelope import Recorded
 from specs.digests import digest_file, digest_path
+from specs.stages.witness import ROWS
 
 _STORED = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")
 _PARTIAL = re.compile(r"\.[0-9a-f]{62}\.[0-9]+\.[0-9a-f]{8}")
@@ -27,6 +28,8 @@ _IN_STORE: dict[str, tuple[str, ...]] = {
     "note": ("text",),
     "launch": ("order",),
     "exit": ("exit", "manifest", "log"),
+    "challenge": ("order",),
+    "witness": ("exit", "manifest", "rows", "log"),
     "metrics": ("metrics",),
     "checks": ("checks",),
     "packet": ("packet",),
@@ -129,8 +132,13 @@ def named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
             yield "spec.resolved.json", body["spec"]
         case "model":
             yield body["path"], body["digest"]
-        case "launch":
+        case "launch" | "challenge":
             yield f"jobs/{body['key']}/order.json", body["order"]
+        case "witness":
+            left = {"exit": "exit.json", "log": "log.txt", "manifest": "manifest.json", "rows": f"out/{ROWS}.jsonl"}
+            for what, name in left.items():
+                if body[what]:
+                    yield f"jobs/{body['key']}/{name}", body[what]
         case "exit":
             yield f"jobs/{body['key']}/exit.json", body["exit"]
             yield f"jobs/{body['key']}/log.txt", body["log"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from reviews.evidence.gather import find, is_in_force, registered_spec
 from reviews.evidence.heldout_screen import is_screened, screened
 from reviews.evidence.resumable_steps import takeover_damage
+from reviews.gate.challenge import witness_order
 from reviews.gate.conditions import open_for
 from reviews.gate.human_answers import answer_effect, is_design_again, is_without_verdict
 from reviews.gate.packet import DESIGN
@@ -16,7 +17,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import JUDGEMENTS, newest_judgement, retracted
 from reviews.trail.store import Store
 from specs.digests import digest_bytes, digest_value
-from specs.job_records import JobOrder
+from specs.job_records import WITNESS, JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import resolve_parameters
 
@@ -66,12 +67,25 @@ def _out_of_order(entries: list[Recorded], seen: dict[str, Recorded], recorded: 
             yield f"entry {number} (launch): the judgement that granted job {body['key']} had been retracted"
         elif (judged := newest_judgement(before)) is None or judged.digest != grant.body["decision"]:
             yield f"entry {number} (launch): a newer judgement was in force than that which granted job {body['key']}"
-    elif kind in ("exit", "lost") and f"launch/{body['key']}" not in seen:
-        yield f"entry {number} ({kind}): job {body['key']} was never launched"
+    elif kind in ("exit", "lost", "challenge", "witness"):
+        yield from _without_cause(seen, recorded)
     elif kind == "decision" and body["stage"] is not None:
         for needed in ("metrics", "checks", "packet", "verdict"):
             if f"{needed}/{body['stage']}.{body['attempt']}" not in seen:
                 yield f"entry {number} (decision): there is no '{needed}' entry before it"
+
+
+def _without_cause(seen: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:
+    """Check that only launched jobs ended, only ended ones were witnessed, and no witness spoke unasked."""
+    number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
+    if kind in ("exit", "lost"):
+        if f"launch/{body['key']}" not in seen:
+            yield f"entry {number} ({kind}): job {body['key']} was never launched"
+        return
+    job, attempt = body["key"].removesuffix(WITNESS), f"{body['stage']}.{body['attempt']}"
+    before = f"exit/{job}" if kind == "challenge" else f"challenge/{attempt}"
+    if before not in seen or job == body["key"]:
+        yield f"entry {number} ({kind}): there is no '{before}' entry before it"
 
 
 def _design_again(seen: dict[str, Recorded], packet: Recorded) -> Iterator[str]:
@@ -99,6 +113,8 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
             yield from _grant_damage(entries, store, recorded)
         elif recorded.entry.kind == "exit":
             left.take(recorded)
+        elif recorded.entry.kind == "challenge":
+            yield from _challenge_damage(entries, store, recorded)
         elif recorded.entry.kind == "launch":
             order = JobOrder.model_validate_json(store.get(body["order"]))
             granted = find(entries, f"grant/{body['key']}")
@@ -115,6 +131,16 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
                     yield f"entry {number} (launch): job {body['key']} was granted before the registration was amended"
                 yield from left.damage(recorded, order, resolved, store)
             yield from takeover_damage(entries, store, recorded, order)
+
+
+def _challenge_damage(entries: list[Recorded], store: Store, recorded: Recorded) -> Iterator[str]:
+    """Check that a witness was asked for what the end of its job draws, under the grant of that job."""
+    number, key = recorded.entry.seq, recorded.body["key"]
+    due = witness_order(entries[:number], store, key.removesuffix(WITNESS))
+    ordered = JobOrder.model_validate_json(store.get(recorded.body["order"]))
+    # How long it may run follows from what the job took, which the ledger says.
+    if due is None or ordered != due.model_copy(update={"max_seconds": ordered.max_seconds}):
+        yield f"entry {number} (challenge): witness {key} was ordered with something else than the job's end draws"
 
 
 class _Left:

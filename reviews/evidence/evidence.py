@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from reviews.evidence.weight_lineage import Lineage
 from specs.digests import Contract
 from specs.errors import EvidenceMissing
-from specs.job_records import ExitRecord, Manifest, Observed
+from specs.job_records import Challenge, ExitRecord, Manifest, Observed
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
@@ -23,6 +23,17 @@ class Arm(NamedTuple):
     rows: Path | None
     manifest: Manifest | None
     parameters: dict[str, Any]
+
+
+class Witness(NamedTuple):
+    """A witness that was asked to read rows of the attempt again, and what it left."""
+
+    challenge: Challenge
+    rows: Path | None
+    """None where it left none that count."""
+    manifest: Manifest | None
+    why: str
+    """Why it left none, in untrusted words; empty if it ended well."""
 
 
 Parameters = TypeVar("Parameters", bound=Contract)
@@ -78,6 +89,8 @@ class Evidence:
     """What the builder states in numbers; None when it has not handed the attempt in."""
     sent_back: int = 0
     """How many submissions were refused before, for claims the rows contradict."""
+    witness: Witness | None = None
+    """What a witness read of the rows; None where none was asked to."""
     earlier: dict[str, MetricSet] = field(default_factory=dict[str, MetricSet])
     """Metrics of accepted stages, by stage name."""
 

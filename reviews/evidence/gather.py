@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reviews.evidence.evidence import Arm, Evidence
+from reviews.evidence.evidence import Arm, Evidence, Witness
 from reviews.evidence.weight_lineage import lineages
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import retracted, standing
@@ -136,6 +136,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
         **_left_behind(run, ended, store),
         **_submitted(entries, stage_name, attempt),
+        witness=_witness(entries, store, stage_name, attempt),
         baseline_rows=baseline.rows,
         baseline_manifest=baseline.manifest,
         baseline_parameters=baseline.parameters,
@@ -154,6 +155,21 @@ def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[st
         return {}
     claims = tuple(Claim.model_validate(one) for one in submitted.body["claims"])
     return {"claims": claims, "sent_back": submitted.body["sent_back"]}
+
+
+def _witness(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> Witness | None:
+    asked, told = (find(entries, f"{kind}/{stage}.{attempt}") for kind in ("challenge", "witness"))
+    challenge = order.challenge if (order := _order(asked, store)) else None
+    if challenge is None:
+        return None
+    if told is None:
+        return Witness(challenge, None, None, "it has not ended")
+    body = told.body
+    for digest in (body["rows"], body["manifest"]):
+        if digest:
+            store.get(digest)
+    manifest = Manifest.model_validate_json(store.get(body["manifest"])) if body["manifest"] else None
+    return Witness(challenge, store.path(body["rows"]) if body["rows"] else None, manifest, body["why"])
 
 
 def _input(run: Path, store: Store, artifact: Artifact) -> Path:

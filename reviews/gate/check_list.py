@@ -18,6 +18,7 @@ from reviews.checks import (
     pilot_check,
     provenance_check,
     registration_checks,
+    witness_checks,
 )
 from reviews.checks.definition import Check, apply
 from reviews.comparison import (
@@ -50,7 +51,16 @@ from specs.text import plain
 from specs.trail.verdict import CheckResult
 
 _MODULES = (
-    *(registration_checks, job_checks, measurer, provenance_check, claim_lookup, leakage_checks, pilot_check),
+    *(
+        registration_checks,
+        job_checks,
+        witness_checks,
+        measurer,
+        provenance_check,
+        claim_lookup,
+        leakage_checks,
+        pilot_check,
+    ),
     *(power_checks, parity_checks, scorer_checks, headroom_check, paired_checks, judge_checks),
     *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, nonempty_output),
     *(completion_checks, training, optimizer_checks, preference_checks, text, critic_checks, pair_checks),

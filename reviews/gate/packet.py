@@ -18,6 +18,7 @@ from specs.digests import digest_value
 from specs.errors import EvidenceMissing
 from specs.masking import without_secrets
 from specs.session.session_spec import ResolvedSpec
+from specs.stages.answer_end import TOKEN_IDS
 from specs.stages.metric import MetricSet
 from specs.stages.registry import Stage, kind_of
 from specs.stages.stage import Criterion
@@ -231,9 +232,9 @@ def _rows(evidence: Evidence) -> Rows:
 
 
 def _as_written(evidence: Evidence) -> Rows:
-    """Return rows with every text in them cut and made plain; lists stay where they are short."""
+    """Return rows with every text in them cut and made plain, without token ids; lists stay where they are short."""
     rows = read_objects(evidence.outputs.get("rows"), f"{evidence.stage.kind} rows")
-    return [{name: _shortened(value) for name, value in row.items()} for row in rows]
+    return [{name: _shortened(value) for name, value in row.items() if name not in TOKEN_IDS} for row in rows]
 
 
 def _shortened(value: Any) -> Any:

@@ -17,7 +17,7 @@ from reviews.trail.trail import Trail
 from sessions.jobs.sandbox import code_admission
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing, GrantRefused
-from specs.job_records import ExitRecord, JobOrder
+from specs.job_records import WITNESS, ExitRecord, JobOrder
 from specs.stages.registry import STAGE_KINDS
 
 State = Literal["pending", "running", "exited", "lost"]
@@ -64,7 +64,7 @@ class PerStage:
 
     def of(self, key: str) -> Launcher:
         """Return the launcher of a job by its key."""
-        return self._own[key.rsplit(".", 2)[-2]]
+        return self._own[key.removesuffix(WITNESS).rsplit(".", 2)[-2]]
 
     def start(self, folder: Path) -> None:
         """Start the job."""
@@ -127,3 +127,26 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     launch = trail.append("launch", f"launch/{order.key}", body)
     launcher.start(folder)
     return launch
+
+
+def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder) -> Recorded:
+    """Start the witness of a job that has ended: check, record the intent, start the wrapper. Safe to repeat.
+
+    Raises:
+        GrantRefused: the trail has no such grant, or the job has not ended as the challenge says.
+    """
+    job = order.grant.key()
+    granted, ended = trail.find(f"grant/{job}"), trail.find(f"exit/{job}")
+    if granted is None or granted.body != order.grant.model_dump(mode="json"):
+        raise GrantRefused("no such grant is in the trail", where=order.key)
+    if order.challenge is None or ended is None or ended.digest != order.challenge.ended:
+        raise GrantRefused("its challenge was not drawn from the end of the job", where=order.key)
+    if isinstance(launcher, PerStage):
+        launcher = launcher.of(order.key)
+    folder = job_folder(run, order.key)
+    write_durably(folder / "order.json", order.canonical())
+    at = {"key": order.key, "stage": order.grant.stage, "attempt": order.grant.attempt}
+    body = at | {"order": order.content_digest(), "launcher": launcher.name}
+    challenge = trail.append("challenge", f"challenge/{order.grant.stage}.{order.grant.attempt}", body)
+    launcher.start(folder)
+    return challenge

@@ -15,6 +15,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.trail import Trail
 from sessions.money.accounts import AMENDMENT, TOLERANCE_USD, Accounts, Party
 from specs.errors import BudgetExceeded, PeergateError
+from specs.job_records import WITNESS
 from specs.resources import attempt_usd, held_hours, usd_per_hour
 from specs.session.session_spec import Budget
 from specs.stages.registry import Stage
@@ -129,7 +130,7 @@ def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: f
 
     ``seconds`` is bounded by :meth:`specs.job_records.Observed.bounded`, ``seen_s`` is how long it was seen running.
     """
-    grant, reserved = trail.find(f"grant/{key}"), trail.find(f"reserve/{key}")
+    grant, reserved = trail.find(f"grant/{key.removesuffix(WITNESS)}"), trail.find(f"reserve/{key}")
     asked = Granted.model_validate(grant.body).resources if grant else None
     paid, least = (round(max(one, 0.0) / 3600 * usd_per_hour(budget, asked), 6) for one in (seconds, seen_s))
     most = max(reserved.body["usd"], least) if reserved else paid

@@ -113,11 +113,17 @@ def wait(session: Session, state: State) -> State:
     folder = job_folder(session.run, key)
     if session.launcher.poll(folder).state in ("pending", "running"):
         watch_over(session, stage, attempt)
+    record_end(session, stage, attempt, key, *await_end(session, stage.name, folder))
+    return {"route": "go"}
+
+
+def await_end(session: Session, name: str, folder: Path) -> tuple[JobState, float]:
+    """Show a job's progress until it has ended or is lost; return its state and how long it was seen alive here."""
     seen, alive = 0, list[float]()
     waits = since = time.monotonic()
     tell_at = waits + FIRST_TOLD_S
     while True:
-        seen = _show_progress(session, stage.name, folder / "progress.jsonl", seen)
+        seen = _show_progress(session, name, folder / "progress.jsonl", seen)
         job = session.launcher.poll(folder)
         if job.state in ("exited", "lost"):
             break
@@ -126,15 +132,14 @@ def wait(session: Session, state: State) -> State:
         if job.state == "pending":
             if time.monotonic() > tell_at:
                 minutes, told = (time.monotonic() - waits) / 60, f": {job.told}" if job.told else ""
-                session.display.say(f"{stage.name}: job {key} has not begun for {minutes:.0f} min{told}")
+                session.display.say(f"{name}: job {folder.name} has not begun for {minutes:.0f} min{told}")
                 tell_at = time.monotonic() + LATER_TOLD_S
             if time.monotonic() - since > RESTART_S:
                 session.launcher.start(folder)
                 since = time.monotonic()
         session.checkpoint()
         time.sleep(POLL_S)
-    record_end(session, stage, attempt, key, job, alive[-1] - alive[0] if alive else 0.0)
-    return {"route": "go"}
+    return job, alive[-1] - alive[0] if alive else 0.0
 
 
 def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobState, alive_s: float = 0.0) -> None:
@@ -152,13 +157,13 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         why = job.told or "its process is gone and left no exit record"
         session.display.job_ended(stage.name, f"{key} is lost: {why}")
         return
-    observed = _observed(session, key, alive_s)
+    observed = observed_from(session.trail.find(f"launch/{key}"), alive_s)
     manifest, outputs = _keep_outputs(session, stage, folder)
     body: dict[str, Any] = common | {
         "exit": session.store.put_value(job.exit),
         "manifest": manifest,
         "outputs": outputs,
-        "log": session.store.put(_log(session, stage, folder)),
+        "log": session.store.put(log_of(session, stage, folder)),
         "observed": observed.model_dump(mode="json"),
     }
     # After a crash the first body counts, with the time that was observed then.
@@ -175,9 +180,8 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s{where}")
 
 
-def _observed(session: Session, key: str, alive_s: float) -> Observed:
+def observed_from(launch: Recorded | None, alive_s: float) -> Observed:
     """Return how long a job can have run: from its launch, under any orchestrator, until now."""
-    launch = session.trail.find(f"launch/{key}")
     since = time.time() - int(launch.entry.time_ns) / 1e9 if launch else alive_s
     return Observed(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3))
 
@@ -188,20 +192,24 @@ def end_jobs(session: Session, launches: Sequence[Recorded], why: str) -> None:
         key, stage = launch.body["key"], session.resolved.spec.stage(launch.body["stage"])
         if session.trail.find(f"exit/{key}") or session.trail.find(f"lost/{key}"):
             continue
-        folder = job_folder(session.run, key)
-        session.launcher.cancel(folder, why)
-        deadline = time.monotonic() + CANCEL_WAIT_S
+        record_end(session, stage, launch.body["attempt"], key, cancelled(session, job_folder(session.run, key), why))
+
+
+def cancelled(session: Session, folder: Path, why: str) -> JobState:
+    """Ask a job to end, wait a while, and return its state."""
+    session.launcher.cancel(folder, why)
+    deadline = time.monotonic() + CANCEL_WAIT_S
+    state = session.launcher.poll(folder)
+    while state.state == "running" and time.monotonic() < deadline:
+        time.sleep(0.2)
         state = session.launcher.poll(folder)
-        while state.state == "running" and time.monotonic() < deadline:
-            time.sleep(0.2)
-            state = session.launcher.poll(folder)
-        record_end(session, stage, launch.body["attempt"], key, state)
+    return state
 
 
 def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | None, dict[str, Any]]:
     """Digest the job's outputs; row files also go into the store, weights stay where they are."""
     outputs: dict[str, Any] = {}
-    raw = _manifest(session, stage, folder / "manifest.json")
+    raw = manifest_of(session, stage, folder / "manifest.json")
     if raw is None:
         return None, outputs
     for name, kind in outputs_of(stage.kind, stage.parameters).items():
@@ -226,7 +234,7 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
     return session.store.put(raw), outputs
 
 
-def _manifest(session: Session, stage: Stage, path: Path) -> bytes | None:
+def manifest_of(session: Session, stage: Stage, path: Path) -> bytes | None:
     """Return the job's manifest; None if it is missing, malformed or holds a secret."""
     if not is_own_file(path):
         return None
@@ -252,7 +260,7 @@ def _known_in(path: Path) -> str | None:
     return next((named for one in files if (named := current().known_in(one.read_bytes()))), None)
 
 
-def _log(session: Session, stage: Stage, folder: Path) -> bytes:
+def log_of(session: Session, stage: Stage, folder: Path) -> bytes:
     """Return the job's log without secrets; empty if the job left no regular file."""
     try:
         with open_file(folder / "log.txt") as handle:

@@ -18,7 +18,7 @@ from sessions.report import report
 from sessions.session import Session, State
 from specs.errors import BudgetExceeded, UserError
 
-BUYING: tuple[str, ...] = ("design_gate", "plan", "launch", "submit", "review")
+BUYING: tuple[str, ...] = ("design_gate", "plan", "launch", "witness", "submit", "review")
 """Nodes of the graph that spend."""
 
 

@@ -19,6 +19,8 @@ _STEPS: tuple[tuple[str, str], ...] = (
     ("grant/{session}.{stage}.{attempt}", "build"),
     ("exit/{session}.{stage}.{attempt}", "launch"),
     ("lost/{session}.{stage}.{attempt}", "launch"),
+    ("challenge/{stage}.{attempt}", "wait"),
+    ("witness/{stage}.{attempt}", "wait"),
     ("metrics/{stage}.{attempt}", "measure"),
     ("submit/{stage}.{attempt}", "submit"),
     ("checks/{stage}.{attempt}", "check"),

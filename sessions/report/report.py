@@ -39,6 +39,8 @@ from sessions.report.result import (
     result_in_words,
     result_of,
     why_it_ended,
+    witness_time,
+    witnessed,
 )
 from sessions.report.template import template
 from sessions.report.timeline import interruptions, is_override
@@ -161,6 +163,8 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "not_judged": list(Verdict.model_validate(store.get_value(judged)).not_judged if judged else NOT_JUDGED),
         "design": _gate(entries, store, "design", designs),
         "comparison": comparison,
+        "witnessed": witnessed(entries, store, [stage.name for stage in resolved.spec.stages]),
+        "witness_time": witness_time(entries),
         "stages": [stage for stage in stages if stage["attempts"]],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
         "evaluations_of_heldout": evaluations(entries, resolved),

@@ -12,6 +12,7 @@ from reviews.trail.retractions import standing
 from reviews.trail.store import Store
 from sessions.report.overview import is_waiting, waits_for_verdict
 from specs.exact import holds
+from specs.job_records import WITNESS, JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.metric import Metric
 from specs.stages.metric_catalog import metrics_of
@@ -67,7 +68,13 @@ def _sentence(comparison: dict[str, Any]) -> str:
         f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
         f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
         f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
+        f"{_witnessed(comparison['witnessed'])}"
     )
+
+
+def _witnessed(told: dict[str, list[int]]) -> str:
+    """Say how many answers of each arm a witness read again; nothing where none did."""
+    return "".join(f"; {rows} of {of} answers of '{stage}' read again" for stage, (rows, of) in told.items())
 
 
 def why_it_ended(entries: Sequence[Recorded], store: Store) -> list[str]:
@@ -116,8 +123,28 @@ def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedS
         "metrics": {name: treatment[1][name] for name in names if name in treatment[1]},
         "baseline_metrics": baseline[0],
         "treatment_metrics": treatment[0],
+        "witnessed": witnessed(entries, store, (analysis.baseline, analysis.treatment)),
         "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
     }
+
+
+def witnessed(entries: Sequence[Recorded], store: Store, stages: Sequence[str]) -> dict[str, list[int]]:
+    """Return for each stage how many rows of its latest attempt a witness read, and of how many."""
+    found: dict[str, list[int]] = {}
+    for one in entries:
+        if one.entry.kind == "witness" and one.body["stage"] in stages and one.body["rows"]:
+            asked = find(entries, f"challenge/{one.body['stage']}.{one.body['attempt']}")
+            order = JobOrder.model_validate_json(store.get(asked.body["order"])) if asked else None
+            if order is not None and order.challenge is not None:
+                found[one.body["stage"]] = [len(order.challenge.rows), order.challenge.of]
+    return {stage: found[stage] for stage in stages if stage in found}
+
+
+def witness_time(entries: Sequence[Recorded]) -> float:
+    """Return the share of the wall time of all jobs that witnesses took; 0 without jobs."""
+    settled = [one for one in entries if one.entry.kind == "spend" and one.body.get("seconds") is not None]
+    seconds = {one.entry.key: one.body["seconds"] for one in settled}
+    return sum(value for key, value in seconds.items() if key.endswith(WITNESS)) / (sum(seconds.values()) or 1.0)
 
 
 def _latest_metrics(entries: Sequence[Recorded], store: Store, stage: str) -> tuple[str, dict[str, Any]] | None:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from specs.digests import Count
+
 Form = Literal["completion", "chat"]
 """How a model is prompted: bare text that it continues, or its chat template."""
 
 Finish = Literal["eos", "stop", "length"]
 """How an answer ended: by the end token, before a stop string, or at the limit of tokens."""
+
+
+Ids = tuple[Count, ...]
+"""Token ids of an answer as they were written, those of a stop string included, the end token left out."""
+
+TOKEN_IDS = ("answer_ids", "critique_ids", "revision_ids")
+"""Members of rows that hold such ids: for a witness, and nothing for people to read."""
 
 
 def ended_once(row: Any) -> Any:

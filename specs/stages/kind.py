@@ -71,6 +71,9 @@ class StageKind:
     """What Peergate measures of it, from its rows."""
     job: str
     """The function that carries it out, ``module:function``, in a process of ``training.jobs``."""
+    asked: str = ""
+    """The function that says again what its model was asked for each row, ``module:function``: a witness then reads
+    the answers with the granted weights. Empty: its rows are believed."""
     judge: str
     """The module that measures and checks it."""
 

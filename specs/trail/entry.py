@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from specs.digests import Contract, Digest
 
 _OfSessions = Literal["open", "model", "workspace", "keys", "pause", "resume", "report", "close"]
-_OfJobs = Literal["launch", "exit", "lost", "spend", "budget"]
+_OfJobs = Literal["launch", "exit", "lost", "challenge", "witness", "spend", "budget"]
 _OfBuilders = Literal["turn", "call", "result", "note", "plan", "submit"]
 _OfGates = Literal["grant", "metrics", "checks", "packet", "verdict", "decision"]
 _OfPeople = Literal["human", "override", "amendment", "retraction", "asked", "answered"]

@@ -118,6 +118,27 @@ class Lost(_OfJob):
     """Why it was given up, in words of what was to run it, which are untrusted; not recorded before version 2."""
 
 
+class Challenged(_OfJob):
+    """``challenge``: the intent to have a witness read answers of a job that has ended."""
+
+    order: Digest
+    launcher: str
+
+
+class Witnessed(_OfJob):
+    """``witness``: how a witness ended, and what it read."""
+
+    exit: Digest | None
+    """None for one that is lost."""
+    manifest: Digest | None
+    rows: Digest | None
+    """None when it left none that count."""
+    log: Digest | None
+    observed: Observed | None
+    why: str
+    """Of a lost one, in untrusted words; empty otherwise."""
+
+
 class Spend(Contract):
     """``spend``: money set aside for a job, what it leaves, a review or a turn, or what that took in the end."""
 
@@ -141,7 +162,7 @@ class Shortage(Contract):
     stage: str | None
     """None is the design gate."""
     attempt: int
-    at: Literal["design_gate", "plan", "launch", "submit", "review"]
+    at: Literal["design_gate", "plan", "launch", "witness", "submit", "review"]
     """The node of the session graph that could not continue."""
     reasons: tuple[str, ...]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.evidence import Evidence
+from reviews.evidence.evidence import Evidence, Witness
 from specs.code_state import CodeState
 from specs.digests import digest_bytes, digest_file, digest_path, digest_value
-from specs.job_records import ExitRecord, Manifest, Observed
+from specs.job_records import Challenge, ExitRecord, Manifest, Observed
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
@@ -177,6 +178,18 @@ def exit_of(key: str) -> ExitRecord:
     return ExitRecord(key=key, code=0, reason="exited", started=1.0, ended=2.0, host="here", log=digest_bytes(b""))
 
 
+def witnessed(rows: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what a witness reads of greedy answers that the granted weights wrote."""
+    return [{"row": row, "tokens": 9, "text": True, "ending": True, "gap": 0.0} for row in rows]
+
+
+def witness_of(folder: Path, rows: Path, manifest: Manifest) -> Witness:
+    """Return a witness that read every row of a file and found nothing."""
+    count = len(rows.read_bytes().splitlines())
+    challenge = Challenge(ended=digest_bytes(b"end"), of=count, rows=tuple(range(count)))
+    return Witness(challenge, write_rows(folder / "witness.jsonl", witnessed(challenge.rows)), manifest, "")
+
+
 def evidence_of(
     folder: Path,
     stage_name: str,
@@ -293,6 +306,7 @@ def evidence_of(
         code=SCRIPT if stage.kind == "recipe" else "",
         attempts=({"attempt": 1, "changes": {}, "outcome": None},),
         evaluations_of_heldout=1,
+        witness=witness_of(out, outputs["rows"], manifest) if STAGE_KINDS[stage.kind].asked else None,
         **extra,
     )
     return replace(whole, **changes)

@@ -26,6 +26,7 @@ from tests.factories.evidence_on_disk import (
     samples,
     steps,
     with_manifest,
+    witnessed,
     write_rows,
 )
 from tests.factories.flaws_evaluation import EVALUATION_CASES, EVALUATION_FLAWS
@@ -43,6 +44,14 @@ def piloted(evidence: Evidence, **moved: float) -> Evidence:
     arm = Arm(None, None, evidence.parameters | {"samples_per_prompt": 1} | moved)
     stage = evidence.stage.model_copy(update={"pilot": "tried"})
     return replace(evidence, stage=stage, arms={"tried": arm})
+
+
+def witness_says(evidence: Evidence, **changes: Any) -> Evidence:
+    """Return the evidence with another reading of its first row."""
+    assert evidence.witness is not None and evidence.witness.rows is not None
+    rows = witnessed(evidence.witness.challenge.rows)
+    write_rows(evidence.witness.rows, [rows[0] | changes, *rows[1:]])
+    return evidence
 
 
 def _steps(**changes: Any) -> list[dict[str, Any]]:
@@ -248,6 +257,8 @@ def _claims(evidence: Evidence, value: float, metric: str = "truncation_rate", t
 NONE, ALL = "000000", "111111"
 OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     **EVALUATION_FLAWS,
+    "an answer of other weights": lambda one: witness_says(one, gap=0.7),
+    "a witness that left nothing": lambda one: replace(one, witness=one.witness and one.witness._replace(rows=None)),
     "another registration": lambda one: replace(one, registered=OTHER),
     "a grant for another spec": lambda one: _grant(one, registration=OTHER),
     "another split": lambda one: replace(one, heldout_digest=OTHER),
@@ -367,10 +378,13 @@ IRREPARABLE = {
     "recipe.heldout",
     "scorer.admitted",
     "gap.before_training",
+    "witness.answers",
 }
 """What no parameter can mend: the data, the design or the record itself is wrong."""
 
 CASES = [
+    ("base", "an answer of other weights", "witness.answers", "FAIL"),
+    ("sample", "a witness that left nothing", "witness.answers", "BLOCKED"),
     ("base", "another registration", "registration.unchanged", "FAIL"),
     ("train", "a grant for another spec", "registration.unchanged", "FAIL"),
     ("base", "other weights than the pinned ones", "registration.model", "FAIL"),

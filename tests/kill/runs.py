@@ -15,6 +15,7 @@ from reviews.evidence.gather import accepted_attempt
 from reviews.trail.envelope import Recorded
 from sessions.report.overview import is_waiting
 from specs.errors import ExitCode
+from specs.job_records import WITNESS
 from specs.stages.metric import MetricSet
 from tests.kill.faults import COUNT, KILL_AT
 from tests.kill.house import House
@@ -22,8 +23,8 @@ from tests.kill.processes import is_alive
 from tests.kill.site import NAME, Command, Site
 
 TARGETS = ("orchestrator", "job", "wrapper", "reviewer", "all")
-STAGES = 5
-"""Of the small spec."""
+JOBS = 8
+"""Of the small spec: those of five stages, and three witnesses."""
 _WEIGHTS = (4, 2, 2, 2, 1)
 MOST_KILLS = 4
 MOST_COMMANDS = 40
@@ -52,7 +53,7 @@ def drawn(seed: int) -> list[Kill]:
     """Return the kills of a seed."""
     draw = random.Random(seed)
     kills = [
-        Kill(draw.choices(TARGETS, _WEIGHTS)[0], draw.randint(0, STAGES), draw.random(), draw.random() ** 2 * 0.12)
+        Kill(draw.choices(TARGETS, _WEIGHTS)[0], draw.randint(0, JOBS), draw.random(), draw.random() ** 2 * 0.12)
         for _ in range(draw.randint(1, MOST_KILLS))
     ]
     return sorted(kills, key=lambda one: (one.jobs, one.after))
@@ -102,7 +103,7 @@ def run(
     """
     ran = Ran(site.ground(name, house))
     begun = time.monotonic()
-    due = Due(ran, list(kills), whole_s / (STAGES + 1))
+    due = Due(ran, list(kills), whole_s / (JOBS + 1))
     while True:
         ran.commands += 1
         assert ran.commands <= MOST_COMMANDS, f"{ran.run} does not end: {_told(ran)}"
@@ -255,11 +256,12 @@ def _effects(house: House, ran: Ran, by_kind: dict[str, list[Recorded]]) -> list
     """Every job that was launched had its effect once, or never began because it was killed before."""
     path = ran.ground / "effects"
     effects = path.read_text(encoding="utf-8").split() if path.exists() else []
-    launched = [one.body["key"] for one in by_kind.get("launch", [])]
+    launched = [one.body["key"] for kind in ("launch", "challenge") for one in by_kind.get(kind, [])]
     granted = [one.entry.key.removeprefix("grant/") for one in by_kind.get("grant", [])]
     found = [f"{key} ran {effects.count(key)} times" for key in sorted(set(effects)) if effects.count(key) > 1]
     found += [f"{key} ran and was not launched" for key in set(effects) - set(launched)]
-    found += [f"{key} was launched without a grant" for key in set(launched) - set(granted)]
+    jobs = {key.removesuffix(WITNESS) for key in launched}
+    found += [f"{key} was launched without a grant" for key in jobs - set(granted)]
     ends = [one.body for one in by_kind.get("exit", []) if one.body["stage"] not in house.silent]
     ended_well = {body["key"] for body in ends if body["manifest"]}
     found += [f"{key} ended well and had no effect" for key in ended_well - set(effects)]
@@ -267,20 +269,20 @@ def _effects(house: House, ran: Ran, by_kind: dict[str, list[Recorded]]) -> list
 
 
 def _ends(by_kind: dict[str, list[Recorded]], store: Any) -> list[str]:
-    """Every launch has one end; one that was cut off is followed by a decision and the answer of a person."""
+    """Every job and witness has one end; one that was cut off is followed by a decision and the answer of a person."""
     found: list[str] = []
     ends: dict[str, list[Recorded]] = {}
-    for one in (*by_kind.get("exit", []), *by_kind.get("lost", [])):
+    for one in (*by_kind.get("exit", []), *by_kind.get("lost", []), *by_kind.get("witness", [])):
         ends.setdefault(one.body["key"], []).append(one)
     decided = {(one.body["stage"], one.body["attempt"]): one for one in by_kind.get("decision", [])}
     answered = {one.body["asked"]: one for one in by_kind.get("human", [])}
-    for launch in by_kind.get("launch", []):
+    for launch in (*by_kind.get("launch", []), *by_kind.get("challenge", [])):
         body = launch.body
         of_job = ends.get(body["key"], [])
         if len(of_job) != 1:
             found.append(f"{body['key']} has {len(of_job)} ends")
             continue
-        record = store.get_value(of_job[0].body["exit"]) if of_job[0].entry.kind == "exit" else None
+        record = store.get_value(of_job[0].body["exit"]) if of_job[0].body.get("exit") else None
         decision = decided.get((body["stage"], body["attempt"]))
         if decision is None:
             found.append(f"nobody decided on {body['key']}")

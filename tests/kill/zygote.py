@@ -97,7 +97,7 @@ def warm(templates: Path) -> None:
     """Run a session in this process, so that everything is imported; what its jobs leave is what stages write."""
     from reviews.audit.verify import verify_run
     from tests.factories.evidence_on_disk import weights
-    from tests.fixtures.quick_session import drive, open_quick, quick_session
+    from tests.fixtures.quick_session import drive, open_quick, quick_session, template_of
 
     for name in ("reviews.reviewers.process.__main__", "sessions.commands.run", "sessions.jobs.wrapper", *LATE):
         importlib.import_module(name)
@@ -113,7 +113,7 @@ def warm(templates: Path) -> None:
         drive(quick_session(run))
         assert verify_run(run, "trail.sqlite", "store").exit_code == 0
         for job in (run / "jobs").iterdir():
-            target = templates / job.name.split(".")[1]
+            target = templates / template_of(job.name)
             shutil.copytree(job / "out", target / "out")
             shutil.copyfile(job / "manifest.json", target / "manifest.json")
 

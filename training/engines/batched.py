@@ -37,8 +37,9 @@ class Output(NamedTuple):
     """The stop string that ended it."""
 
     def as_row(self, text: str = "output", tokens: str = "output_tokens") -> dict[str, Any]:
-        """Return text, number of tokens and ending as fields of a row, by these names of the first two."""
-        return {text: self.text, tokens: len(self.ids), "finish": self.finish, "stop": self.stop}
+        """Return text, tokens and ending as fields of a row, by these names of text and number of tokens."""
+        ended = {"finish": self.finish, "stop": self.stop}
+        return {text: self.text, tokens: len(self.ids), **ended, "answer_ids": self.ids}
 
 
 class Passes(Protocol):

@@ -28,10 +28,11 @@ from specs.code_state import CodeState, MachineUse
 from specs.digests import digest_path, digest_value
 from specs.errors import ExitCode, PluginFault
 from specs.home import HOME
-from specs.job_records import JobOrder, Manifest, Progress
+from specs.job_records import LEFT, JobOrder, Manifest, Progress
 from specs.plugins import require_unchanged
 from specs.stages.registry import STAGE_KINDS, outputs_of
-from specs.stages.stage import FOLDERS
+from specs.stages.stage import FOLDERS, ArtifactKind
+from specs.stages.witness import ROWS
 from training.engines.engine import EngineMissing
 from training.jobs.row_files import GroupedRows, Row, lines_of, write_durably
 from training.jobs.saved_steps import NotTheStep, take_over
@@ -44,6 +45,7 @@ PACKAGES = (
 
 PROGRESS_EVERY_S = 0.5
 RUN_BY_JOBS = ("peergate.stages ", "peergate.tasks ")
+WITNESSING = "training.jobs.witness.witness:bear_witness"
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def main() -> NoReturn:
 
         torch.manual_seed(job.parameters.seed)
     # Imported only now, when the grant has been compared: a plug-in's module is code of another distribution.
-    module, _, function = kind.job.partition(":")
+    module, _, function = (WITNESSING if job.order.challenge else kind.job).partition(":")
     work: Callable[[Job], Done] = getattr(import_module(module), function)
     try:
         resumed = take_over(job.order, job.run, job.folder)
@@ -173,7 +175,7 @@ def _permitted_order(folder: Path) -> JobOrder:
             "installation for both (a PYTHONPATH reaches the session only), then answer `retry`"
         )
     grant = order.grant
-    if not (order.key == grant.key() and order.kind == grant.kind and order.task == grant.task):
+    if not (order.key == order.granted_key() and order.kind == grant.kind and order.task == grant.task):
         refuse(
             f"{order.key}: the grant is for {grant.key()}, {grant.kind} of {grant.task}; the order is for {order.kind}"
         )
@@ -184,7 +186,8 @@ def _permitted_order(folder: Path) -> JobOrder:
     except PluginFault as error:
         refuse(f"{order.key}: {error}")
     task_file.allow(order.task)
-    if time.time() > grant.expires:
+    # A witness begins when the job has ended, however long that took.
+    if order.challenge is None and time.time() > grant.expires:
         refuse(f"{order.key}: the grant has expired")
     _require_inputs(order, folder.parent.parent)
     return order
@@ -192,15 +195,17 @@ def _permitted_order(folder: Path) -> JobOrder:
 
 def _require_inputs(order: JobOrder, run: Path) -> None:
     grant = order.grant
-    if set(order.inputs) != set(grant.inputs):
+    left = {role: one.digest for role, one in order.inputs.items() if order.challenge and role.startswith(LEFT)}
+    due = grant.inputs | left
+    if set(order.inputs) != set(due):
         refuse(f"{order.key}: the inputs are not the granted ones")
     for role, artifact in order.inputs.items():
         try:
             found = digest_path(run / artifact.path)
         except (OSError, ValueError) as error:
             refuse(f"{order.key}: input '{role}' cannot be read: {error}")
-        if found != grant.inputs[role]:
-            refuse(f"{order.key}: input '{role}' is {found}, granted was {grant.inputs[role]}")
+        if found != due[role]:
+            refuse(f"{order.key}: input '{role}' is {found}, granted was {due[role]}")
 
 
 def read_back(granted: dict[str, Any], done: Done) -> dict[str, Any]:
@@ -233,7 +238,7 @@ def refuse(why: str) -> NoReturn:
 def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: float, state: CodeState) -> None:
     outputs = {
         name: digest_path(job.out / (name if kind in FOLDERS else f"{name}.jsonl"))
-        for name, kind in outputs_of(job.order.kind, job.parameters).items()
+        for name, kind in _outputs(job).items()
     }
     wall_s = round(time.time() - started, 3)
     manifest = Manifest(
@@ -253,12 +258,16 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
         wall_s=wall_s,
         # Linux counts in KiB.
         peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        effective=read_back(job.order.parameters, done),
+        effective={} if job.order.challenge else read_back(job.order.parameters, done),
         facts=done.facts | resumed,
         code_state=state,
         machine=_machine_use(done.device, wall_s),
     )
     write_durably(job.folder / "manifest.json", manifest.canonical())
+
+
+def _outputs(job: Job) -> dict[str, ArtifactKind]:
+    return {ROWS: "rows"} if job.order.challenge else outputs_of(job.order.kind, job.parameters)
 
 
 def _versions() -> dict[str, str]:

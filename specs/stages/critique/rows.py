@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from specs.digests import Contract, Count, Digest
-from specs.stages.answer_end import Finish
+from specs.digests import Contract, Count, Digest, omitted
+from specs.stages.answer_end import Finish, Ids
 from specs.stages.artifacts import OfSample, Preference
 from specs.stages.label_scores import TOLERANCE, Agreement, Arrangement, arrangement, decide
 
@@ -95,10 +95,13 @@ class RevisionRound(Contract):
     critique: str
     critique_tokens: Count
     critique_finish: Finish
+    critique_ids: Ids | None = omitted()
     revision_prompt: str
     revision: str
     revision_tokens: Count
     revision_finish: Finish
+    revision_ids: Ids | None = omitted()
+    """None, as those of the critique, in rows that were written before they were kept."""
     faults: tuple[RevisionFault, ...]
     """What is wrong with the revision, compared with the text it was made from."""
 
@@ -127,6 +130,8 @@ class CandidateRow(OfSample):
     response: str
     tokens: Count
     finish: Finish
+    answer_ids: Ids | None = omitted()
+    """None in rows that were written before they were kept."""
 
 
 class VerifiedRow(Contract):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from specs.digests import Contract, Count, Digest, Positive, omitted
-from specs.stages.answer_end import Finish, ended_once
+from specs.stages.answer_end import Finish, Ids, ended_once
 from specs.stages.label_scores import Arrangement
 
 
@@ -23,6 +23,8 @@ class EvaluationRow(Contract):
     """None in rows that were written before it was kept."""
     stop: str | None = omitted()
     """The stop string that ended it."""
+    answer_ids: Ids | None = omitted()
+    """None in rows that were written before they were kept."""
     _ended_once = model_validator(mode="after")(ended_once)
 
 
@@ -87,6 +89,8 @@ class Turn(Contract):
     """None in rows that were written before it was kept."""
     stop: str | None = omitted()
     """The stop string that ended it."""
+    answer_ids: Ids | None = omitted()
+    """None in rows that were written before they were kept."""
     _ended_once = model_validator(mode="after")(ended_once)
 
 

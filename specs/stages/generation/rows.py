@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from specs.digests import Contract, Count, omitted
-from specs.stages.answer_end import Finish, Form, ended_once
+from specs.stages.answer_end import Finish, Form, Ids, ended_once
 from specs.stages.artifacts import OfSample
 
 
@@ -22,6 +22,8 @@ class GenerationRow(OfSample):
     """None in rows that were written before it was kept."""
     stop: str | None = omitted()
     """The stop string that ended it."""
+    answer_ids: Ids | None = omitted()
+    """None in rows that were written before they were kept."""
     _ended_once = model_validator(mode="after")(ended_once)
 
 
@@ -46,6 +48,8 @@ class BaseModelCheckRow(Contract):
     output_tokens: Count
     finish: Finish
     stop: str | None = None
+    answer_ids: Ids | None = omitted()
+    """None in rows that were written before they were kept."""
 
 
 class SelfInstructRow(Contract):
@@ -72,6 +76,8 @@ class SelfInstructRow(Contract):
     tokens: Count
     finish: Finish
     stop: str | None
+    answer_ids: Ids | None = omitted()
+    """None in rows that were written before they were kept."""
 
 
 class SampleResponsesRow(OfSample):
@@ -89,6 +95,8 @@ class SampleResponsesRow(OfSample):
     tokens: Count
     finish: Finish
     stop: str | None
+    answer_ids: Ids | None = omitted()
+    """None in rows that were written before they were kept."""
     completion: str
     """After cleaning."""
     completion_tokens: Count

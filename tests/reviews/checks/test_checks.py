@@ -45,7 +45,7 @@ def test_every_check_belongs_to_a_stage_and_its_id_is_unique() -> None:
 
 @pytest.mark.parametrize("stage", ["base", "sample", "train", "tuned", "ship", "look"])
 def test_a_lost_job_leaves_no_blocking_check_that_needs_its_files_open(tmp_path: Path, stage: str) -> None:
-    bare = replace(evidence_of(tmp_path, stage), manifest=None, exit=None, outputs={}, output_digests={})
+    bare = replace(evidence_of(tmp_path, stage), manifest=None, exit=None, outputs={}, output_digests={}, witness=None)
     results = results_of(bare)
     passed = {id for id, one in results.items() if one.status == "PASS"}
     # What is known without the job may pass; nothing that reads its files may.

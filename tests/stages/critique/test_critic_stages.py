@@ -20,6 +20,7 @@ from tests.factories.critic_evidence import STAGES, bound
 from tests.factories.evidence_on_disk import evidence_of
 from tests.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses
 from tests.fixtures.stage_jobs import stage_job
+from tests.fixtures.witnessed_jobs import unwritten
 from training.jobs.critique import (
     best_of_n,
     critic_stage,
@@ -283,3 +284,14 @@ def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing
             revise.revise(ended)
     revise.revise(ended)
     assert bytes_of(ended) == bytes_of(whole)
+
+
+@pytest.mark.parametrize("kind", ["best_of_n", "revise"])
+@pytest.mark.parametrize("form", ["base", "instruct"])
+def test_a_witness_reads_what_was_written_as_it_was_asked(
+    tmp_path: Path, models: dict[str, Path], kind: str, form: Form
+) -> None:
+    job = job_of(tmp_path, kind, models, form)
+    WORK[kind](job)
+    assert unwritten(job) == set()
+    assert unwritten(job, models["critic"], "other")

@@ -16,6 +16,7 @@ from specs.stages.stage import Kind, ModelKind
 from tests.fixtures.critic_jobs import lines
 from tests.fixtures.small_text import WORDS, small_model
 from tests.fixtures.stage_jobs import stage_job
+from tests.fixtures.witnessed_jobs import unwritten
 from training.engines.checkpoint import load
 from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling
@@ -99,6 +100,7 @@ def test_answers_are_byte_for_byte_those_of_one_call_of_the_engine(tmp_path: Pat
             truncated=output.truncated,
             finish=output.finish,
             stop=output.stop,
+            answer_ids=output.ids,
         )
         .model_dump_json()
         .encode()
@@ -401,3 +403,16 @@ def test_an_item_without_an_answer_cannot_be_compared(tmp_path: Path, base: Path
     path.write_text("\n".join(path.read_text(encoding="utf-8").splitlines()[:-1]) + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match="1 answers are missing, for example one to 'i3'"):
         compare(job)
+
+
+@pytest.mark.parametrize("history", ["whole", "shuffled", "none"])
+def test_a_witness_reads_the_turns_of_a_conversation_as_they_were_asked(
+    tmp_path: Path, chat: Path, history: str
+) -> None:
+    # Histories are exchanged between kinds.
+    given = [item.model_copy(update={"kind": f"memory {n}"}) for n, item in enumerate(talks())]
+    job = job_of(tmp_path / "job", "multi_turn", chat, given, "instruct", max_new_tokens=8, history=history)
+    run(job)
+    assert unwritten(job) == set()
+    other = small_model(tmp_path / "other", chat=True, seed=4)
+    assert unwritten(job, other, "other") == {0, 1, 2}

@@ -19,6 +19,8 @@ from specs.stages.stage import Kind
 from tests.fixtures.small_text import list_writer, seed_items, small_model
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_training import write_lines
+from tests.fixtures.witnessed_jobs import unwritten
+from training.engines.checkpoint import load, save
 from training.jobs.generation.base_model_check import check_base_model
 from training.jobs.generation.sample_responses import respond
 from training.jobs.generation.self_instruct import instruct
@@ -293,3 +295,26 @@ def test_answers_that_hit_the_token_limit_end_the_stage_at_the_first_rows(tmp_pa
     assert done.facts["broken_off"] == "3 of 3 rows hit the token limit, more than 0.5"
     last = json.loads((made.folder / "progress.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert last["done"] == 3
+
+
+def moved(folder: Path, model: Path) -> Path:
+    """Return a model with other weights and the same tokenizer."""
+    found, tokenizer = load(model)
+    found.get_output_embeddings().weight.data.mul_(-3.0)
+    save(found, tokenizer, folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["self_instruct", "sample_responses"])
+@pytest.mark.parametrize("form", ["base", "instruct"])
+def test_a_witness_reads_what_was_written_as_it_was_asked(
+    tmp_path: Path, writer: Path, chatty: Path, kind: Kind, form: Literal["base", "instruct"]
+) -> None:
+    model = writer if form == "base" else chatty
+    if kind == "self_instruct":
+        inputs = {"model": model, "seeds": seeds(tmp_path)}
+        _, made = run(tmp_path / "job", kind, inputs, model_kind=form, **SMALL, max_rounds=1)
+    else:
+        _, made, _, _ = answered(tmp_path, model, model_kind=form)
+    assert unwritten(made) == set()
+    assert unwritten(made, moved(tmp_path / "moved", model), "other")

@@ -6,6 +6,7 @@ All responses are sampled, and the sampling model is freed, before the judge is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from specs.stages.answer_end import Form
 from specs.stages.artifacts import Item
@@ -17,6 +18,7 @@ from training.engines.token_sampling import Sampling
 from training.jobs.critique.best_of_n_verified import write_pairs
 from training.jobs.critique.pair_judge import ask_judge, labelled_sample
 from training.jobs.job import Done, Job, batches_of
+from training.jobs.witness.asked import Asked, NotAsked, answer, left_rows
 from training.rules.critique.preference_pairs import all_pairs, pairs_to_compare
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import answer_prompt, seed_of
@@ -54,13 +56,31 @@ def prefer(job: Job[BestOfNParameters]) -> Done:
     return Done(said.device, said.dtype, sum(row.tokens for row in rows), effective, facts)
 
 
+def _sampling(given: BestOfNParameters, form: Form) -> Sampling:
+    stops = given.stops if form == "completion" else ()
+    return Sampling(given.max_new_tokens, given.temperature, given.top_p, stops=stops)
+
+
+def asked(job: Job[BestOfNParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
+    given, form = job.parameters, form_of(job.order.model_kind)
+    items = {item.id: item for item in spread(load_items(job.inputs["prompts"]), given.max_prompts)}
+    found: list[Asked] = []
+    for place, row in left_rows(job, CandidateRow, places):
+        if row.item not in items:
+            raise NotAsked(f"row {place} answers '{row.item}', which was not asked")
+        prompt = prompt_ids(tokenizer, answer_prompt(items[row.item].prompt, given.shots, form), form).ids
+        sampling = _sampling(given, form)
+        found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.response, finish=row.finish))
+    return found
+
+
 def _group(
     engine: Engine, number: int, items: Sequence[Item], given: BestOfNParameters, form: Form
 ) -> list[CandidateRow]:
     prompts = [answer_prompt(item.prompt, given.shots, form) for item in items]
     ids = [prompt_ids(engine.tokenizer, prompt, form).ids for prompt in prompts]
-    stops = given.stops if form == "completion" else ()
-    sampling = Sampling(given.max_new_tokens, given.temperature, given.top_p, stops=stops)
+    sampling = _sampling(given, form)
     # The name of the random stream, not of the kind: another name would draw other responses.
     seed = seed_of(given.seed, "prefer", number)
     outputs = engine.complete(ids, sampling, samples=given.samples, seed=seed)
@@ -75,6 +95,7 @@ def _group(
             response=output.text.strip(),
             tokens=len(output.ids),
             finish=output.finish,
+            answer_ids=output.ids,
         )
         for item, prompt, samples in zip(items, prompts, outputs, strict=True)
         for place, output in enumerate(samples)

@@ -11,7 +11,7 @@ from typing import Any
 from specs.digests import digest_value
 from specs.session.constitution import Principle
 from specs.session.loading import load_constitution
-from specs.stages.answer_end import Form
+from specs.stages.answer_end import Finish, Form, Ids
 from specs.stages.artifacts import Example
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionRound, RevisionRow
@@ -23,6 +23,7 @@ from training.jobs.critique.best_of_n_verified import write_pairs
 from training.jobs.critique.pair_judge import ask_judge, labelled_sample
 from training.jobs.job import Done, Job, batches_of
 from training.jobs.row_files import read_rows
+from training.jobs.witness.asked import Asked, answer, left_rows
 from training.rules.critique.preference_pairs import all_revisions, revised, revisions_to_compare
 from training.rules.critique.revision_chains import (
     STOPS,
@@ -80,6 +81,34 @@ def revise(job: Job[ReviseParameters]) -> Done:
     return Done(engine.device, engine.dtype, tokens, effective, facts)
 
 
+def _samplings(given: ReviseParameters, form: Form) -> tuple[Sampling, Sampling]:
+    """Return how critiques and how revisions are drawn."""
+    stops = STOPS[form]
+    return (
+        Sampling(given.critique_tokens, given.critique_temperature, given.top_p, stops=stops),
+        Sampling(given.revision_tokens, given.revision_temperature, given.top_p, stops=stops),
+    )
+
+
+def asked(job: Job[ReviseParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what the model was asked in each round; that prompts are due is checked elsewhere (``revise.prompts``)."""
+    form = form_of(job.order.model_kind)
+    critique, revision = _samplings(job.parameters, form)
+    found: list[Asked] = []
+    for place, row in left_rows(job, RevisionRow, places):
+        for number, one in enumerate(row.rounds, 1):
+            both: tuple[tuple[str, Sampling, str, Ids | None, str, Finish], ...] = (
+                ("critique", critique, one.critique_prompt, one.critique_ids, one.critique, one.critique_finish),
+                ("revision", revision, one.revision_prompt, one.revision_ids, one.revision, one.revision_finish),
+            )
+            for part, sampling, asked_for, ids, text, finish in both:
+                prompt = prompt_ids(tokenizer, asked_for, form).ids
+                found.append(
+                    answer(place, prompt, sampling, ids=ids, text=text, finish=finish, part=f"{part} {number}")
+                )
+    return found
+
+
 class Reviser:
     """Takes groups of chains through their rounds."""
 
@@ -87,9 +116,7 @@ class Reviser:
         self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
         self._form: Form = form
         self._constitution = constitution
-        given, stops = parameters, STOPS[form]
-        self._critique = Sampling(given.critique_tokens, given.critique_temperature, given.top_p, stops=stops)
-        self._revision = Sampling(given.revision_tokens, given.revision_temperature, given.top_p, stops=stops)
+        self._critique, self._revision = _samplings(parameters, form)
 
     def read_back(self) -> dict[str, Any]:
         """Return the settings of the decoding, by the name of the granted parameter."""
@@ -133,10 +160,12 @@ class Reviser:
                 critique=critique.text.strip(),
                 critique_tokens=len(critique.ids),
                 critique_finish=critique.finish,
+                critique_ids=critique.ids,
                 revision_prompt=revising[place],
                 revision=(new := revision.text.strip()),
                 revision_tokens=len(revision.ids),
                 revision_finish=revision.finish,
+                revision_ids=revision.ids,
                 faults=faults_of(new, text, one.prompt, revision.finish, self._parameters.min_words),
             )
             for place, ((one, text, rule), critique, revision) in enumerate(

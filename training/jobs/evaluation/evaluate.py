@@ -6,6 +6,7 @@ All conditions go through this loop; only what the model reads of an item differ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from specs.digests import digest_bytes
 from specs.stages.evaluation.parameters import EvaluateParameters
@@ -13,6 +14,7 @@ from specs.stages.evaluation.rows import EvaluationRow
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job, batches_of
+from training.jobs.witness.asked import Asked, NotAsked, answer, left_rows
 from training.rules.prompt_encoding import form_of, item_ids
 from training.rules.tasks import load_items
 
@@ -50,3 +52,17 @@ def evaluate(job: Job[EvaluateParameters]) -> Done:
         parameters.model_dump(mode="json") | {"engine": engine.name, "decoding": "greedy", "form": form},
         engine.stated() | {"chat_template": digest_bytes(template.encode()), "first_prompt_ids": prompts[0][:64]},
     )
+
+
+def asked(job: Job[EvaluateParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
+    given, form = job.parameters, form_of(job.order.declared())
+    items = load_items(job.inputs["items"])
+    sampling = Sampling(given.max_new_tokens, stops=given.stops)
+    found: list[Asked] = []
+    for place, row in left_rows(job, EvaluationRow, places):
+        if place >= len(items) or row.item != items[place].id:
+            raise NotAsked(f"row {place} is no answer to item {place}")
+        prompt = item_ids(tokenizer, items[place].prompt, given, form)
+        found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish))
+    return found

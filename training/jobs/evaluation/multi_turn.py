@@ -5,15 +5,18 @@ One loop serves every model and condition. A round is one turn of all conversati
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from specs.job_records import LEFT
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import MultiTurnParameters
 from specs.stages.evaluation.rows import ConversationRow, Turn
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job
-from training.jobs.row_files import GroupedRows
+from training.jobs.row_files import GroupedRows, read_rows
+from training.jobs.witness.asked import Asked, NotAsked, answer
 from training.rules.prompt_encoding import Message, conversation_ids, form_of
 from training.rules.tasks import load_items
 from training.rules.tasks.conversation import donors, turns_of
@@ -39,7 +42,10 @@ def converse(job: Job[MultiTurnParameters]) -> Done:
     ]
 
     def held(number: int, going: Sequence[int]) -> list[Turn]:
-        messages = [_messages(place, number, turns, kept, shown[place]) for place in going]
+        def said(whose: int, earlier: int) -> str:
+            return _turn(whose, earlier, turns, kept).output
+
+        messages = [_messages(place, number, turns, said, shown[place]) for place in going]
         prompts = [conversation_ids(engine.tokenizer, some, parameters.prompting, form) for some in messages]
         outputs = engine.complete(prompts, sampling, seed=parameters.seed)
         return [
@@ -74,11 +80,33 @@ def _shown(items: list[Item], turns: list[tuple[str, ...]], parameters: MultiTur
 
 
 def _messages(
-    place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRows[Turn], shown: tuple[int, ...]
+    place: int,
+    number: int,
+    turns: list[tuple[str, ...]],
+    said: Callable[[int, int], str],
+    shown: tuple[int, ...],
 ) -> list[Message]:
     messages: list[Message] = []
     for earlier, whose in enumerate(shown[:number]):
-        answered = _turn(whose, earlier, turns, kept).output.strip()
+        answered = said(whose, earlier).strip()
         messages.append({"role": "user", "content": turns[whose][earlier]})
         messages.append({"role": "assistant", "content": answered})
     return [*messages, {"role": "user", "content": turns[place][number]}]
+
+
+def asked(job: Job[MultiTurnParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what the model was asked in each turn of these rows; raises NotAsked and EncodingFault."""
+    given, form = job.parameters, form_of(job.order.declared())
+    items, rows = load_items(job.inputs["items"]), read_rows(job.inputs[f"{LEFT}rows"], ConversationRow)
+    turns = [turns_of(item) for item in items]
+    if [(row.item, len(row.turns)) for row in rows] != [(item.id, len(turns_of(item))) for item in items]:
+        raise NotAsked("the rows are not one for each conversation, with all of its turns")
+    shown, sampling = _shown(items, turns, given), Sampling(given.max_new_tokens, stops=given.stops)
+    found: list[Asked] = []
+    for place in places:
+        for number, turn in enumerate(rows[place].turns):
+            messages = _messages(place, number, turns, lambda whose, at: rows[whose].turns[at].output, shown[place])
+            prompt = conversation_ids(tokenizer, messages, given.prompting, form)
+            part, ids = f"turn {number + 1}", turn.answer_ids
+            found.append(answer(place, prompt, sampling, ids=ids, text=turn.output, finish=turn.finish, part=part))
+    return found

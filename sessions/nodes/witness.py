@@ -1,0 +1,111 @@
+"""The node `witness`: another process reads answers of the ended job again, before anything is measured.
+
+Which answers follows from the trail's entry of the end, so a kill anywhere leaves the same challenge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reviews.gate.challenge import witness_order
+from reviews.trail.envelope import Recorded
+from sessions.jobs import orphans
+from sessions.jobs.launcher import JobState, job_folder, submit_witness
+from sessions.jobs.untrusted_files import is_own_file
+from sessions.money import ledger
+from sessions.nodes.act import await_end, cancelled, log_of, manifest_of, observed_from
+from sessions.nodes.job_order import current_attempt
+from sessions.session import Session, State
+from specs.job_records import ExitRecord, JobOrder, Manifest, Observed
+from specs.masking import current
+from specs.resources import usd_per_hour
+from specs.stages.witness import LEAST_SHARE, ROWS
+
+
+def witness(session: Session, state: State) -> State:
+    """Have a witness read what its challenge names, and record what it read; a lost one closes the gate."""
+    stage, attempt, key = current_attempt(session, state)
+    order = witness_order(list(session.trail.iterate()), session.store, key)
+    if order is None:
+        return {"route": "go"}
+    order = order.model_copy(update={"max_seconds": _seconds(session, order, key)})
+    challenge = order.challenge
+    assert challenge is not None
+    rate = usd_per_hour(session.resolved.spec.budget, stage.resources)
+    if session.trail.find(f"witness/{stage.name}.{attempt}") is None:
+        cap = round(order.max_seconds / 3600 * rate, 6)
+        ledger.reserve(session.trail, session.resolved.spec.budget, "job", stage, order.key, cap)
+        session.store.put_value(order)
+        submit_witness(session.launcher, session.trail, session.run, order)
+        session.display.say(f"{stage.name}: a witness reads {len(challenge.rows)} of {challenge.of} answers again")
+        job, alive_s = await_end(session, f"{stage.name} (witness)", job_folder(session.run, order.key))
+        _record(session, stage.name, attempt, order.key, job, alive_s)
+    _settle(session, session.trail.find(f"witness/{stage.name}.{attempt}"), order.max_seconds)
+    return {"route": "go"}
+
+
+def end_witnesses(session: Session, challenges: Sequence[Recorded], why: str) -> None:
+    """End the witnesses that still run, and record how they ended."""
+    for one in challenges:
+        body = one.body
+        key = f"witness/{body['stage']}.{body['attempt']}"
+        if session.trail.find(key) is None:
+            job = cancelled(session, job_folder(session.run, body["key"]), why)
+            _record(session, body["stage"], body["attempt"], body["key"], job, 0.0)
+            order = JobOrder.model_validate_json(session.store.get(body["order"]))
+            _settle(session, session.trail.find(key), order.max_seconds)
+
+
+def _seconds(session: Session, order: JobOrder, key: str) -> float:
+    """Return how long a witness may run: what the job left of the attempt's time, or a share of it if that is more."""
+    used = session.body(f"settle/{key}")["seconds"]
+    return round(max(order.max_seconds - used, LEAST_SHARE * order.max_seconds), 3)
+
+
+def _record(session: Session, name: str, attempt: int, key: str, job: JobState, alive_s: float) -> None:
+    """Record the end of a witness, once."""
+    folder, stage = job_folder(session.run, key), session.resolved.spec.stage(name)
+    body: dict[str, Any] = {"stage": name, "attempt": attempt, "key": key}
+    if job.exit is None:
+        orphans.end_left_behind(folder)
+        body |= dict.fromkeys(("exit", "manifest", "rows", "log", "observed"))
+        body["why"] = job.told or "its process is gone and left no exit record"
+    else:
+        raw = manifest_of(session, stage, folder / "manifest.json")
+        body |= {
+            "exit": session.store.put_value(job.exit),
+            "manifest": session.store.put(raw) if raw is not None else None,
+            "rows": _rows(session, folder, raw),
+            "log": session.store.put(log_of(session, stage, folder)),
+            "observed": observed_from(session.trail.find(f"challenge/{name}.{attempt}"), alive_s).model_dump(
+                mode="json"
+            ),
+            "why": "" if job.exit.code == 0 else f"it ended with code {job.exit.code} ({job.exit.reason})",
+        }
+    if body["why"]:
+        session.display.say(f"{name}: the witness read nothing that counts: {body['why']}; its log is in {folder}")
+    session.trail.append("witness", f"witness/{name}.{attempt}", body)
+
+
+def _settle(session: Session, ended: Recorded | None, most: float) -> None:
+    """Pay for a witness that has ended: for the time that was seen, or for all of its time where it is lost."""
+    assert ended is not None
+    seconds = most
+    if ended.body["exit"] is not None:
+        told = ExitRecord.model_validate_json(session.store.get(ended.body["exit"]))
+        seconds = Observed.model_validate(ended.body["observed"]).bounded(told.seconds)
+    ledger.settle_job(session.trail, session.resolved.spec.budget, ended.body["key"], seconds)
+
+
+def _rows(session: Session, folder: Path, manifest: bytes | None) -> str | None:
+    """Keep the rows of a witness as they are, and return their digest; None where they do not count."""
+    path = folder / "out" / f"{ROWS}.jsonl"
+    if manifest is None or not is_own_file(path):
+        return None
+    data = path.read_bytes()
+    if current().known_in(data):
+        return None
+    digest = session.store.put(data)
+    return digest if Manifest.model_validate_json(manifest).outputs.get(ROWS) == digest else None

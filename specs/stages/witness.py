@@ -1,0 +1,71 @@
+"""What a witness leaves of each answer it read again, and how far two honest readings may be apart.
+
+The job's answers are forced through the granted weights, so nothing is sampled twice: each token of a greedy answer
+must have the largest logit, each token of a sampled one must look drawn from the granted distribution.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from specs.digests import Contract, Count
+
+ROWS = "witness"
+"""The name of a witness's file of rows."""
+MISSED_SHARE = 0.05
+"""Rows are drawn so that a job with this share of rows made otherwise ..."""
+CONFIDENCE = 0.95
+"""... is found out with this probability. Where a GPU reads them, all rows are."""
+
+LEAST_SHARE = 0.25
+"""Of an attempt's time limit: how long a witness may take at least. It has what the job left of it."""
+
+GREEDY_GAP: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.5}
+"""By the type of the weights, how far below the largest logit a greedily chosen token may be read: batches and padding
+change the order of sums. Measured on honest answers by ``python -m bench.witness``."""
+NUCLEUS: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.1}
+"""Likewise, how far past the border of the nucleus the probability before a sampled token may reach."""
+DRIFT = 6.0
+"""Standard deviations: how far the log-probability of all sampled tokens together may lie from what is expected of
+them. Of a normal distribution 4 are reached once in 16,000 times; the rest is for its tails, which are longer."""
+FALSE_ALARM = 1e-4
+"""How often all sampled answers of a stage together are honest and fail, at most."""
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Probability = Annotated[float, Field(ge=0, le=1.000001)]
+
+
+class Token(Contract):
+    """One sampled token under the granted distribution, cut to its nucleus."""
+
+    before: Probability
+    """The probability of all tokens that are likelier."""
+    own: Probability
+    mean: Finite
+    """Of the logarithm of ``own`` over the distribution, in nats."""
+    variance: Annotated[Finite, Field(ge=-1e-9)]
+
+
+class WitnessRow(Contract):
+    """One answer as the granted weights read it."""
+
+    unique_by = ("row", "part")
+
+    row: Count
+    """Its place in the job's file of rows, from 0."""
+    part: str = ""
+    """Which answer of the row, where it holds several."""
+    tokens: Count
+    """Tokens that were chosen, the end token included."""
+    text: bool
+    """Whether the row's text is that of its token ids."""
+    ending: bool
+    """Whether an answer of these ids ends here and as the row says."""
+    gap: Annotated[Finite, Field(ge=0)] | None
+    """Of a greedy answer: how far its worst token is below the largest logit."""
+    beyond: Finite | None = None
+    """Of a sampled answer: how far its worst token lies past the border of the nucleus; negative inside."""
+    drawn: tuple[Token, ...] | None = None
+    """Of a sampled answer, each token in order."""

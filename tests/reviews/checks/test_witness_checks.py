@@ -1,0 +1,137 @@
+"""The check of what a witness read: honest answers pass, and each way to have other ones is named."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.checks.definition import apply
+from reviews.checks.witness_checks import CHECKS, drift, wrong_rows
+from reviews.evidence.evidence import Witness
+from specs.digests import digest_bytes
+from specs.job_records import Challenge
+from specs.stages.witness import GREEDY_GAP, WitnessRow
+from specs.trail.verdict import CheckResult
+from tests.factories.evidence_on_disk import evidence_of, write_rows
+
+(CHECK,) = CHECKS
+WEIGHTS = (0.5, 0.25, 0.15, 0.1)
+"""The distribution that honest tokens below are drawn from."""
+_MEAN = sum(one * math.log(one) for one in WEIGHTS)
+EXPECTED = {"mean": _MEAN, "variance": sum(one * (math.log(one) - _MEAN) ** 2 for one in WEIGHTS)}
+
+UNLIKELY = {"before": 0.9, "own": 0.01, "mean": -0.1, "variance": 0.1}
+
+
+def greedy(row: int, **changes: Any) -> dict[str, Any]:
+    return {"row": row, "tokens": 9, "text": True, "ending": True, "gap": 1e-5} | changes
+
+
+def drawn(row: int, choose: Sequence[float], generator: random.Random, tokens: int = 40) -> dict[str, Any]:
+    """Return a sampled answer whose tokens were drawn with the weights ``choose`` instead of :data:`WEIGHTS`."""
+    places = generator.choices(range(len(WEIGHTS)), choose, k=tokens)
+    told = [{"before": sum(WEIGHTS[:place]), "own": WEIGHTS[place], **EXPECTED} for place in places]
+    return greedy(row, gap=None, beyond=-0.1, drawn=told, tokens=tokens)
+
+
+def judged(folder: Path, rows: list[dict[str, Any]] | None, asked: Sequence[int] = (), **changes: Any) -> CheckResult:
+    """Apply the check to a witness that left these rows, and was asked for those or for others."""
+    evidence = evidence_of(folder, "base")
+    assert evidence.manifest is not None
+    manifest = evidence.manifest.model_copy(update={"dtype": changes.pop("dtype", "float32")})
+    path = write_rows(folder / "witness.jsonl", rows) if rows is not None else None
+    witness = Witness(challenged(asked or range(len(rows or ()))), path, manifest, changes.pop("why", ""))
+    return apply(CHECK, replace(evidence, witness=witness), None)
+
+
+def challenged(rows: Sequence[int], seed: int = 0) -> Challenge:
+    return Challenge(ended=digest_bytes(f"end {seed}".encode()), of=50, rows=tuple(rows))
+
+
+def test_answers_that_the_weights_write_pass_and_say_how_many_were_read(tmp_path: Path) -> None:
+    found = judged(tmp_path, [greedy(0), greedy(1, gap=GREEDY_GAP["float32"])])
+    assert found.status == "PASS" and found.detail.startswith("2 of 50 rows read again"), found.detail
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"gap": 1.01e-3}, "below the largest logit"),
+        ({"text": False}, "not that of its token ids"),
+        ({"ending": False}, "does not end here"),
+        ({"gap": None}, "says nothing"),
+        (
+            {"gap": None, "beyond": 0.002, "drawn": [{"before": 0.9, "own": 0.01, "mean": -0.1, "variance": 0.1}]},
+            "outside the nucleus",
+        ),
+    ],
+)
+def test_each_row_that_they_do_not_write_fails_and_is_shown(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
+    found = judged(tmp_path, [greedy(0), greedy(1, **changes)])
+    assert found.status == "FAIL" and found.figure == 1 and not found.repairable
+    assert found.shown[0]["row"] == 1 and why in found.shown[0]["why"]
+
+
+def test_the_tolerance_is_that_of_the_number_type(tmp_path: Path) -> None:
+    rows = [greedy(0, gap=0.3)]
+    assert judged(tmp_path, rows, dtype="bfloat16").status == "PASS"
+    assert judged(tmp_path, rows, dtype="float32").status == "FAIL"
+    assert judged(tmp_path, rows, dtype="float16").status == "BLOCKED"
+
+
+def test_what_no_witness_read_blocks(tmp_path: Path) -> None:
+    assert judged(tmp_path, None, why="it ended with code 1").status == "BLOCKED"
+    assert judged(tmp_path, [greedy(0)], asked=(0, 3)).status == "BLOCKED"
+    assert judged(tmp_path, [greedy(0), greedy(0)], asked=(0,)).status == "BLOCKED"
+    nobody = apply(CHECK, replace(evidence_of(tmp_path, "base"), witness=None), None)
+    assert nobody.status == "BLOCKED" and "no witness was asked" in nobody.detail
+
+
+def test_honest_samples_raise_no_more_alarms_than_are_allowed() -> None:
+    """In 2,000 stages 0.2 alarms are expected at a rate of 1e-4 each."""
+    generator, alarms = random.Random(4), 0
+    for seed in range(2000):
+        rows = [WitnessRow.model_validate(drawn(row, WEIGHTS, generator, 12)) for row in range(6)]
+        alarms += any(wrong_rows(f"end {seed}", rows, "float32"))
+    assert alarms <= 2
+
+
+@pytest.mark.parametrize(
+    ("weights", "why"),
+    [((0.8, 0.1, 0.06, 0.04), "too likely"), ((0.1, 0.2, 0.3, 0.4), "too unlikely")],
+    ids=["colder", "hotter"],
+)
+def test_samples_of_another_temperature_fail(tmp_path: Path, weights: tuple[float, ...], why: str) -> None:
+    generator = random.Random(4)
+    found = judged(tmp_path, [drawn(row, weights, generator) for row in range(12)])
+    assert found.status == "FAIL" and why in json.dumps(found.shown)
+
+
+def test_the_drift_of_honest_samples_has_mean_zero_and_variance_one() -> None:
+    generator = random.Random(4)
+    found = [drift([WitnessRow.model_validate(drawn(0, WEIGHTS, generator, 60))]) for _ in range(2000)]
+    mean = sum(found) / len(found)
+    assert abs(mean) < 0.1 and abs(sum((one - mean) ** 2 for one in found) / len(found) - 1) < 0.15
+
+
+def test_a_temperature_that_no_single_answer_shows_is_found_in_all_of_them(tmp_path: Path) -> None:
+    generator = random.Random(4)
+    warmer = [one**0.8 for one in WEIGHTS]
+    found = judged(tmp_path, [drawn(row, warmer, generator, 60) for row in range(150)])
+    assert found.status == "FAIL" and "all sampled answers together" in found.shown[-1]["why"], found.shown
+
+
+def test_one_repaired_answer_among_honest_ones_fails(tmp_path: Path) -> None:
+    generator = random.Random(4)
+    rows = [drawn(row, WEIGHTS, generator) for row in range(20)]
+    assert judged(tmp_path, rows).status == "PASS"
+    rows[7] = drawn(7, (0, 0, 0, 1), generator)
+    found = judged(tmp_path, rows)
+    assert found.status == "FAIL" and found.shown[0]["row"] == 7

@@ -1,0 +1,63 @@
+"""What a witness is to read: drawn from the entry of the job's end, the same for whoever draws it."""
+
+from __future__ import annotations
+
+from math import comb
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reviews.gate.challenge import drawn, sample_size, witness_order
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from specs.digests import digest_bytes
+from tests.fixtures.quick_session import drive, open_quick, quick_session
+
+
+@pytest.mark.parametrize(("count", "due"), [(0, 0), (1, 1), (16, 16), (40, 31), (120, 47), (1000, 57)])
+def test_so_many_rows_are_read_on_a_cpu(count: int, due: int) -> None:
+    assert sample_size(count) == due
+
+
+@given(st.integers(20, 3000))
+def test_one_of_the_wrong_rows_is_drawn_as_often_as_promised_and_not_with_one_row_less(
+    count: int,
+) -> None:
+    rows, wrong = sample_size(count), count // 20
+
+    def found(read: int) -> float:
+        return 1 - comb(count - wrong, read) / comb(count, read)
+
+    assert found(rows) >= 0.95 > found(rows - 1)
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 5))
+def test_a_draw_is_of_different_places_in_order_and_follows_from_its_seed(count: int, most: int, seed: int) -> None:
+    digest = digest_bytes(bytes([seed]))
+    places = drawn(digest, count, most)
+    assert places == tuple(sorted(set(places))) == drawn(digest, count, most)
+    assert len(places) == min(count, most) and all(0 <= place < count for place in places)
+
+
+def test_another_end_draws_other_rows_and_every_row_is_drawn_at_last() -> None:
+    draws = [drawn(digest_bytes(f"{number}".encode()), 120, 47) for number in range(60)]
+    assert len(set(draws)) == 60 and {place for one in draws for place in one} == set(range(120))
+
+
+def test_a_witness_is_asked_of_kinds_with_answers_whose_job_ended_well(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    asked = {
+        name: witness_order(entries, store, f"small.{name}.1") for name in ("base", "sample", "train", "tuned", "ship")
+    }
+    assert [name for name, order in asked.items() if order is not None] == ["base", "sample", "tuned"]
+    ended = next(one for one in entries if one.entry.key == "exit/small.tuned.1")
+    order = asked["tuned"]
+    assert order is not None and order.challenge is not None
+    assert order.key == "small.tuned.1.witness" and order.challenge.ended == ended.digest
+    assert set(order.inputs) == {"model", "items", "left.rows"}
+    # Before its end there is nothing to draw from.
+    assert witness_order(entries[: ended.entry.seq], store, "small.tuned.1") is None

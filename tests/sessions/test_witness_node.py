@@ -1,0 +1,118 @@
+"""The node `witness` in whole sessions: what it finds closes the gate, and no kill changes its challenge."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reviews.trail.tables.open_table import read_entries
+from sessions import runtime
+from sessions.jobs.launcher import JobState
+from sessions.session import Paused
+from specs.job_records import WITNESS, JobOrder
+from tests.e2e.sessions import called
+from tests.factories.evidence_on_disk import witnessed, write_rows
+from tests.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
+
+
+class Telling(QuickLauncher):
+    """Has the witness of stage ``base`` end in a way of its own."""
+
+    def __init__(self, told: Callable[[Path, JobOrder], None]) -> None:
+        super().__init__()
+        self._told = told
+
+    def start(self, folder: Path) -> None:
+        super().start(folder)
+        order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
+        if order.key == f"small.base.1{WITNESS}":
+            self._told(folder, order)
+
+    def poll(self, folder: Path) -> JobState:
+        lost = (folder / "lost").exists()
+        return JobState("lost", told="the machine is gone") if lost else super().poll(folder)
+
+
+def _of_other_weights(folder: Path, order: JobOrder) -> None:
+    from specs.digests import digest_path
+    from specs.job_records import Manifest
+
+    assert order.challenge is not None
+    rows = witnessed(order.challenge.rows)
+    path = write_rows(folder / "out" / "witness.jsonl", [rows[0] | {"gap": 2.5}, *rows[1:]])
+    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    told = manifest.model_copy(update={"outputs": {"witness": digest_path(path)}})
+    (folder / "manifest.json").write_bytes(told.canonical())
+
+
+def _lost(folder: Path, _: JobOrder) -> None:
+    (folder / "lost").touch()
+
+
+def _edited(folder: Path, order: JobOrder) -> None:
+    """Change the rows after the witness wrote its manifest."""
+    assert order.challenge is not None
+    write_rows(folder / "out" / "witness.jsonl", witnessed(order.challenge.rows[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("told", "outcome", "why"),
+    [
+        (_of_other_weights, "reject", "FAIL"),
+        (_lost, "escalate", "BLOCKED"),
+        (_edited, "escalate", "BLOCKED"),
+    ],
+    ids=["other weights", "lost", "edited"],
+)
+def test_what_a_witness_cannot_read_closes_the_gate(
+    tmp_path: Path, told: Callable[[Path, JobOrder], None], outcome: str, why: str
+) -> None:
+    run, silent = open_quick(tmp_path), Silent()
+    session = quick_session(run, launcher=Telling(told), display=silent)  # pyright: ignore[reportArgumentType]
+    drive(session)
+    entries = read_entries(run / "trail.sqlite")
+    decided = [one.body for one in entries if one.entry.kind == "decision"][-1]
+    checks = next(one.body for one in entries if one.entry.key == "checks/base.1")
+    assert (decided["stage"], decided["outcome"]) == ("base", outcome), decided["reasons"]
+    assert checks["summary"]["witness.answers"] == why
+    paid = next(one.body for one in entries if one.entry.key == f"settle/small.base.1{WITNESS}")
+    assert paid["what"] == "settle"
+
+
+def test_a_session_with_witnesses_is_verified_and_their_changed_rows_are_found(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    assert called("audit", "verify", run).returncode == 0
+    rows = run / "jobs" / f"small.base.1{WITNESS}" / "out" / "witness.jsonl"
+    rows.write_bytes(rows.read_bytes().replace(b"0.0", b"9.9", 1))
+    assert called("audit", "verify", run).returncode == 1
+
+
+class Held(QuickLauncher):
+    """The session is asked to pause while its first witness runs."""
+
+    stop: threading.Event
+
+    def poll(self, folder: Path) -> JobState:
+        if folder.name.endswith(WITNESS):
+            self.stop.set()
+            return JobState("running")
+        return super().poll(folder)
+
+
+def test_a_session_that_is_cancelled_under_a_witness_ends_and_pays_for_it(tmp_path: Path) -> None:
+    run, launcher = open_quick(tmp_path), Held()
+    session = quick_session(run, launcher=launcher)
+    launcher.stop = session.stop
+    with pytest.raises(Paused):
+        drive(session)
+    kinds = [one.entry.kind for one in read_entries(run / "trail.sqlite")]
+    assert kinds[-2:] == ["challenge", "pause"]
+    runtime.cancel(run, Silent())  # pyright: ignore[reportArgumentType]
+    assert (run / "jobs" / f"small.base.1{WITNESS}" / "cancel").exists()
+    keys = [one.entry.key for one in read_entries(run / "trail.sqlite")]
+    assert keys[-4:] == ["witness/base.1", f"settle/small.base.1{WITNESS}", "report", "close"]
+    assert called("audit", "verify", run).returncode == 0

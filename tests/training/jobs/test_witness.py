@@ -1,0 +1,184 @@
+"""A witness on tiny models: real jobs leave answers, and the granted weights read them again."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specs.stages.artifacts import Item
+from specs.stages.stage import Kind
+from specs.stages.witness import GREEDY_GAP, NUCLEUS
+from tests.fixtures.critic_jobs import lines
+from tests.fixtures.small_text import WORDS, small_model
+from tests.fixtures.stage_jobs import stage_job
+from tests.fixtures.witnessed_jobs import Edit, witnessed
+from training.jobs.evaluation.evaluate import evaluate
+from training.jobs.generation.generate import generate
+from training.jobs.job import Job
+from training.jobs.witness.asked import NotAsked
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("other"), seed=5)
+
+
+def ran(folder: Path, kind: Kind, model: Path, **parameters: Any) -> Job:
+    """Run a job on seven short prompts."""
+    given = [
+        Item(
+            id=f"i{n}", group=f"g{n}", kind="lowercase", prompt=f"{WORDS[n]} a {'short ' * (n % 3)}tale", constraint={}
+        )
+        for n in range(7)
+    ]
+    role = "prompts" if kind == "generate" else "items"
+    inputs = {"model": model, role: lines(folder / "items.jsonl", given)}
+    job = stage_job(folder, kind, inputs, "base", **parameters)
+    {"evaluate": evaluate, "generate": generate}[kind](job)
+    return job
+
+
+def greedy(folder: Path, model: Path, **changes: Any) -> Job:
+    given = {"prompting": "wrapped", "wrapper": "{prompt}", "max_new_tokens": 12, "batch_size": 3, "seed": 3}
+    return ran(folder, "evaluate", model, **given | changes)
+
+
+def sampled(folder: Path, model: Path, **changes: Any) -> Job:
+    given = {
+        "samples_per_prompt": 6,
+        "temperature": 0.8,
+        "top_p": 0.9,
+        "max_new_tokens": 12,
+        "batch_size": 6,
+        "seed": 3,
+    }
+    return ran(folder, "generate", model, worked_example=False, wrapper="{prompt}", **given | changes)
+
+
+def first(name: str, value: Any) -> Edit:
+    """Edit the first row."""
+
+    def edit(rows: list[dict[str, Any]]) -> None:
+        rows[0][name] = value(rows[0][name]) if callable(value) else value
+
+    return edit
+
+
+def without_last(ids: list[int]) -> list[int]:
+    return ids[:-1]
+
+
+def unknown(ids: list[int]) -> list[int]:
+    return [10**6, *ids[1:]]
+
+
+def test_every_token_of_an_honest_greedy_answer_has_the_largest_logit(tmp_path: Path, model: Path) -> None:
+    rows = witnessed(greedy(tmp_path / "job", model))
+    assert [row.row for row in rows] == list(range(7))
+    assert all(row.text and row.ending and row.drawn is None for row in rows)
+    assert max(row.gap or 0 for row in rows) <= GREEDY_GAP["float32"]
+
+
+def test_answers_of_other_weights_are_told(tmp_path: Path, model: Path, other: Path) -> None:
+    rows = witnessed(greedy(tmp_path / "job", other), model)
+    assert sum((row.gap or 0) > GREEDY_GAP["float32"] for row in rows) >= 6
+
+
+@pytest.mark.parametrize(
+    ("edit", "what"),
+    [
+        (first("output", "a better answer"), "text"),
+        (first("answer_ids", without_last), "text"),
+        (first("finish", "eos"), "ending"),
+    ],
+    ids=["text", "ids", "end"],
+)
+def test_what_was_repaired_afterwards_is_told(tmp_path: Path, model: Path, edit: Edit, what: str) -> None:
+    job = greedy(tmp_path / "job", model)
+    kept = json.loads((job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert kept["finish"] == "length", "the edits below are of an answer that hit the limit"
+
+    def repaired(rows: list[dict[str, Any]]) -> None:
+        edit(rows)
+        rows[0]["truncated"] = rows[0]["finish"] == "length"
+
+    found = witnessed(job, edit=repaired)
+    assert not getattr(found[0], what)
+    assert all(row.text and row.ending for row in found[1:])
+
+
+def test_a_greedy_answer_with_one_other_token_is_told(tmp_path: Path, model: Path) -> None:
+    def edit(rows: list[dict[str, Any]]) -> None:
+        rows[0]["answer_ids"][4] = rows[0]["answer_ids"][4] % 40 + 7
+
+    assert (witnessed(greedy(tmp_path / "job", model), edit=edit)[0].gap or 0) > GREEDY_GAP["float32"]
+
+
+def test_another_item_s_answer_and_a_row_without_ids_are_refused(tmp_path: Path, model: Path) -> None:
+    with pytest.raises(NotAsked, match="no answer to item 0"):
+        witnessed(greedy(tmp_path / "a" / "job", model), edit=first("item", "i1"))
+    with pytest.raises(NotAsked, match="row 0 has no token ids"):
+        witnessed(greedy(tmp_path / "b" / "job", model), edit=first("answer_ids", None))
+    with pytest.raises(NotAsked, match="does not know"):
+        witnessed(greedy(tmp_path / "c" / "job", model), edit=first("answer_ids", unknown))
+
+
+def test_sampled_tokens_lie_in_the_granted_nucleus(tmp_path: Path, model: Path) -> None:
+    rows = witnessed(sampled(tmp_path / "job", model))
+    assert len(rows) == 42 and all(row.text and row.ending and row.gap is None for row in rows)
+    assert max(row.beyond or 0 for row in rows) <= NUCLEUS["float32"]
+    assert all(token.before < 1 and token.own > 0 for row in rows for token in row.drawn or ())
+
+
+def test_tokens_of_a_wider_nucleus_lie_outside(tmp_path: Path, model: Path) -> None:
+    wide = sampled(tmp_path / "job", model, top_p=1.0)
+    wide.order = wide.order.model_copy(update={"parameters": wide.order.parameters | {"top_p": 0.5}})
+    assert sum((row.beyond or 0) > NUCLEUS["float32"] for row in witnessed(wide)) >= 30
+
+
+def test_a_penalty_for_repeats_is_part_of_what_was_granted(tmp_path: Path, model: Path) -> None:
+    from training.engines.checkpoint import load
+    from training.engines.engine import Batched
+    from training.engines.token_sampling import Sampling
+    from training.jobs.witness.asked import answer
+    from training.jobs.witness.reading import read
+
+    loaded, tokenizer = load(model)
+    prompts = [tokenizer(f"{word} a tale", add_special_tokens=False)["input_ids"] for word in WORDS[:4]]
+    sampling = Sampling(12, repetition_penalty=1.3)
+    outputs = [one for (one,) in Batched(loaded, tokenizer, 4).complete(prompts, sampling)]
+
+    def gaps(read_with: Sampling) -> list[float]:
+        asked = [
+            answer(place, prompt, read_with, ids=one.ids, text=one.text, finish=one.finish)
+            for place, (prompt, one) in enumerate(zip(prompts, outputs, strict=True))
+        ]
+        return [row.gap or 0.0 for row in read(loaded, tokenizer, asked)]
+
+    assert max(gaps(sampling)) <= GREEDY_GAP["float32"] < max(gaps(sampling._replace(repetition_penalty=1.0)))
+
+
+def test_a_token_at_the_border_of_the_nucleus_is_its_last() -> None:
+    """Where sums in another order put it just outside, it is unlikely and not impossible."""
+    import torch
+
+    from training.jobs.witness.reading import _drawn  # pyright: ignore[reportPrivateUsage]
+
+    logits = torch.tensor([[0.6, 0.3, 0.1]]).log()
+    beyond, (last,) = _drawn(logits, [2], 1.0, 0.8999)
+    assert beyond == pytest.approx(1e-4, abs=1e-6)
+    assert (last.before, last.own) == (pytest.approx(0.9), pytest.approx(0.1))
+    _, (inner,) = _drawn(logits, [1], 1.0, 0.8999)
+    assert (inner.before, inner.own) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
+    assert inner.mean == pytest.approx(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3))

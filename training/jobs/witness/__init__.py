@@ -1,0 +1,1 @@
+"""The witness: reads a job's answers again with the granted weights."""

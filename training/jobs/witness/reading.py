@@ -1,0 +1,143 @@
+"""Force answers through a model: one pass without decoding, the head computed only where an answer stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from specs.stages.witness import Token, WitnessRow
+from training.engines.batched import ends_in, output_of
+from training.engines.stop_strings import Watch
+from training.jobs.witness.asked import Asked, NotAsked
+
+if TYPE_CHECKING:
+    import torch
+
+PLACES = 2048
+"""Most rows times places whose logits are held at once."""
+RANKED = 1024
+"""Tokens that mostly hold the nucleus: sorting a whole vocabulary takes longer than the pass through the model."""
+
+
+def read(model: Any, tokenizer: Any, asked: Sequence[Asked]) -> Iterator[WitnessRow]:
+    """Yield how the model reads each answer, shortest first; raise NotAsked for a token that it does not have."""
+    ends = ends_in(model.generation_config, tokenizer)
+    known = model.get_output_embeddings().weight.shape[0]
+    if wrong := next((one for one in asked if max(one.ids, default=0) >= known), None):
+        raise NotAsked(f"row {wrong.row} has a token id that the model does not know")
+    order = sorted(asked, key=lambda one: (len(one.prompt) + len(one.ids), one.row, one.part))
+    for some in _passes(order):
+        for one, logits in zip(some, _logits(model, some), strict=True):
+            yield _row(tokenizer, one, logits, ends)
+
+
+def _passes(order: Sequence[Asked]) -> Iterator[list[Asked]]:
+    """Divide answers so that the logits of each part fit."""
+    some: list[Asked] = []
+    for one in order:
+        grown = [*some, one]
+        if some and len(grown) * _span(grown) > PLACES:
+            yield some
+            some = []
+        some.append(one)
+    if some:
+        yield some
+
+
+def _span(some: Sequence[Asked]) -> int:
+    """Return the number of places at which any of these answers has a token or its end."""
+    return max(len(one.prompt) + len(one.ids) for one in some) - min(len(one.prompt) for one in some) + 1
+
+
+def _logits(model: Any, some: Sequence[Asked]) -> list[torch.Tensor]:
+    """Return for each answer the logits of its tokens and of what follows them. [tokens + 1, vocabulary] each."""
+    import torch
+
+    rows = [[*one.prompt, *one.ids] for one in some]
+    width, first = max(map(len, rows)), min(len(one.prompt) for one in some) - 1
+    # Padded on the right: under a causal mask nothing before it is changed.
+    ids = torch.tensor([row + [row[-1]] * (width - len(row)) for row in rows], device=model.device)
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=model.device)
+    kept = torch.arange(first, width, device=model.device)
+    with torch.inference_mode():
+        logits = model(input_ids=ids, attention_mask=mask, use_cache=False, logits_to_keep=kept).logits
+    return [
+        logits[place, len(one.prompt) - 1 - first : len(row) - first]
+        for place, (one, row) in enumerate(zip(some, rows, strict=True))
+    ]
+
+
+def _row(tokenizer: Any, one: Asked, logits: torch.Tensor, ends: frozenset[int]) -> WitnessRow:
+    import torch
+
+    sampling, ids = one.sampling, list(one.ids)
+    logits = logits.float()
+    if sampling.repetition_penalty != 1:
+        logits = _penalised(logits, one)
+    chosen = list(ids)
+    if one.finish == "eos":
+        known = sorted(end for end in ends if end < logits.shape[-1])
+        chosen.append(known[int(logits[len(ids), known].argmax())])
+    places = torch.arange(len(chosen), device=logits.device)
+    picked = logits[places, torch.tensor(chosen, dtype=torch.long, device=logits.device)]
+    text, ending = _as_written(tokenizer, one, ends)
+    row = WitnessRow(row=one.row, part=one.part, tokens=len(chosen), text=text, ending=ending, gap=None)
+    if sampling.temperature is None:
+        gap = (logits[: len(chosen)].amax(-1) - picked).amax() if chosen else torch.zeros(())
+        return row.model_copy(update={"gap": round(float(gap), 6)})
+    beyond, drawn = _drawn(logits[: len(chosen)], chosen, sampling.temperature, sampling.top_p)
+    return row.model_copy(update={"beyond": beyond, "drawn": drawn})
+
+
+def _as_written(tokenizer: Any, one: Asked, ends: frozenset[int]) -> tuple[bool, bool]:
+    """Say whether the text is that of the ids, and whether an answer of these ids ends here and so."""
+    watch = Watch(tokenizer, one.sampling.stops, keep_special=one.sampling.keep_special)
+    text = output_of(one.ids, one.finish, watch).text
+    limit, stopped = one.sampling.max_new_tokens, watch.found_in(one.ids) is not None
+    went_on = any(id in ends for id in one.ids) or watch.found_in(one.ids[:-1]) is not None
+    ended = {"eos": len(one.ids) < limit, "stop": len(one.ids) <= limit, "length": len(one.ids) == limit}[one.finish]
+    return one.text in (text, text.strip()), ended and not went_on and stopped == (one.finish == "stop")
+
+
+def _penalised(logits: torch.Tensor, one: Asked) -> torch.Tensor:
+    """Return logits with the repetition penalty of the prompt and of what each place had before it."""
+    import torch
+
+    seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+    seen[:, list(one.prompt)] = True
+    for place, id in enumerate(one.ids):
+        seen[place + 1 :, id] = True
+    strength = one.sampling.repetition_penalty
+    return torch.where(seen, torch.where(logits < 0, logits * strength, logits / strength), logits)
+
+
+def _drawn(
+    logits: torch.Tensor, chosen: list[int], temperature: float, top_p: float
+) -> tuple[float | None, tuple[Token, ...]]:
+    """Return how far the worst token lies past the nucleus, and where each lies in the distribution cut to it."""
+    import torch
+
+    if not chosen:
+        return None, ()
+    probabilities = torch.softmax(logits.double() / temperature, -1)
+    own = probabilities.gather(-1, torch.tensor(chosen, device=logits.device)[:, None])
+    likelier = torch.where(probabilities > own, probabilities, 0.0).sum(-1, keepdim=True)
+    cut = probabilities
+    if top_p < 1:
+        ranked = probabilities.topk(min(RANKED, probabilities.shape[-1])).values
+        if float(ranked.sum(-1).min()) < top_p:
+            ranked = probabilities.sort(-1, descending=True).values
+        cut = torch.where(ranked.cumsum(-1) - ranked < top_p, ranked, 0.0)
+    whole = cut.sum(-1, keepdim=True)
+    cut = cut / whole
+    logarithm = torch.where(cut > 0, cut, 1.0).log()
+    mean = (cut * logarithm).sum(-1, keepdim=True)
+    variance = (cut * (logarithm - mean) ** 2).sum(-1, keepdim=True)
+    beyond = float((likelier - top_p).max())
+    # A token just past the border belongs to the nucleus of the engine that drew it.
+    total = torch.maximum(whole, likelier + own)
+    told = torch.cat([likelier / total, own / total, mean, variance], -1).tolist()
+    names = ("before", "own", "mean", "variance")
+    return round(beyond, 9), tuple(
+        Token(**{name: round(value, 9) for name, value in zip(names, one, strict=True)}) for one in told
+    )
