@@ -36,6 +36,8 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
     "launch": {**JOB, "grant": NAME, "order": NAME, "launcher": "local"},
     "exit": {**JOB, "exit": NAME, "manifest": None, "outputs": {}, "log": NAME},
     "lost": JOB,
+    "challenge": {**JOB, "order": NAME, "launcher": "local"},
+    "witness": {**JOB, "exit": None, "manifest": None, "rows": None, "log": None, "observed": None, "why": "gone"},
     "metrics": {**AT, "metrics": None, "why": "", "code": NAME},
     "submit": {**AT, "claims": [], "answers": {}, "sent_back": 0, "unsubmitted": ""},
     "checks": {**AT, "checks": NAME, "summary": {}},
