@@ -81,15 +81,15 @@ def main() -> int:
     def failing(rows: Sequence[WitnessRow]) -> int:
         return len({one["row"] for one in wrong_rows("bench", rows, given.dtype)})
 
-    honest, spent = 0, {"writing": 0.0, "reading": 0.0}
+    honest, writing, reading = 0, 0.0, 0.0
     kept: dict[str, list[Output]] = {}
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
         for size in given.sizes:
             outputs, seconds = written(sampling, size)
             began = time.perf_counter()
             rows = list(read(model, tokenizer, asked(outputs, sampling, prompts)))
-            spent["writing"] += seconds
-            spent["reading"] += time.perf_counter() - began
+            writing += seconds
+            reading += time.perf_counter() - began
             wrong = failing(rows)
             honest += wrong
             gap = max((row.gap or 0.0 for row in rows), default=0.0)
@@ -99,8 +99,7 @@ def main() -> int:
                 told = f"at most {gap:.2g} below the largest logit, {GREEDY_GAP[given.dtype]:g} are allowed"
             print(f"{name}, written {size} at once: {told}; {wrong} of {len(rows)} honest answers fail")
             kept[name] = outputs
-    ratio = spent["reading"] / spent["writing"]
-    print(f"reading all of them took {ratio:.2f} x as long as writing them ({spent['reading']:.1f} s)")
+    print(f"reading all of them took {reading / writing:.2f} x as long as writing them ({reading:.1f} s)")
 
     fewer = [encoded(item.prompt.rsplit(" ", 1)[0]) for item in items]
     swapped = [one._replace(ids=(*one.ids[:2], one.ids[-1], *one.ids[3:])) for one in kept["greedy"]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from reviews.checks.claim_lookup import CLAIMS
 from reviews.evidence.evidence import Evidence
@@ -234,7 +234,17 @@ def _rows(evidence: Evidence) -> Rows:
 def _as_written(evidence: Evidence) -> Rows:
     """Return rows with every text in them cut and made plain, without token ids; lists stay where they are short."""
     rows = read_objects(evidence.outputs.get("rows"), f"{evidence.stage.kind} rows")
-    return [{name: _shortened(value) for name, value in row.items() if name not in TOKEN_IDS} for row in rows]
+    return [{name: _shortened(value) for name, value in _without_ids(row).items()} for row in rows]
+
+
+def _without_ids(value: Any) -> Any:
+    """Return JSON data without the token ids that rows keep for a witness, at any depth."""
+    if isinstance(value, list):
+        return [_without_ids(one) for one in cast(list[Any], value)]
+    if isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {name: _without_ids(one) for name, one in items if name not in TOKEN_IDS}
+    return value
 
 
 def _shortened(value: Any) -> Any:

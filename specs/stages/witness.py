@@ -31,7 +31,7 @@ DRIFT = 6.0
 """Standard deviations: how far the log-probability of all sampled tokens together may lie from what is expected of
 them. Of a normal distribution 4 are reached once in 16,000 times; the rest is for its tails, which are longer."""
 FALSE_ALARM = 1e-4
-"""How often all sampled answers of a stage together are honest and fail, at most."""
+"""The share of honest stages that the tests of their sampled answers, :data:`DRIFT` left out, may fail at most."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1.000001)]

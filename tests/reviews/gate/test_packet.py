@@ -59,6 +59,14 @@ def test_untrusted_text_in_a_packet_is_plain_and_cut(tmp_path: Path) -> None:
     assert packet.left_out["log_characters"] > 0
 
 
+def test_token_ids_are_shown_to_no_reviewer_however_deep_they_lie(tmp_path: Path) -> None:
+    rounds = [{"critique": "too long", "critique_ids": [7] * 300, "revision": "short", "revision_ids": [8] * 300}]
+    rows = [row | {"answer_ids": [9, 9], "rounds": rounds} for row in steps()]
+    row = packet_of(evidence_of(tmp_path, "train", rows)).sample_rows[0]
+    assert row["step"] == 1 and "answer_ids" not in row and "_ids" not in row["rounds"]
+    assert "too long" in row["rounds"] and "short" in row["rounds"]
+
+
 def test_sample_rows_are_spread_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
     packet = packet_of(evidence_of(tmp_path, "train", steps(40)))
     assert [row["step"] for row in packet.sample_rows][:3] == [1, 4, 7]

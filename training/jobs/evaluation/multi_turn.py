@@ -99,7 +99,8 @@ def asked(job: Job[MultiTurnParameters], tokenizer: Any, places: Sequence[int]) 
     given, form = job.parameters, form_of(job.order.declared())
     items, rows = load_items(job.inputs["items"]), read_rows(job.inputs[f"{LEFT}rows"], ConversationRow)
     turns = [turns_of(item) for item in items]
-    if [(row.item, len(row.turns)) for row in rows] != [(item.id, len(turns_of(item))) for item in items]:
+    due = [(item.id, len(some)) for item, some in zip(items, turns, strict=True)]
+    if [(row.item, len(row.turns)) for row in rows] != due:
         raise NotAsked("the rows are not one for each conversation, with all of its turns")
     shown, sampling = _shown(items, turns, given), Sampling(given.max_new_tokens, stops=given.stops)
     found: list[Asked] = []
