@@ -38,6 +38,15 @@ LEFT = "left."
 """Before the name of a judged job's output, where a witness reads it."""
 
 
+class Drawn(Contract):
+    """Which rows of an output are to be made again."""
+
+    of: Count
+    """How many rows the output has."""
+    rows: tuple[Count, ...]
+    """Their places in the file, from 0, in order."""
+
+
 class Challenge(Contract):
     """Which rows of a job that has ended are to be made again."""
 
@@ -47,6 +56,20 @@ class Challenge(Contract):
     """How many rows the job left."""
     rows: tuple[Count, ...]
     """Their places in the file, from 0, in order."""
+    others: dict[str, Drawn] | None = omitted()
+    """The same of outputs beside ``rows`` that hold scores, by name."""
+
+    def places(self, output: str) -> tuple[int, ...]:
+        """Return which rows of an output are to be made again."""
+        if output == "rows":
+            return self.rows
+        drawn = (self.others or {}).get(output)
+        return drawn.rows if drawn else ()
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many rows of all outputs are to be made again, and of how many."""
+        others = (self.others or {}).values()
+        return len(self.rows) + sum(len(one.rows) for one in others), self.of + sum(one.of for one in others)
 
 
 class JobOrder(Contract):

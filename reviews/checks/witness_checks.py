@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reviews.checks.definition import Checks, Found, manifest_of
-from reviews.evidence.evidence import Evidence
+from reviews.evidence.evidence import Evidence, Witness
 from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
@@ -36,24 +36,41 @@ _LEAST = 1e-12
 )
 def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare what a witness read, with rows drawn after the job had ended, with what the stage was granted."""
-    witness = evidence.witness
-    if witness is None:
-        raise EvidenceMissing("no witness was asked to read its rows, since it left none that count")
-    if witness.rows is None or witness.manifest is None:
-        raise EvidenceMissing(f"the witness read nothing that counts: {witness.why or 'it left no rows'}")
-    rows, places = read_rows(witness.rows, WitnessRow, "witness rows"), witness.challenge.rows
+    witness = witness_of(evidence)
+    rows = read_rows(witness.rows, WitnessRow, "witness rows", which=lambda line: not holds_scores(line))
+    places = witness.challenge.rows
     if {row.row for row in rows} != set(places):
         raise EvidenceMissing("the witness did not read the rows of its challenge")
     told = f"{len(places)} of {witness.challenge.of} rows read again with the granted weights"
-    # The coarser type of the two, where engine and witness compute in different ones.
-    types = {witness.manifest.dtype, manifest_of(evidence).dtype}
-    dtype = next((one for one in types if one not in GREEDY_GAP), max(types, key=lambda one: GREEDY_GAP.get(one, 0)))
-    wrong = list(wrong_rows(witness.challenge.ended, rows, dtype))
+    wrong = list(wrong_rows(witness.challenge.ended, rows, coarser_type(evidence, GREEDY_GAP)))
     if wrong:
         count = len({one["row"] for one in wrong})
         shown = tuple(wrong)
         return Found("FAIL", f"{told}: {count} are not what they write", float(count), shown, repairable=False)
     return Found("PASS", f"{told}: {_at_worst(rows)}", 0.0)
+
+
+def witness_of(evidence: Evidence) -> Witness:
+    """Return the witness of an attempt; raises EvidenceMissing where it left nothing that counts."""
+    witness = evidence.witness
+    if witness is None:
+        raise EvidenceMissing("no witness was asked to read its rows, since it left none that count")
+    if witness.rows is None or witness.manifest is None:
+        raise EvidenceMissing(f"the witness read nothing that counts: {witness.why or 'it left no rows'}")
+    return witness
+
+
+def holds_scores(line: Any) -> bool:
+    """Say whether a line of a witness is of scores, and not of an answer."""
+    return isinstance(line, dict) and "scores" in line
+
+
+def coarser_type(evidence: Evidence, tolerances: Mapping[str, float]) -> str:
+    """Return the type of the weights with the larger tolerance, where job and witness compute in different ones."""
+    witness = evidence.witness
+    assert witness is not None and witness.manifest is not None
+    types = {witness.manifest.dtype, manifest_of(evidence).dtype}
+    return next((one for one in types if one not in tolerances), max(types, key=lambda one: tolerances.get(one, 0)))
 
 
 def wrong_rows(seed: str, rows: Sequence[WitnessRow], dtype: str) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,15 +20,24 @@ MOST_LINE_BYTES = 1 << 24
 MOST_ROWS = 5_000_000
 
 
-def read_rows(path: Path | None, model: type[Row], what: str, *, may_be_empty: bool = False) -> tuple[Row, ...]:
-    """Return all rows of a JSONL file.
+def read_rows(
+    path: Path | None,
+    model: type[Row],
+    what: str,
+    *,
+    may_be_empty: bool = False,
+    which: Callable[[Any], bool] = lambda _: True,
+) -> tuple[Row, ...]:
+    """Return all rows of a JSONL file, or those ``which`` says so of, where a file has rows of two forms.
 
     Raises:
         EvidenceMissing: there is no file, a line is not such a row, or the file is empty and must not be.
     """
     rows: list[Row] = []
     seen: dict[tuple[Any, ...], int] = {}
-    for number, line, _ in _lines(path, what):
+    for number, line, value in _lines(path, what):
+        if not which(value):
+            continue
         try:
             rows.append(model.model_validate_json(line, strict=True))
         except ValidationError as error:

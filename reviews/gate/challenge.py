@@ -10,7 +10,7 @@ from math import comb
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.job_records import LEFT, WITNESS, Artifact, Challenge, ExitRecord, JobOrder, Manifest
+from specs.job_records import LEFT, WITNESS, Artifact, Challenge, Drawn, ExitRecord, JobOrder, Manifest
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.witness import CONFIDENCE, MISSED_SHARE
 
@@ -18,21 +18,32 @@ from specs.stages.witness import CONFIDENCE, MISSED_SHARE
 def witness_order(entries: Sequence[Recorded], store: Store, key: str) -> JobOrder | None:
     """Return the order of the witness of a job, the same whenever it is asked for.
 
-    None where there is nothing to read: the job is lost or failed, left no rows, or its kind cannot say what was asked.
+    None where there is nothing to read: the job is lost or failed, left no rows, or its kind cannot say what was asked
+    or scored.
     """
     launch, ended = find(entries, f"launch/{key}"), find(entries, f"exit/{key}")
     if launch is None or ended is None:
         return None
     order = JobOrder.model_validate_json(store.get(launch.body["order"]))
     rows = ended.body["outputs"].get("rows")
-    if not STAGE_KINDS[order.kind].asked or rows is None or not ended.body["manifest"]:
+    kind = STAGE_KINDS[order.kind]
+    scored = kind.scores_of(kind.parameters.model_validate(order.parameters))
+    if not (kind.asked or scored) or rows is None or not ended.body["manifest"]:
         return None
     exit = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
     if exit.code != 0 or exit.reason != "exited":
         return None
-    count = sum(1 for line in store.get(rows["digest"]).split(b"\n") if line.strip())
     manifest = Manifest.model_validate_json(store.get(ended.body["manifest"]))
-    most = count if manifest.device.startswith("cuda") else sample_size(count)
+    every = manifest.device.startswith("cuda")
+
+    def draw(output: str) -> Drawn:
+        held = store.get(ended.body["outputs"][output]["digest"]) if output in ended.body["outputs"] else b""
+        count = sum(1 for line in held.split(b"\n") if line.strip())
+        seed = ended.digest if output == "rows" else f"{ended.digest} {output}"
+        return Drawn(of=count, rows=drawn(seed, count, count if every else sample_size(count)))
+
+    first = draw("rows") if kind.asked or "rows" in scored else Drawn(of=0, rows=())
+    others = {name: draw(name) for name in scored if name != "rows"}
     left = {
         LEFT + name: Artifact(name=LEFT + name, path=one["path"], digest=one["digest"], bytes=one["bytes"])
         for name, one in sorted(ended.body["outputs"].items())
@@ -43,7 +54,7 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str) -> JobOrd
             "key": key + WITNESS,
             "inputs": order.inputs | left,
             "resumes": None,
-            "challenge": Challenge(ended=ended.digest, of=count, rows=drawn(ended.digest, count, most)),
+            "challenge": Challenge(ended=ended.digest, of=first.of, rows=first.rows, others=others or None),
         }
     )
 

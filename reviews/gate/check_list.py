@@ -18,6 +18,7 @@ from reviews.checks import (
     pilot_check,
     provenance_check,
     registration_checks,
+    score_checks,
     witness_checks,
 )
 from reviews.checks.definition import Check, apply
@@ -55,6 +56,7 @@ _MODULES = (
         registration_checks,
         job_checks,
         witness_checks,
+        score_checks,
         measurer,
         provenance_check,
         claim_lookup,

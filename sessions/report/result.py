@@ -136,7 +136,7 @@ def witnessed(entries: Sequence[Recorded], store: Store, stages: Sequence[str]) 
             asked = find(entries, f"challenge/{one.body['stage']}.{one.body['attempt']}")
             order = JobOrder.model_validate_json(store.get(asked.body["order"])) if asked else None
             if order is not None and order.challenge is not None:
-                found[one.body["stage"]] = [len(order.challenge.rows), order.challenge.of]
+                found[one.body["stage"]] = list(order.challenge.counts())
     return {stage: found[stage] for stage in stages if stage in found}
 
 

@@ -40,6 +40,17 @@ class Added:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """Outputs that hold log-probabilities, which a witness computes again with the granted weights."""
+
+    by: str
+    """The function that says again what was scored for each row, ``module:function``."""
+    outputs: tuple[str, ...] = ("rows",)
+    unless: str = ""
+    """A parameter, or a property of the parameters: where it is set, the scores are believed."""
+
+
+@dataclass(frozen=True)
 class Arm:
     """What the analysis asks of a kind that can be one of its two arms."""
 
@@ -73,7 +84,9 @@ class StageKind:
     """The function that carries it out, ``module:function``, in a process of ``training.jobs``."""
     asked: str = ""
     """The function that says again what its model was asked for each row, ``module:function``: a witness then reads
-    the answers with the granted weights. Empty: its rows are believed."""
+    the answers with the granted weights. Empty: no row is an answer that it could read."""
+    scored: Scored | None = None
+    """Its outputs with log-probabilities: a witness computes them again. A kind may have answers and scores."""
     judge: str
     """The module that measures and checks it."""
 
@@ -144,6 +157,14 @@ class StageKind:
             **fields,
         )
         return cast(type[StageBase], made)
+
+    def scores_of(self, parameters: Any) -> tuple[str, ...]:
+        """Return the outputs of a stage with these parameters whose scores a witness computes again."""
+        one = self.scored
+        if one is None or (one.unless and getattr(parameters, one.unless) not in (None, False)):
+            return ()
+        due = self.outputs_of(parameters)
+        return tuple(name for name in one.outputs if name in due)
 
     def inputs_of(self, parameters: Any) -> dict[str, ArtifactKind]:
         """Return what a stage with these parameters reads: role -> artifact kind."""

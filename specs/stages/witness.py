@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specs.digests import Contract, Count
+from specs.digests import Contract, Count, Positive
 
 ROWS = "witness"
 """The name of a witness's file of rows."""
@@ -32,6 +32,10 @@ DRIFT = 6.0
 them. Of a normal distribution 4 are reached once in 16,000 times; the rest is for its tails, which are longer."""
 FALSE_ALARM = 1e-4
 """The share of honest stages that the tests of their sampled answers, :data:`DRIFT` left out, may fail at most."""
+
+SCORE_GAP: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.5}
+"""By the type of the weights, how many nats the log-probability of a token may be read apart; of n tokens together
+the square root of n times as many. Measured by ``python -m bench.witness_scores``."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1.000001)]
@@ -69,3 +73,27 @@ class WitnessRow(Contract):
     """Of a sampled answer: how far its worst token lies past the border of the nucleus; negative inside."""
     drawn: tuple[Token, ...] | None = None
     """Of a sampled answer, each token in order."""
+
+
+class Score(Contract):
+    """The log-probability of some tokens, in nats."""
+
+    stated: Finite
+    """As the row of the job has it."""
+    read: Finite
+    """As the granted weights give it."""
+    tokens: Positive
+
+
+class ScoredRow(Contract):
+    """One row of scores as the granted weights give them; a line beside those of answers."""
+
+    unique_by = ("output", "row")
+
+    output: str
+    """The job's file of rows that it is in."""
+    row: Count
+    """Its place in that file, from 0."""
+    differs: tuple[str, ...]
+    """What of the row, its scores left out, is not what the granted inputs, or its own scores, make it."""
+    scores: dict[str, Score]

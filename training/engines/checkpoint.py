@@ -68,15 +68,22 @@ def load(folder: Path, device: str | None = None, dtype: Any = None, **more: Any
     """
     leave_out_scipy()
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = tokenizer_in(folder)
     device = device or ("cuda:0" if torch.cuda.is_available() else "cpu")
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
     model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype, **more)
     return (model if "device_map" in more else model.to(device)).eval(), tokenizer
+
+
+def tokenizer_in(folder: Path) -> Any:
+    """Return the tokenizer of a checkpoint."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:

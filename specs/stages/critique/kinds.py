@@ -11,7 +11,7 @@ from specs.stages.critique.metrics import (
     REVISE_METRICS,
     VERIFIED_METRICS,
 )
-from specs.stages.kind import Added, Kept, StageKind
+from specs.stages.kind import Added, Kept, Scored, StageKind
 
 _DROPPED = Added("keeps_dropped", outputs={"dropped": "rows"})
 
@@ -23,6 +23,7 @@ CRITIQUE_INSTRUCTIONS = StageKind(
     rows={"rows": rows.CritiqueRow, "calibration": rows.CalibrationRow, "accepted": Item},
     metrics=INSTRUCTION_METRICS,
     job="training.jobs.critique.critic_stage:critique_instructions",
+    scored=Scored("training.jobs.critique.critic_stage:scored_instructions", ("rows", "calibration")),
     judge="reviews.stages.critique.critic",
     selects=True,
     kept=Kept("accepted", Item),
@@ -36,6 +37,7 @@ CRITIQUE_RESPONSES = StageKind(
     rows={"rows": rows.CritiqueRow, "calibration": rows.CalibrationRow, "accepted": Example},
     metrics=RESPONSE_METRICS,
     job="training.jobs.critique.critic_stage:critique_responses",
+    scored=Scored("training.jobs.critique.critic_stage:scored_responses", ("rows", "calibration")),
     judge="reviews.stages.critique.critic",
     selects=True,
     kept=Kept("accepted", Example),
@@ -65,6 +67,7 @@ REVISE = StageKind(
     metrics=REVISE_METRICS,
     job="training.jobs.critique.revise:revise",
     asked="training.jobs.critique.revise:asked",
+    scored=Scored("training.jobs.critique.revise:scored", ("comparisons", "calibration")),
     judge="reviews.stages.critique.revise",
     samples=True,
     kept=Kept("preferences", Preference),
@@ -86,6 +89,7 @@ BEST_OF_N = StageKind(
     metrics=BEST_OF_N_METRICS,
     job="training.jobs.critique.best_of_n:prefer",
     asked="training.jobs.critique.best_of_n:asked",
+    scored=Scored("training.jobs.critique.best_of_n:scored", ("comparisons", "calibration")),
     judge="reviews.stages.critique.best_of_n",
     samples=True,
     kept=Kept("preferences", Preference),

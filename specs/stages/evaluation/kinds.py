@@ -12,7 +12,7 @@ from specs.stages.evaluation.metrics import (
     EVALUATE_METRICS,
     PERPLEXITY_METRICS,
 )
-from specs.stages.kind import Arm, StageKind
+from specs.stages.kind import Arm, Scored, StageKind
 from specs.stages.stage import ArtifactKind
 
 _ITEMS: dict[str, ArtifactKind] = {"model": "checkpoint", "items": "items"}
@@ -38,6 +38,7 @@ PERPLEXITY = _measuring(
     rows={"rows": rows.PerplexityRow},
     metrics=PERPLEXITY_METRICS,
     job="training.jobs.evaluation.perplexity:perplexity",
+    scored=Scored("training.jobs.evaluation.perplexity:scored"),
     judge="reviews.stages.evaluation.perplexity",
     outcomes=("continuous",),
 )
@@ -48,6 +49,7 @@ MULTIPLE_CHOICE = _measuring(
     rows={"rows": rows.ChoiceRow},
     metrics=CHOICE_METRICS,
     job="training.jobs.evaluation.multiple_choice:choose",
+    scored=Scored("training.jobs.evaluation.multiple_choice:scored", unless="asked_by_lm_eval"),
     judge="reviews.stages.evaluation.multiple_choice",
     outcomes=("binary", "continuous"),
 )
@@ -60,6 +62,7 @@ PAIRWISE_JUDGE = _measuring(
     rows={"rows": rows.DuelRow, "calibration": rows.DuelRow},
     metrics=DUEL_METRICS,
     job="training.jobs.evaluation.pairwise_judge:compare",
+    scored=Scored("training.jobs.evaluation.pairwise_judge:scored", ("rows", "calibration")),
     judge="reviews.stages.evaluation.pairwise_judge",
     chat_form=True,
 )

@@ -83,6 +83,11 @@ class MultipleChoiceParameters(Placed):
     batch_size: BatchSize = 16
     seed: Seed = 0
 
+    @property
+    def asked_by_lm_eval(self) -> bool:
+        """Whether the library lm-eval writes the questions."""
+        return self.lm_eval is not None or self.lm_eval_task is not None
+
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         if self.lm_eval is not None and self.question != QUESTION:

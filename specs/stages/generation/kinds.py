@@ -15,6 +15,7 @@ BASE_MODEL_CHECK = StageKind(
     rows={"rows": rows.BaseModelCheckRow},
     metrics=SENTINEL_METRICS,
     job="training.jobs.generation.base_model_check:check_base_model",
+    asked="training.jobs.generation.base_model_check:asked",
     judge="reviews.stages.generation.base_model_check",
 )
 

@@ -12,11 +12,12 @@ import pytest
 
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
+from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind, ModelKind
 from tests.fixtures.critic_jobs import lines
 from tests.fixtures.small_text import WORDS, small_model
 from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.witnessed_jobs import unwritten
+from tests.fixtures.witnessed_jobs import Edit, mis_scored, rewrite, unwritten
 from training.engines.checkpoint import load
 from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling
@@ -416,3 +417,73 @@ def test_a_witness_reads_the_turns_of_a_conversation_as_they_were_asked(
     assert unwritten(job) == set()
     other = small_model(tmp_path / "other", chat=True, seed=4)
     assert unwritten(job, other, "other") == {0, 1, 2}
+
+
+def scored_job(folder: Path, kind: Kind, model: Path) -> Job:
+    """Return a job of a kind whose rows are scores, after it ran."""
+    if kind == "pairwise_judge":
+        job = compared(folder, model)
+    elif kind == "perplexity":
+        job = job_of(folder, kind, model, items(5), window=6, stride=3, batch_size=2)
+    else:
+        job = job_of(folder, kind, model, asked())
+    run(job)
+    return job
+
+
+def better(rows: list[dict[str, Any]]) -> None:
+    """Make the first text likelier by a twentieth of a nat."""
+    rows[0]["nats"] -= 0.05
+
+
+def swapped_choices(rows: list[dict[str, Any]]) -> None:
+    """Give the choices of the first question each other's likelihood."""
+    first, second = rows[0]["choices"]
+    first["nats"], second["nats"] = second["nats"], first["nats"]
+
+
+def shifted(rows: list[dict[str, Any]]) -> None:
+    """Make both orders of the first pair say it more clearly, consistently with margin and verdict."""
+    for order in ("plain", "swapped"):
+        rows[0][order]["scores"]["a"] = round(rows[0][order]["scores"]["a"] - 0.1, 6)
+        forms = [rows[0][order]["scores"][name] for name in ("a", "a_spaced", "b", "b_spaced")]
+        (a, a_spaced, b, b_spaced) = (-99.0 if one is None else one for one in forms)
+        rows[0][order]["margin"] = round(abs(max(a, a_spaced) - max(b, b_spaced)), 6)
+
+
+def decided(rows: list[dict[str, Any]]) -> None:
+    """Turn the verdict of the first pair, and nothing else."""
+    rows[0]["preferred"] = "candidate" if rows[0]["preferred"] == "reference" else "reference"
+
+
+@pytest.mark.parametrize(
+    ("kind", "edits"),
+    [
+        ("perplexity", (better,)),
+        ("multiple_choice", (swapped_choices,)),
+        ("pairwise_judge", (shifted, decided)),
+    ],
+)
+def test_a_witness_scores_what_was_granted(tmp_path: Path, base: Path, kind: Kind, edits: Sequence[Edit]) -> None:
+    job = scored_job(tmp_path / "job", kind, base)
+    honest = mis_scored(job)
+    assert set(honest) == set(STAGE_KINDS[kind].scores_of(job.parameters)) and not any(honest.values())
+    other = small_model(tmp_path / "other", seed=4)
+    assert all(len(wrong) >= 4 for wrong in mis_scored(job, "other", model=other).values())
+    rows = (job.out / "rows.jsonl").read_text(encoding="utf-8")
+    for number, edit in enumerate(edits):
+        rewrite(job, "rows", edit)
+        assert mis_scored(job, f"edited-{number}")["rows"] == {0}
+        (job.out / "rows.jsonl").write_text(rows, encoding="utf-8")
+
+
+def test_scores_of_other_items_are_found_and_those_that_lm_eval_asked_are_believed(tmp_path: Path, base: Path) -> None:
+    job = scored_job(tmp_path / "job", "multiple_choice", base)
+    others = [one.model_copy(update={"prompt": f"{one.prompt} and the sea"}) for one in asked()]
+    job.order.inputs["items"] = job.order.inputs["items"].model_copy(
+        update={"path": str(lines(tmp_path / "others.jsonl", others))}
+    )
+    assert mis_scored(job)["rows"] == {0, 1, 2, 3}
+    kind = STAGE_KINDS["multiple_choice"]
+    assert kind.scores_of(kind.parameters()) == ("rows",)
+    assert kind.scores_of(kind.parameters.model_validate({"lm_eval_task": "arc_easy"})) == ()

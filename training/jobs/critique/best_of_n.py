@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from specs.job_records import LEFT
 from specs.stages.answer_end import Form
 from specs.stages.artifacts import Item
 from specs.stages.critique.parameters import BestOfNParameters
@@ -16,9 +17,11 @@ from training.engines.engine import Engine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.critique.best_of_n_verified import write_pairs
-from training.jobs.critique.pair_judge import ask_judge, labelled_sample
+from training.jobs.critique.pair_judge import ask_judge, judge_scored, labelled_sample
 from training.jobs.job import Done, Job, batches_of
-from training.jobs.witness.asked import Asked, NotAsked, answer, left_rows
+from training.jobs.row_files import read_rows
+from training.jobs.witness.asked import Asked, left_rows, of_items
+from training.jobs.witness.scoring import Scoring
 from training.rules.critique.preference_pairs import all_pairs, pairs_to_compare
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import answer_prompt, seed_of
@@ -64,15 +67,19 @@ def _sampling(given: BestOfNParameters, form: Form) -> Sampling:
 def asked(job: Job[BestOfNParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
     given, form = job.parameters, form_of(job.order.model_kind)
-    items = {item.id: item for item in spread(load_items(job.inputs["prompts"]), given.max_prompts)}
-    found: list[Asked] = []
-    for place, row in left_rows(job, CandidateRow, places):
-        if row.item not in items:
-            raise NotAsked(f"row {place} answers '{row.item}', which was not asked")
-        prompt = prompt_ids(tokenizer, answer_prompt(items[row.item].prompt, given.shots, form), form).ids
-        sampling = _sampling(given, form)
-        found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.response, finish=row.finish))
-    return found
+
+    def prompt(item: Item) -> Sequence[int]:
+        return prompt_ids(tokenizer, answer_prompt(item.prompt, given.shots, form), form).ids
+
+    items = spread(load_items(job.inputs["prompts"]), given.max_prompts)
+    rows = left_rows(job, CandidateRow, places)
+    return of_items(rows, items, prompt, lambda row: row.response, _sampling(given, form))
+
+
+def scored(job: Job[BestOfNParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+    """Return what the judge scored for these rows: the pairs of the sampled responses, or the labelled ones."""
+    pairs = pairs_to_compare(read_rows(job.inputs[f"{LEFT}rows"], CandidateRow))
+    return judge_scored(job, job.parameters.rubric, job.parameters, pairs, output, places)
 
 
 def _group(

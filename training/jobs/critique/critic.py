@@ -7,10 +7,18 @@ from typing import Any
 
 from specs.stages.answer_end import Form
 from specs.stages.critique.parameters import CriticParameters, ShownResponse
-from specs.stages.critique.rows import CalibrationRow, ComparisonRow, CritiqueRow, JudgeCalibrationRow
+from specs.stages.critique.rows import (
+    CalibrationRow,
+    ComparisonRow,
+    CritiqueRow,
+    JudgeCalibrationRow,
+    contradiction,
+)
 from specs.stages.label_scores import Arrangement, decide
 from specs.stages.rubric import Rubric
 from training.engines.label_scoring import labels_of, score_both
+from training.jobs.witness.label_scores import Judge, judgement
+from training.jobs.witness.scoring import Scoring
 from training.rules.critique.subjects import Pair, Subject
 from training.rules.rubric_prompts import (
     Prompts,
@@ -33,13 +41,8 @@ class Critic:
     def critiques(self, subjects: Sequence[Subject]) -> list[CritiqueRow]:
         """Return one row for each instruction or response, in their order."""
         given = self._parameters
-        shown = [None if one.response is None else shown_of(one.response, self._showing()) for one in subjects]
-        prompts = [
-            prompts_of_instruction(self._rubric, one.instruction)
-            if text is None
-            else prompts_of_response(self._rubric, one.instruction, text)
-            for one, text in zip(subjects, shown, strict=True)
-        ]
+        asked = [_asked(self._rubric, given, one) for one in subjects]
+        shown, prompts = [text for text, _ in asked], [both for _, both in asked]
         return [
             CritiqueRow(
                 **one._asdict(),
@@ -59,12 +62,9 @@ class Critic:
 
     def comparisons(self, pairs: Sequence[Pair]) -> list[ComparisonRow]:
         """Return one row for each pair, in their order."""
-        given = self._showing()
-        shown = [(shown_of(one.first, given), shown_of(one.second, given)) for one in pairs]
-        prompts = [
-            prompts_of_comparison(self._rubric, one.instruction, *texts)
-            for one, texts in zip(pairs, shown, strict=True)
-        ]
+        given = _showing(self._parameters)
+        asked = [_asked_to_compare(self._rubric, given, one) for one in pairs]
+        shown, prompts = [texts for texts, _ in asked], [both for _, both in asked]
         names: dict[bool | None, Any] = {True: "first", False: "second", None: None}
         return [
             ComparisonRow(
@@ -88,11 +88,69 @@ class Critic:
         """Return the digest of the rubric, the form of the prompts and the ids of the labels."""
         return {"rubric": self.rubric, "form": self._form, "label_tokens": list(labels_of(self._tokenizer))}
 
-    def _showing(self) -> ShownResponse:
-        assert isinstance(self._parameters, ShownResponse)
-        return self._parameters
-
     def _ask(self, prompts: Sequence[Prompts], *, alike: bool = False) -> list[tuple[Arrangement, Arrangement]]:
         size, margin = self._parameters.batch_size, self._parameters.margin
         model, tokenizer = self._model, self._tokenizer
         return score_both(model, tokenizer, prompts, form=self._form, batch_size=size, alike=alike, margin=margin)
+
+
+def subjects_scored(
+    judge: Judge,
+    rubric: Rubric,
+    parameters: CriticParameters,
+    rows: Sequence[tuple[int, CritiqueRow]],
+    due: Sequence[tuple[Subject, dict[str, Any]]],
+) -> list[Scoring]:
+    """Return what a critic scored for rows, by their places among the subjects that were due, with their labels."""
+    found: list[Scoring] = []
+    for place, row in rows:
+        if place >= len(due):
+            found.append(Scoring(place, {}, ("item",), judge.weights))
+            continue
+        subject, label = due[place]
+        shown, prompts = _asked(rubric, parameters, subject)
+        fields = subject._asdict() | label | {"shown": shown, "rubric": rubric.content_digest()}
+        follows = contradiction(row, parameters.agreement, parameters.margin) is None
+        found.append(judgement(judge, place, row, prompts, fields, follows=follows))
+    return found
+
+
+def pairs_scored(
+    judge: Judge,
+    rubric: Rubric,
+    parameters: ShownResponse,
+    rows: Sequence[tuple[int, ComparisonRow]],
+    due: Sequence[tuple[Pair, dict[str, Any]]],
+) -> list[Scoring]:
+    """Return what a judge of pairs scored for rows, as :func:`subjects_scored`."""
+    found: list[Scoring] = []
+    for place, row in rows:
+        if place >= len(due):
+            found.append(Scoring(place, {}, ("item",), judge.weights))
+            continue
+        pair, label = due[place]
+        (first, second), prompts = _asked_to_compare(rubric, parameters, pair)
+        fields = pair._asdict() | label | {"shown_first": first, "shown_second": second}
+        fields |= {"rubric": rubric.content_digest()}
+        follows = contradiction(row, parameters.agreement, parameters.margin) is None
+        found.append(judgement(judge, place, row, prompts, fields, follows=follows))
+    return found
+
+
+def _asked(rubric: Rubric, parameters: CriticParameters, subject: Subject) -> tuple[str | None, Prompts]:
+    """Return what a critic is shown of a subject's response, and its prompts."""
+    if subject.response is None:
+        return None, prompts_of_instruction(rubric, subject.instruction)
+    shown = shown_of(subject.response, _showing(parameters))
+    return shown, prompts_of_response(rubric, subject.instruction, shown)
+
+
+def _asked_to_compare(rubric: Rubric, given: ShownResponse, pair: Pair) -> tuple[tuple[str, str], Prompts]:
+    """Return what a judge is shown of two responses, and its prompts."""
+    shown = shown_of(pair.first, given), shown_of(pair.second, given)
+    return shown, prompts_of_comparison(rubric, pair.instruction, *shown)
+
+
+def _showing(parameters: CriticParameters) -> ShownResponse:
+    assert isinstance(parameters, ShownResponse)
+    return parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from specs.digests import Contract
@@ -14,10 +14,13 @@ from specs.stages.critique.parameters import (
 )
 from specs.stages.critique.rows import CalibrationRow, CritiqueRow
 from specs.stages.rubric import Judges
-from training.engines.checkpoint import device_of, load
-from training.jobs.critique.critic import Critic
+from training.engines.checkpoint import device_of, load, tokenizer_in
+from training.jobs.critique.critic import Critic, subjects_scored
 from training.jobs.job import Done, Job, batches_of
 from training.jobs.row_files import read_rows
+from training.jobs.witness.asked import left_rows
+from training.jobs.witness.label_scores import Judge
+from training.jobs.witness.scoring import Scoring
 from training.rules.critique.subjects import Subject, Unlabelled, labelled, of_examples, of_items
 from training.rules.prompt_encoding import form_of
 from training.rules.rubric_prompts import rubric_for
@@ -36,6 +39,31 @@ def critique_instructions(job: Job[CritiqueInstructionsParameters]) -> Done:
 def critique_responses(job: Job[CritiqueResponsesParameters]) -> Done:
     """Write ``rows`` and ``calibration`` (every log-probability) and ``accepted`` (the kept examples, unchanged)."""
     return _judge(job, "response", read_rows(job.inputs["examples"], Example), of_examples)
+
+
+def scored_instructions(job: Job[CritiqueInstructionsParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+    """Return what the critic scored for these rows: the instructions, or the labelled ones."""
+    return _scored(job, "instruction", of_items(read_rows(job.inputs["items"], Item)), output, places)
+
+
+def scored_responses(job: Job[CritiqueResponsesParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+    """Return what the critic scored for these rows: the responses, or the labelled ones."""
+    return _scored(job, "response", of_examples(read_rows(job.inputs["examples"], Example)), output, places)
+
+
+def _scored(
+    job: Job[Any], judges: Judges, subjects: Sequence[Subject], output: str, places: Sequence[int]
+) -> list[Scoring]:
+    parameters: CriticParameters = job.parameters
+    if output == "calibration":
+        sample = labelled(load_items(job.inputs["calibration"]), responses=judges == "response")
+        due = [(subject, {"label": label}) for subject, label in sample]
+        rows: Sequence[tuple[int, CritiqueRow]] = left_rows(job, CalibrationRow, places, output)
+    else:
+        due = [(subject, {}) for subject in subjects]
+        rows = left_rows(job, CritiqueRow, places, output)
+    judge = Judge(tokenizer_in(job.inputs["model"]), form_of(job.order.model_kind))
+    return subjects_scored(judge, rubric_for(judges, parameters.rubric), parameters, rows, due)
 
 
 def _judge(

@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 from specs.stages.critique.parameters import ShownResponse
 from specs.stages.critique.rows import ComparisonRow, JudgeCalibrationRow
 from specs.stages.rubric import Rubric
-from training.engines.checkpoint import device_of, load
-from training.jobs.critique.critic import Critic
+from training.engines.checkpoint import device_of, load, tokenizer_in
+from training.jobs.critique.critic import Critic, pairs_scored
 from training.jobs.job import Job, batches_of
+from training.jobs.witness.asked import left_rows
+from training.jobs.witness.label_scores import Judge
+from training.jobs.witness.scoring import Scoring
 from training.rules.critique.subjects import Pair, Unlabelled, labelled_pairs
 from training.rules.prompt_encoding import form_of
 from training.rules.rubric_prompts import rubric_for
@@ -57,3 +60,22 @@ def ask_judge(
     device, dtype = device_of(model)
     facts = judge.facts() | {"comparisons": len(comparisons), "labelled": len(sample)}
     return Said(comparisons, device, dtype, facts)
+
+
+def judge_scored(
+    job: Job,
+    rubric: Rubric | None,
+    parameters: ShownResponse,
+    pairs: Sequence[Pair],
+    output: str,
+    places: Sequence[int],
+) -> list[Scoring]:
+    """Return what the judge scored for rows of ``comparisons``, one for each of the pairs, or of ``calibration``."""
+    if output == "calibration":
+        due = [(pair, {"label": label}) for pair, label in labelled_sample(job)]
+        rows: Sequence[tuple[int, ComparisonRow]] = left_rows(job, JudgeCalibrationRow, places, output)
+    else:
+        due = [(pair, {}) for pair in pairs]
+        rows = left_rows(job, ComparisonRow, places, output)
+    judge = Judge(tokenizer_in(job.inputs["judge"]), form_of(job.order.model_kind), "judge")
+    return pairs_scored(judge, rubric_for("comparison", rubric), parameters, rows, due)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specs.digests import digest_value
+from specs.job_records import LEFT
 from specs.session.constitution import Principle
 from specs.session.loading import load_constitution
 from specs.stages.answer_end import Finish, Form, Ids
@@ -20,10 +21,11 @@ from training.engines.engine import Engine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.critique.best_of_n_verified import write_pairs
-from training.jobs.critique.pair_judge import ask_judge, labelled_sample
+from training.jobs.critique.pair_judge import ask_judge, judge_scored, labelled_sample
 from training.jobs.job import Done, Job, batches_of
 from training.jobs.row_files import read_rows
 from training.jobs.witness.asked import Asked, answer, left_rows
+from training.jobs.witness.scoring import Scoring
 from training.rules.critique.preference_pairs import all_revisions, revised, revisions_to_compare
 from training.rules.critique.revision_chains import (
     STOPS,
@@ -107,6 +109,14 @@ def asked(job: Job[ReviseParameters], tokenizer: Any, places: Sequence[int]) -> 
                     answer(place, prompt, sampling, ids=ids, text=text, finish=finish, part=f"{part} {number}")
                 )
     return found
+
+
+def scored(job: Job[ReviseParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+    """Return what the judge scored for these rows: revisions beside their originals, or the labelled pairs."""
+    judge = job.parameters.judge
+    assert judge is not None
+    pairs = revisions_to_compare(read_rows(job.inputs[f"{LEFT}rows"], RevisionRow), job.parameters)
+    return judge_scored(job, judge.rubric, judge.as_critic(), pairs, output, places)
 
 
 class Reviser:

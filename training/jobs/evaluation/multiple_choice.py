@@ -12,10 +12,12 @@ from typing import Any
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import MultipleChoiceParameters
 from specs.stages.evaluation.rows import ChoiceRow, ChoiceScore
-from training.engines.checkpoint import device_of, load
-from training.jobs.evaluation.likelihood import continuation, nats_of
+from training.engines.checkpoint import device_of, load, tokenizer_in
+from training.jobs.evaluation.likelihood import Scored, continuation, nats_of
 from training.jobs.evaluation.lm_eval_task import ask_lm_eval
 from training.jobs.job import Done, Job, batches_of
+from training.jobs.witness.asked import left_rows
+from training.jobs.witness.scoring import Scoring, Stated, Text, differing
 from training.rules.tasks import load_items
 from training.rules.tasks.choices import choices_of
 
@@ -28,8 +30,7 @@ def choose(job: Job[MultipleChoiceParameters]) -> Done:
 
     def scored(_: int, some: Sequence[Item]) -> list[ChoiceRow]:
         (item,) = some
-        context, choices = parameters.question.replace("{prompt}", item.prompt), choices_of(item)
-        texts = [continuation(tokenizer, context, f" {choice}") for choice in choices]
+        choices, texts = choices_of(item), _texts(tokenizer, parameters, item)
         nats = nats_of(model, texts, batch_size=parameters.batch_size)
         scores = tuple(
             ChoiceScore(nats=value, tokens=len(one.ids) - one.start, bytes=len(choice.encode()))
@@ -50,3 +51,29 @@ def choose(job: Job[MultipleChoiceParameters]) -> Done:
     device, dtype = device_of(model)
     tokens = sum(choice.tokens for row in rows for choice in row.choices)
     return Done(device, dtype, tokens, parameters.model_dump(mode="json"), facts)
+
+
+def _texts(tokenizer: Any, given: MultipleChoiceParameters, item: Item) -> list[Scored]:
+    """Return each choice after the question."""
+    context = given.question.replace("{prompt}", item.prompt)
+    return [continuation(tokenizer, context, f" {choice}") for choice in choices_of(item)]
+
+
+def scored(job: Job[MultipleChoiceParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+    """Return what was scored for these rows, where lm-eval did not ask: the choices of the items."""
+    items, tokenizer = load_items(job.inputs["items"]), tokenizer_in(job.inputs["model"])
+    found: list[Scoring] = []
+    for place, row in left_rows(job, ChoiceRow, places, output):
+        texts = _texts(tokenizer, job.parameters, items[place]) if place < len(items) else []
+        sizes = [len(choice.encode()) for choice in choices_of(items[place])] if texts else []
+        stated = [(one.tokens, one.bytes) for one in row.choices]
+        if [(len(one.ids) - one.start, size) for one, size in zip(texts, sizes, strict=True)] != stated:
+            found.append(Scoring(place, {}, ("choices",)))
+            continue
+        values = {
+            f"choice {number}": Stated(-one.nats, (Text(*text),))
+            for number, (one, text) in enumerate(zip(row.choices, texts, strict=True), 1)
+        }
+        due = {"item": items[place].id, "prompt_tokens": min(one.start for one in texts)}
+        found.append(Scoring(place, values, differing(row, due)))
+    return found

@@ -12,14 +12,17 @@ from typing import Any, Literal, NamedTuple
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import DuelRow, EvaluationRow
-from specs.stages.label_scores import decide
+from specs.stages.label_scores import Arrangement, arrangement, decide
 from specs.stages.rubric import Rubric
-from training.engines.checkpoint import device_of, load
+from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.engines.label_scoring import score_both
 from training.jobs.job import Done, Job, batches_of
 from training.jobs.row_files import read_rows
+from training.jobs.witness.asked import left_rows
+from training.jobs.witness.label_scores import Judge, judgement
+from training.jobs.witness.scoring import Scoring
 from training.rules.evaluation.labelled_pairs import labelled_pairs
-from training.rules.rubric_prompts import prompts_of_comparison, rubric_for
+from training.rules.rubric_prompts import Prompts, prompts_of_comparison, rubric_for
 from training.rules.tasks import load_items
 
 GROUP = 128
@@ -40,16 +43,7 @@ def compare(job: Job[PairwiseJudgeParameters]) -> Done:
     Raises ValueError if an answer or all labelled pairs are missing, or a prompt is longer than the judge's context.
     """
     parameters = job.parameters
-    items = load_items(job.inputs["items"])
-    answers = {
-        side: {row.item: row.output for row in read_rows(job.inputs[side], EvaluationRow)}
-        for side in ("reference", "candidate")
-    }
-    missing = [item.id for item in items for given in answers.values() if item.id not in given]
-    if missing:
-        raise ValueError(f"{len(missing)} answers are missing, for example one to '{missing[0]}'")
-    pairs = [Sides(item, answers["reference"][item.id], answers["candidate"][item.id]) for item in items]
-    labelled = [Sides(*pair[:3]) for pair in labelled_pairs(load_items(job.inputs["labelled"]))]
+    pairs, labelled = _pairs(job), _labelled(job)
     model, tokenizer = load(job.inputs["model"])
     rubric = rubric_for("comparison", parameters.rubric)
     found: dict[str, list[DuelRow]] = {}
@@ -66,17 +60,59 @@ def compare(job: Job[PairwiseJudgeParameters]) -> Done:
     return Done(device, dtype, read, parameters.model_dump(mode="json"), {"rubric": rubric.content_digest()})
 
 
+def _pairs(job: Job[PairwiseJudgeParameters]) -> list[Sides]:
+    """Return the two answers to each item; raises ValueError if one is missing."""
+    items = load_items(job.inputs["items"])
+    answers = {
+        side: {row.item: row.output for row in read_rows(job.inputs[side], EvaluationRow)}
+        for side in ("reference", "candidate")
+    }
+    missing = [item.id for item in items for given in answers.values() if item.id not in given]
+    if missing:
+        raise ValueError(f"{len(missing)} answers are missing, for example one to '{missing[0]}'")
+    return [Sides(item, answers["reference"][item.id], answers["candidate"][item.id]) for item in items]
+
+
+def _labelled(job: Job[PairwiseJudgeParameters]) -> list[Sides]:
+    return [Sides(*pair[:3]) for pair in labelled_pairs(load_items(job.inputs["labelled"]))]
+
+
+def scored(job: Job[PairwiseJudgeParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+    """Return what the judge scored for these rows: the two answers to each item, or the labelled pairs."""
+    given, due = job.parameters, _labelled(job) if output == "calibration" else _pairs(job)
+    rubric = rubric_for("comparison", given.rubric)
+    judge = Judge(tokenizer_in(job.inputs["model"]), given.form)
+    found: list[Scoring] = []
+    for place, row in left_rows(job, DuelRow, places, output):
+        if place >= len(due):
+            found.append(Scoring(place, {}, ("item",)))
+            continue
+        item, reference, candidate = due[place]
+        fields = {"item": item.id, "reference": reference, "candidate": candidate, "rubric": rubric.content_digest()}
+        both = arrangement(row.plain.scores, "A", given.margin), arrangement(row.swapped.scores, "B", given.margin)
+        follows = (row.plain, row.swapped) == both and row.preferred == _preferred(both, given)
+        found.append(judgement(judge, place, row, _prompts(rubric, given, due[place]), fields, follows=follows))
+    return found
+
+
+def _prompts(rubric: Rubric, given: PairwiseJudgeParameters, one: Sides) -> Prompts:
+    limit = given.shown_characters
+    return prompts_of_comparison(rubric, one.item.prompt, one.reference.strip()[:limit], one.candidate.strip()[:limit])
+
+
+def _preferred(
+    both: tuple[Arrangement, Arrangement], given: PairwiseJudgeParameters
+) -> Literal["reference", "candidate"] | None:
+    sides: dict[bool | None, Literal["reference", "candidate"]] = {True: "reference", False: "candidate"}
+    return sides.get(decide(*both, given.agreement, given.margin))
+
+
 def _judged(
     model: Any, tokenizer: Any, rubric: Rubric, parameters: PairwiseJudgeParameters, _: int, pairs: Sequence[Sides]
 ) -> list[DuelRow]:
-    limit = parameters.shown_characters
-    prompts = [
-        prompts_of_comparison(rubric, one.item.prompt, one.reference.strip()[:limit], one.candidate.strip()[:limit])
-        for one in pairs
-    ]
+    prompts = [_prompts(rubric, parameters, one) for one in pairs]
     size, margin = parameters.batch_size, parameters.margin
     both = score_both(model, tokenizer, prompts, form=parameters.form, batch_size=size, alike=True, margin=margin)
-    sides: dict[bool | None, Literal["reference", "candidate"]] = {True: "reference", False: "candidate"}
     return [
         DuelRow(
             item=one.item.id,
@@ -85,7 +121,7 @@ def _judged(
             rubric=rubric.content_digest(),
             plain=plain,
             swapped=swapped,
-            preferred=sides.get(decide(plain, swapped, parameters.agreement, margin)),
+            preferred=_preferred((plain, swapped), parameters),
         )
         for one, (plain, swapped) in zip(pairs, both, strict=True)
     ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import PerplexityParameters
 from specs.stages.evaluation.rows import PerplexityRow
-from training.engines.checkpoint import device_of, load
+from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.jobs.evaluation.likelihood import nats_of, prefix_of, windows_of
 from training.jobs.job import Done, Job, batches_of
+from training.jobs.witness.asked import left_rows
+from training.jobs.witness.scoring import Scoring, Stated, Text, differing
 from training.rules.tasks import load_items
 
 
@@ -36,3 +39,22 @@ def perplexity(job: Job[PerplexityParameters]) -> Done:
     device, dtype = device_of(model)
     effective = parameters.model_dump(mode="json")
     return Done(device, dtype, sum(row.tokens for row in rows), effective, {"prefix_token": prefix})
+
+
+def scored(job: Job[PerplexityParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+    """Return what was scored for these rows: the items' texts, window by window."""
+    items, tokenizer = load_items(job.inputs["items"]), tokenizer_in(job.inputs["model"])
+    prefix = prefix_of(tokenizer)
+    found: list[Scoring] = []
+    for place, row in left_rows(job, PerplexityRow, places, output):
+        if place >= len(items):
+            found.append(Scoring(place, {}, ("item",)))
+            continue
+        text = items[place].prompt
+        tokens = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        windows = tuple(windows_of(tokens, prefix, job.parameters.window, job.parameters.stride))
+        due: dict[str, Any] = {"item": items[place].id, "tokens": len(tokens), "bytes": len(text.encode())}
+        wrong = differing(row, due | {"windows": len(windows)})
+        values = {"text": Stated(-row.nats, tuple(Text(*one) for one in windows))}
+        found.append(Scoring(place, values, wrong))
+    return found

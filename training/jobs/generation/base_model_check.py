@@ -6,17 +6,20 @@ models are loaded one after the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from specs.stages.answer_end import Form
 from specs.stages.generation.parameters import BaseModelCheckParameters
 from specs.stages.generation.rows import BaseModelCheckRow
-from training.engines.checkpoint import free
+from training.engines.checkpoint import free, tokenizer_in
 from training.engines.engine import Engine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job
+from training.jobs.witness.asked import Asked, NotAsked, left_rows
+from training.jobs.witness.asked import answer as one_answer
 from training.rules.generation.sentinels import SENTINELS
 from training.rules.prompt_encoding import encode_bare, encode_chat
 
@@ -42,10 +45,14 @@ def rows_of(
 ) -> tuple[list[BaseModelCheckRow], Engine]:
     """Return what one model answers, and its engine, closed."""
     engine = make_engine(parameters.engine, folder, parameters.batch_size, scratch=scratch)
-    forms: tuple[Form, ...] = ("completion",) if engine.tokenizer.chat_template is None else ("completion", "chat")
-    rows = [row for form in forms for row in answer(engine, which, form, parameters)]
+    rows = [row for form in forms_of(engine.tokenizer) for row in answer(engine, which, form, parameters)]
     engine.close()
     return rows, engine
+
+
+def forms_of(tokenizer: Any) -> tuple[Form, ...]:
+    """Return the forms in which a model is asked: with the chat template only if it has one."""
+    return ("completion",) if tokenizer.chat_template is None else ("completion", "chat")
 
 
 def answer(engine: Engine, which: Which, form: Form, parameters: BaseModelCheckParameters) -> list[BaseModelCheckRow]:
@@ -68,3 +75,34 @@ def answer(engine: Engine, which: Which, form: Form, parameters: BaseModelCheckP
         )
         for sentinel, one, (output,) in zip(SENTINELS, encoded, outputs, strict=True)
     ]
+
+
+def asked(job: Job[BaseModelCheckParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what both models were asked for these rows, the sentinels in their forms; raises NotAsked.
+
+    A row that shows other token ids than its prompt has raises it too.
+    """
+    models: tuple[tuple[Which, str, Any], ...] = (
+        ("declared", "model", tokenizer),
+        ("control", "control", tokenizer_in(job.inputs["control"])),
+    )
+    due = [
+        (which, weights, form, sentinel, (encode_bare if form == "completion" else encode_chat)(own, sentinel.prompt))
+        for which, weights, own in models
+        for form in forms_of(own)
+        for sentinel in SENTINELS
+    ]
+    sampling = Sampling(job.parameters.max_new_tokens)
+    found: list[Asked] = []
+    for place, row in left_rows(job, BaseModelCheckRow, places):
+        if place >= len(due):
+            raise NotAsked(f"row {place} is one more than was asked")
+        which, weights, form, sentinel, prompt = due[place]
+        if (row.model, row.form, row.sentinel, row.ids) != (which, form, sentinel.id, tuple(prompt.ids)):
+            raise NotAsked(f"row {place} is not what '{sentinel.id}' was for the {which} model as {form}")
+        found.append(
+            one_answer(
+                place, prompt.ids, sampling, ids=row.answer_ids, text=row.output, finish=row.finish, weights=weights
+            )
+        )
+    return found

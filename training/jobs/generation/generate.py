@@ -20,7 +20,7 @@ from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job, batches_of
 from training.jobs.row_files import write_durably
-from training.jobs.witness.asked import Asked, NotAsked, answer, left_rows
+from training.jobs.witness.asked import Asked, left_rows, of_items
 from training.rules.prompt_encoding import form_of, sample_ids
 from training.rules.prompt_text import seed_of
 from training.rules.sampling_quality import Tally, example_of, group_size, of_samples
@@ -83,15 +83,13 @@ def _sampling(given: GenerateParameters) -> Sampling:
 
 def asked(job: Job[GenerateParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
-    given, form, sampling = job.parameters, form_of(job.order.declared()), _sampling(job.parameters)
-    items = {item.id: item for item in choose(load_items(job.inputs["prompts"]), given.max_prompts)}
-    found: list[Asked] = []
-    for place, row in left_rows(job, GenerationRow, places):
-        if row.item not in items:
-            raise NotAsked(f"row {place} answers '{row.item}', which was not asked")
-        prompt = _prompt(tokenizer, items[row.item], given, job.order.task, form)
-        found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.completion, finish=row.finish))
-    return found
+    given, form = job.parameters, form_of(job.order.declared())
+
+    def prompt(item: Item) -> list[int]:
+        return _prompt(tokenizer, item, given, job.order.task, form)
+
+    rows, items = left_rows(job, GenerationRow, places), choose(load_items(job.inputs["prompts"]), given.max_prompts)
+    return of_items(rows, items, prompt, lambda row: row.completion, _sampling(given))
 
 
 def _sampled(

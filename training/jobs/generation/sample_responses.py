@@ -16,7 +16,7 @@ from training.engines.engine import Engine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job, batches_of
-from training.jobs.witness.asked import Asked, NotAsked, answer, left_rows
+from training.jobs.witness.asked import Asked, left_rows, of_items
 from training.rules.cleaning import clean, marks_of
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import answer_prompt, seed_of
@@ -98,12 +98,10 @@ def _answers(
 def asked(job: Job[SampleResponsesParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows, the instructions; raises NotAsked and EncodingFault."""
     given, form = job.parameters, form_of(job.order.model_kind)
-    items = {item.id: item for item in load_items(job.inputs["instructions"])[: given.max_instructions]}
-    sampling = Sampling.of(given, given.stops)
-    found: list[Asked] = []
-    for place, row in left_rows(job, SampleResponsesRow, places):
-        if row.item not in items:
-            raise NotAsked(f"row {place} answers '{row.item}', which was not asked")
-        prompt = prompt_ids(tokenizer, answer_prompt(items[row.item].prompt, given.shots, form), form).ids
-        found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.raw, finish=row.finish))
-    return found
+
+    def prompt(item: Item) -> Sequence[int]:
+        return prompt_ids(tokenizer, answer_prompt(item.prompt, given.shots, form), form).ids
+
+    items = load_items(job.inputs["instructions"])[: given.max_instructions]
+    rows = left_rows(job, SampleResponsesRow, places)
+    return of_items(rows, items, prompt, lambda row: row.raw, Sampling.of(given, given.stops))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from specs.job_records import LEFT
-from specs.stages.answer_end import Finish
+from specs.stages.answer_end import Finish, Ids
+from specs.stages.artifacts import Item
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Job
 from training.jobs.row_files import Row, read_rows
@@ -29,6 +30,8 @@ class Asked(NamedTuple):
     text: str
     finish: Finish
     part: str = ""
+    weights: str = "model"
+    """The input whose weights were asked."""
 
 
 Asking = Callable[[Job[Any], Any, Sequence[int]], list[Asked]]
@@ -43,6 +46,46 @@ def left_rows(job: Job[Any], row: type[Row], places: Sequence[int], output: str 
     return [(place, found[place]) for place in places]
 
 
+class ItemRow(Protocol):
+    """A row that holds an answer to an item."""
+
+    @property
+    def item(self) -> str:
+        """The item's id."""
+        ...
+
+    @property
+    def answer_ids(self) -> Ids | None:
+        """The token ids of the answer."""
+        ...
+
+    @property
+    def finish(self) -> Finish | None:
+        """How it ended."""
+        ...
+
+
+Answer = TypeVar("Answer", bound=ItemRow)
+
+
+def of_items(
+    rows: Sequence[tuple[int, Answer]],
+    items: Sequence[Item],
+    prompt_of: Callable[[Item], Sequence[int]],
+    text_of: Callable[[Answer], str],
+    sampling: Sampling,
+) -> list[Asked]:
+    """Return what was asked for rows that each answer one of these items; raises NotAsked for one that does not."""
+    known = {item.id: item for item in items}
+    found: list[Asked] = []
+    for place, row in rows:
+        if row.item not in known:
+            raise NotAsked(f"row {place} answers '{row.item}', which was not asked")
+        prompt = prompt_of(known[row.item])
+        found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=text_of(row), finish=row.finish))
+    return found
+
+
 def answer(
     row: int,
     prompt: Sequence[int],
@@ -52,8 +95,9 @@ def answer(
     text: str,
     finish: Finish | None,
     part: str = "",
+    weights: str = "model",
 ) -> Asked:
     """Return an answer, or raise NotAsked where the row does not hold its token ids and its end."""
     if ids is None or finish is None:
         raise NotAsked(f"row {row} has no token ids")
-    return Asked(row, prompt, sampling, ids, text, finish, part)
+    return Asked(row, prompt, sampling, ids, text, finish, part, weights)

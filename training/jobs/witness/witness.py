@@ -1,4 +1,4 @@
-"""Read the answers of a job that has ended again, those that its challenge names, with the weights it was granted.
+"""Read rows of a job that has ended again, those that its challenge names, with the weights it was granted.
 
 Always transformers in this process, whichever engine wrote the answers: another engine is the stronger witness.
 """
@@ -6,27 +6,63 @@ Always transformers in this process, whichever engine wrote the answers: another
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
+from specs.digests import Contract
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.witness import ROWS
-from training.engines.checkpoint import device_of, load
+from specs.stages.witness import ROWS, WitnessRow
+from training.engines.checkpoint import device_of, free, load, tokenizer_in
 from training.jobs.job import Done, Job
-from training.jobs.witness.asked import Asking
+from training.jobs.witness.asked import Asked, Asking
 from training.jobs.witness.reading import read
+from training.jobs.witness.scoring import Scoring, ScoringOf, score
 
 
 def bear_witness(job: Job) -> Done:
-    """Write one row for each answer; raises NotAsked, and EncodingFault as the stage does."""
-    challenge = job.order.challenge
+    """Write one row for each answer and each row of scores; raises NotAsked, and EncodingFault as the stage does."""
+    asked, scored = _asked(job), _scored(job)
+    answers: list[WitnessRow] = []
+    scores: list[Contract] = []
+    total = len(asked) + sum(map(len, scored.values()))
+    used = {one.weights for one in asked} | {one.weights for some in scored.values() for one in some}
+    device = ("cpu", "float32")
+    for weights in sorted(used) or ["model"]:
+        model, tokenizer = load(job.inputs[weights])
+        device = device_of(model)
+        for row in read(model, tokenizer, [one for one in asked if one.weights == weights]):
+            answers.append(row)
+            job.progress(len(answers) + len(scores), total, "rows")
+        for output, some in scored.items():
+            for one in score(model, output, [one for one in some if one.weights == weights]):
+                scores.append(one)
+                job.progress(len(answers) + len(scores), total, "rows")
+        del model
+        free()
+    job.write_rows(ROWS, [*sorted(answers, key=lambda row: (row.row, row.part)), *scores])
+    read_tokens = sum(row.tokens for row in answers) + sum(len(one.values) for some in scored.values() for one in some)
+    return Done(*device, read_tokens, {})
+
+
+def _asked(job: Job) -> list[Asked]:
+    """Return what the model was asked for the answers of the challenge."""
+    where = STAGE_KINDS[job.order.kind].asked
+    if not where:
+        return []
+    asking: Asking = _function(where)
+    assert job.order.challenge is not None
+    return asking(job, tokenizer_in(job.inputs["model"]), job.order.challenge.rows)
+
+
+def _scored(job: Job) -> dict[str, list[Scoring]]:
+    """Return what was scored for the rows of the challenge, by the output that holds them."""
+    kind, challenge = STAGE_KINDS[job.order.kind], job.order.challenge
     assert challenge is not None
-    module, _, function = STAGE_KINDS[job.order.kind].asked.partition(":")
-    asked_of: Asking = getattr(import_module(module), function)
-    model, tokenizer = load(job.inputs["model"])
-    asked = asked_of(job, tokenizer, challenge.rows)
-    rows, tokens = [], 0
-    for row in read(model, tokenizer, asked):
-        rows.append(row)
-        tokens += row.tokens
-        job.progress(len(rows), len(asked), "answers")
-    job.write_rows(ROWS, sorted(rows, key=lambda row: (row.row, row.part)))
-    return Done(*device_of(model), tokens, {})
+    if kind.scored is None:
+        return {}
+    scoring: ScoringOf = _function(kind.scored.by)
+    return {name: scoring(job, name, challenge.places(name)) for name in kind.scores_of(job.parameters)}
+
+
+def _function(where: str) -> Any:
+    module, _, function = where.partition(":")
+    return getattr(import_module(module), function)

@@ -1,0 +1,73 @@
+"""Are scores those that the granted weights give? A witness computed the log-probabilities of some rows again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from reviews.checks.definition import Checks, Found
+from reviews.checks.witness_checks import coarser_type, holds_scores, witness_of
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from specs.errors import EvidenceMissing
+from specs.stages.metric import MetricSet
+from specs.stages.registry import kind_of
+from specs.stages.witness import SCORE_GAP, Score, ScoredRow
+
+CHECKS = Checks(kinds=lambda kind: kind.scored)
+_SHOWN = 4
+"""Scores of a row that are shown."""
+
+
+@CHECKS.add(
+    "witness.scores",
+    "The granted weights give the scores",
+    source="log-probabilities of another model, and verdicts edited after the fact, believed by the gate",
+    threshold="; ".join(
+        f"{dtype}: within {gap:g} nats a token, {gap:g} * sqrt(n) of n" for dtype, gap in SCORE_GAP.items()
+    ),
+)
+def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare what a witness scored, rows drawn after the job had ended, with what the job stated of them."""
+    outputs = kind_of(evidence.stage).scores_of(evidence.stage.parameters)
+    if not outputs:
+        return Found("NOT_APPLICABLE", "the stage has no scores that a witness could compute")
+    witness = witness_of(evidence)
+    rows = read_rows(witness.rows, ScoredRow, "witness rows", may_be_empty=True, which=holds_scores)
+    due = {(name, place) for name in outputs for place in witness.challenge.places(name)}
+    if {(row.output, row.row) for row in rows} != due:
+        raise EvidenceMissing("the witness did not score the rows of its challenge")
+    if not due:
+        return Found("PASS", "there is no row with scores", 0.0)
+    wrong = list(wrong_scores(rows, coarser_type(evidence, SCORE_GAP)))
+    told = f"{len(due)} rows scored again with the granted weights"
+    if wrong:
+        return Found(
+            "FAIL", f"{told}: {len(wrong)} are not what they give", float(len(wrong)), tuple(wrong), repairable=False
+        )
+    worst = max((_apart(score) for row in rows for score in row.scores.values()), default=0.0)
+    return Found("PASS", f"{told}: every score is theirs, within {worst:.1e} nats a token", 0.0)
+
+
+def wrong_scores(rows: Sequence[ScoredRow], dtype: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows that the granted weights did not score, each with why."""
+    if dtype not in SCORE_GAP:
+        raise EvidenceMissing(f"no tolerance is known for weights of type '{dtype}'")
+    for row in rows:
+        if why := _why(row, SCORE_GAP[dtype]):
+            yield {"output": row.output, "row": row.row, "why": why}
+
+
+def _why(row: ScoredRow, gap: float) -> str:
+    if row.differs:
+        return f"not as it is due: {', '.join(row.differs)}"
+    if not row.scores:
+        return "the witness says nothing of its scores"
+    far = {name: one for name, one in row.scores.items() if _apart(one) > gap}
+    return "; ".join(f"{name} is {one.stated:.6g}, not {one.read:.6g}" for name, one in list(far.items())[:_SHOWN])
+
+
+def _apart(score: Score) -> float:
+    """Return how far apart a score and its reading are, in nats; of n tokens, divided by the square root of n."""
+    return abs(score.stated - score.read) / math.sqrt(score.tokens)

@@ -1,0 +1,52 @@
+"""What a judgement between two labels scored: the labels after its two prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from specs.digests import digest_bytes
+from specs.stages.answer_end import Form
+from specs.stages.critique.rows import ComparisonRow, CritiqueRow
+from specs.stages.evaluation.rows import DuelRow
+from training.engines.label_scoring import encode_prompt, labels_of
+from training.jobs.witness.scoring import Scoring, Stated, Text, differing
+from training.rules.rubric_prompts import Prompts
+
+
+class Judge(NamedTuple):
+    """How prompts are encoded, and whose weights scored them."""
+
+    tokenizer: Any
+    form: Form
+    weights: str = "model"
+
+
+def judgement(
+    judge: Judge,
+    place: int,
+    row: CritiqueRow | ComparisonRow | DuelRow,
+    prompts: Prompts,
+    due: Mapping[str, Any],
+    *,
+    follows: bool,
+) -> Scoring:
+    """Return what a row of both orders scored; ``due`` are its other fields, ``follows`` is said of its verdict.
+
+    Raises as :func:`labels_of` and :func:`encode_prompt`.
+    """
+    values: dict[str, Stated] = {}
+    wrong = list(differing(row, due))
+    for order, prompt in prompts._asdict().items():
+        stated, ids = getattr(row, order).scores, tuple(encode_prompt(judge.tokenizer, prompt, judge.form))
+        if (stated.prompt, stated.prompt_tokens) != (digest_bytes(prompt.encode()), len(ids)):
+            wrong.append(f"{order} prompt")
+        for name, id in labels_of(judge.tokenizer)._asdict().items():
+            given = getattr(stated, name)
+            if (given is None) != (id is None):
+                wrong.append(f"{order} {name}")
+            elif id is not None:
+                values[f"{order} {name}"] = Stated(given, (Text((*ids, id), len(ids)),))
+    if not follows:
+        wrong.append("verdict")
+    return Scoring(place, values, tuple(wrong), judge.weights)
