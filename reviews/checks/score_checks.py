@@ -34,6 +34,8 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
     if not outputs:
         return Found("NOT_APPLICABLE", "the stage has no scores that a witness could compute")
     witness = witness_of(evidence)
+    if unasked := [name for name in outputs if name not in ("rows", *(witness.challenge.others or ()))]:
+        raise EvidenceMissing(f"no witness was asked for the scores of {', '.join(unasked)}")
     rows = read_rows(witness.rows, ScoredRow, "witness rows", may_be_empty=True, which=holds_scores)
     due = {(name, place) for name in outputs for place in witness.challenge.places(name)}
     if {(row.output, row.row) for row in rows} != due:

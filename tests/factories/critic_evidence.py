@@ -24,7 +24,7 @@ from specs.stages.critique.parameters import (
 from specs.stages.critique.rows import CandidateRow, RevisionRound, RevisionRow
 from specs.stages.label_scores import Arrangement, LabelScores, arrangement
 from specs.stages.registry import Stage
-from tests.factories.evidence_on_disk import evidence_of, exit_of, with_manifest, write_rows
+from tests.factories.evidence_on_disk import evidence_of, exit_of, with_manifest, witness_of, write_rows
 from tests.fixtures.critic_jobs import CONSTITUTION, TOPICS, instructions
 from training.jobs.critique.critic import Critic
 from training.rules.critique.preference_pairs import (
@@ -347,7 +347,7 @@ def bound(
         output_digests=output_digests,
         baseline_rows=None,
     )
-    return with_manifest(
+    made = with_manifest(
         made,
         key=grant.key(),
         kind=stage.kind,
@@ -357,6 +357,8 @@ def bound(
         effective=parameters,
         seed=0,
     )
+    assert made.manifest is not None
+    return replace(made, witness=witness_of(outputs["rows"].parent, stage, outputs, made.manifest))
 
 
 STAGES: dict[str, Stage] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ from typing import Any
 from reviews.evidence.evidence import Evidence, Witness
 from specs.code_state import CodeState
 from specs.digests import digest_bytes, digest_file, digest_path, digest_value
-from specs.job_records import Challenge, ExitRecord, Manifest, Observed
+from specs.job_records import Challenge, Drawn, ExitRecord, Manifest, Observed
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
-from specs.stages.registry import STAGE_KINDS
+from specs.stages.registry import STAGE_KINDS, Stage
 from specs.trail.grant_and_claim import Grant
 from tests.factories.recipe_session import RECIPE
 from tests.factories.spec_files import write_spec
@@ -183,11 +183,25 @@ def witnessed(rows: Sequence[int]) -> list[dict[str, Any]]:
     return [{"row": row, "tokens": 9, "text": True, "ending": True, "gap": 0.0} for row in rows]
 
 
-def witness_of(folder: Path, rows: Path, manifest: Manifest) -> Witness:
-    """Return a witness that read every row of a file and found nothing."""
-    count = len(rows.read_bytes().splitlines())
-    challenge = Challenge(ended=digest_bytes(b"end"), of=count, rows=tuple(range(count)))
-    return Witness(challenge, write_rows(folder / "witness.jsonl", witnessed(challenge.rows)), manifest, "")
+def scored(output: str, rows: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what a witness reads of scores that the granted weights gave."""
+    one = {"stated": -1.5, "read": -1.5, "tokens": 1}
+    return [{"output": output, "row": row, "differs": [], "scores": {"text": one}} for row in rows]
+
+
+def witness_of(folder: Path, stage: Stage, outputs: Mapping[str, Path], manifest: Manifest) -> Witness | None:
+    """Return a witness that read every row it could and found nothing; None of a stage that has none."""
+    kind = STAGE_KINDS[stage.kind]
+    names = kind.scores_of(stage.parameters)
+    if not kind.asked and not names:
+        return None
+    counts = {name: len(outputs[name].read_bytes().splitlines()) for name in {"rows", *names} if name in outputs}
+    every = {name: Drawn(of=count, rows=tuple(range(count))) for name, count in counts.items()}
+    first = every.pop("rows")
+    challenge = Challenge(ended=digest_bytes(b"end"), of=first.of, rows=first.rows, others=every or None)
+    lines = witnessed(first.rows) if kind.asked else []
+    lines += [line for name in names for line in scored(name, challenge.places(name))]
+    return Witness(challenge, write_rows(folder / "witness.jsonl", lines), manifest, "")
 
 
 def evidence_of(
@@ -306,7 +320,7 @@ def evidence_of(
         code=SCRIPT if stage.kind == "recipe" else "",
         attempts=({"attempt": 1, "changes": {}, "outcome": None},),
         evaluations_of_heldout=1,
-        witness=witness_of(out, outputs["rows"], manifest) if STAGE_KINDS[stage.kind].asked else None,
+        witness=witness_of(out, stage, outputs, manifest),
         **extra,
     )
     return replace(whole, **changes)

@@ -20,7 +20,7 @@ from tests.factories.critic_evidence import STAGES, bound
 from tests.factories.evidence_on_disk import evidence_of
 from tests.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses
 from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.witnessed_jobs import unwritten
+from tests.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
 from training.jobs.critique import (
     best_of_n,
     critic_stage,
@@ -284,6 +284,71 @@ def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing
             revise.revise(ended)
     revise.revise(ended)
     assert bytes_of(ended) == bytes_of(whole)
+
+
+def judging(folder: Path, kind: str, models: dict[str, Path], form: Form = "base") -> Job:
+    """Return a job with scores, a judge of revisions among them."""
+    job = job_of(folder, kind, models, form)
+    if kind == "revise":
+        inputs = {role: Path(one.path) for role, one in job.order.inputs.items()} | {
+            "judge": models["critic"],
+            "calibration": lines(folder / "data" / "labelled.jsonl", labelled_items("comparison")),
+        }
+        rubric = RUBRICS["best_of_n"].model_dump(mode="json")
+        judge = {"rubric": rubric, "margin": 0.0, "shown_characters": 40}
+        more = {"judge": judge, "revision_tokens": 48, "revision_temperature": 1.5}
+        job = stage_job(folder / "judged", "revise", inputs, form, **SMALL[kind] | more)
+    WORK[kind](job)
+    return job
+
+
+def likelier(row: dict[str, Any]) -> None:
+    """Shift all log-probabilities alike, so that margins and verdict stay as they are."""
+    for order in ("plain", "swapped"):
+        scores = row[order]["scores"]
+        moved = {name: round(one - 0.01, 6) for name, one in scores.items() if isinstance(one, float)}
+        row[order]["scores"] = scores | moved
+
+
+def turned(row: dict[str, Any]) -> None:
+    """Swap what the two orders of the labels gave."""
+    row["plain"]["scores"], row["swapped"]["scores"] = row["swapped"]["scores"], row["plain"]["scores"]
+
+
+def relabelled(row: dict[str, Any]) -> None:
+    """Have a person say the opposite."""
+    others = {"good": "bad", "bad": "good", "first": "second", "second": "first"}
+    row["label"] = others[row["label"]]
+
+
+def overruled(row: dict[str, Any]) -> None:
+    """Edit the verdict, and nothing else."""
+    if "accepted" in row:
+        row["accepted"] = not row["accepted"]
+    else:
+        row["preferred"] = "first" if row["preferred"] == "second" else "second"
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        ("critique_instructions", "base"),
+        ("critique_responses", "instruct"),
+        ("best_of_n", "base"),
+        ("revise", "instruct"),
+    ],
+)
+def test_a_witness_scores_what_a_critic_was_asked(
+    tmp_path: Path, models: dict[str, Path], kind: str, form: Form
+) -> None:
+    job = judging(tmp_path, kind, models, form)
+    verdicts, weights = ("rows", "model") if kind.startswith("critique") else ("comparisons", "judge")
+    assert mis_scored(job) == {verdicts: set(), "calibration": set()}
+    assert all(mis_scored(job, "other", **{weights: models["writer"]}).values())
+    for place, edit in enumerate((likelier, turned, overruled)):
+        rewrite(job, verdicts, lambda rows, place=place, edit=edit: edit(rows[place]))
+    rewrite(job, "calibration", lambda rows: relabelled(rows[1]))
+    assert mis_scored(job, "edited") == {verdicts: {0, 1, 2}, "calibration": {1}}
 
 
 @pytest.mark.parametrize("kind", ["best_of_n", "revise"])

@@ -19,12 +19,13 @@ from specs.stages.stage import Kind
 from tests.fixtures.small_text import list_writer, seed_items, small_model
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_training import write_lines
-from tests.fixtures.witnessed_jobs import unwritten
+from tests.fixtures.witnessed_jobs import unwritten, witnessed
 from training.engines.checkpoint import load, save
 from training.jobs.generation.base_model_check import check_base_model
 from training.jobs.generation.sample_responses import respond
 from training.jobs.generation.self_instruct import instruct
 from training.jobs.job import Done, Job
+from training.jobs.witness.asked import NotAsked
 from training.rules.generation.instruction_harvest import harvest
 from training.rules.generation.sentinels import SENTINELS
 from training.rules.prompt_encoding import EncodingFault
@@ -318,3 +319,19 @@ def test_a_witness_reads_what_was_written_as_it_was_asked(
         _, made, _, _ = answered(tmp_path, model, model_kind=form)
     assert unwritten(made) == set()
     assert unwritten(made, moved(tmp_path / "moved", model), "other")
+
+
+def test_a_witness_reads_the_sentinels_of_both_models(tmp_path: Path, chatty: Path) -> None:
+    control = small_model(tmp_path / "control", chat=True, seed=3)
+    inputs = {"model": chatty, "control": control}
+    _, made = run(tmp_path / "job", "base_model_check", inputs, max_new_tokens=6)
+    count = 2 * len(SENTINELS)
+    assert unwritten(made) == set()
+    found = unwritten(made, control, "other")
+    assert len(found) > count / 2 and max(found) < count, "the rows of the control are still its own"
+
+    def other_prompt(rows: list[dict[str, Any]]) -> None:
+        rows[0]["ids"] = rows[0]["ids"][:-1]
+
+    with pytest.raises(NotAsked, match="row 0 is not what"):
+        witnessed(made, edit=other_prompt, folder="edited")
