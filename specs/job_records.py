@@ -59,17 +59,15 @@ class Challenge(Contract):
     others: dict[str, Drawn] | None = omitted()
     """The same of outputs beside ``rows`` that hold scores, by name."""
 
-    def places(self, output: str) -> tuple[int, ...]:
-        """Return which rows of an output are to be made again."""
-        if output == "rows":
-            return self.rows
-        drawn = (self.others or {}).get(output)
-        return drawn.rows if drawn else ()
+    def drawn(self, output: str) -> Drawn:
+        """Return which rows of an output are to be made again: none of one that is not named."""
+        rows = Drawn(of=self.of, rows=self.rows)
+        return ({"rows": rows} | (self.others or {})).get(output, Drawn(of=0, rows=()))
 
     def counts(self) -> tuple[int, int]:
         """Return how many rows of all outputs are to be made again, and of how many."""
-        others = (self.others or {}).values()
-        return len(self.rows) + sum(len(one.rows) for one in others), self.of + sum(one.of for one in others)
+        every = [self.drawn(name) for name in ("rows", *(self.others or ()))]
+        return sum(len(one.rows) for one in every), sum(one.of for one in every)
 
 
 class JobOrder(Contract):

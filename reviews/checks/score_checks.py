@@ -37,13 +37,14 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
     if unasked := [name for name in outputs if name not in ("rows", *(witness.challenge.others or ()))]:
         raise EvidenceMissing(f"no witness was asked for the scores of {', '.join(unasked)}")
     rows = read_rows(witness.rows, ScoredRow, "witness rows", may_be_empty=True, which=holds_scores)
-    due = {(name, place) for name in outputs for place in witness.challenge.places(name)}
+    due = {(name, place) for name in outputs for place in witness.challenge.drawn(name).rows}
     if {(row.output, row.row) for row in rows} != due:
         raise EvidenceMissing("the witness did not score the rows of its challenge")
     if not due:
         return Found("PASS", "there is no row with scores", 0.0)
     wrong = list(wrong_scores(rows, coarser_type(evidence, SCORE_GAP)))
-    told = f"{len(due)} rows scored again with the granted weights"
+    of = sum(witness.challenge.drawn(name).of for name in outputs)
+    told = f"{len(due)} of {of} rows scored again with the granted weights"
     if wrong:
         return Found(
             "FAIL", f"{told}: {len(wrong)} are not what they give", float(len(wrong)), tuple(wrong), repairable=False

@@ -200,7 +200,7 @@ def witness_of(folder: Path, stage: Stage, outputs: Mapping[str, Path], manifest
     first = every.pop("rows")
     challenge = Challenge(ended=digest_bytes(b"end"), of=first.of, rows=first.rows, others=every or None)
     lines = witnessed(first.rows) if kind.asked else []
-    lines += [line for name in names for line in scored(name, challenge.places(name))]
+    lines += [line for name in names for line in scored(name, challenge.drawn(name).rows)]
     return Witness(challenge, write_rows(folder / "witness.jsonl", lines), manifest, "")
 
 

@@ -60,7 +60,7 @@ def _scored(job: Job) -> dict[str, list[Scoring]]:
     if kind.scored is None:
         return {}
     scoring: ScoringOf = _function(kind.scored.by)
-    return {name: scoring(job, name, challenge.places(name)) for name in kind.scores_of(job.parameters)}
+    return {name: scoring(job, name, challenge.drawn(name).rows) for name in kind.scores_of(job.parameters)}
 
 
 def _function(where: str) -> Any:
