@@ -15,6 +15,7 @@ import pytest
 from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
 from specs.session.loading import find_spec, load_spec
+from specs.stages.registry import STAGE_KINDS
 from specs.stages.sampling import END_MARK
 from specs.stages.stage import ModelKind
 from tests.fixtures.small_pipeline import PROMPTING, Here, answering_model, base_model, open_small
@@ -84,6 +85,12 @@ def test_both_specs_come_to_their_ends_with_a_base_model(sessions: tuple[Session
         for stage, metric in counts.items():
             assert session.result.metrics[stage][metric]["value"] >= 2, stage
         assert verify_run(session.run, "trail.sqlite", "store").exit_code == 0
+        said = {one.body["stage"]: one.body["summary"] for one in entries if one.entry.kind == "checks"}
+        for stage in load_spec(find_spec(session.run.name), "gpu").spec.stages:
+            kind = STAGE_KINDS[stage.kind]
+            assert (said[stage.name].get("witness.answers") == "PASS") == bool(kind.asked), stage.name
+            scores = bool(kind.scores_of(stage.parameters))
+            assert (said[stage.name].get("witness.scores") == "PASS") == scores, stage.name
 
 
 def test_every_answer_stands_before_what_ended_it(sessions: tuple[Session, Session]) -> None:

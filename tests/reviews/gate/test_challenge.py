@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import comb
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reviews.evidence.gather import find
 from reviews.gate.challenge import drawn, sample_size, witness_order
+from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from specs.digests import digest_bytes
+from specs.job_records import JobOrder
+from specs.stages.stage import Kind
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 
@@ -61,3 +67,36 @@ def test_a_witness_is_asked_of_kinds_with_answers_whose_job_ended_well(tmp_path:
     assert set(order.inputs) == {"model", "items", "left.rows"}
     # Before its end there is nothing to draw from.
     assert witness_order(entries[: ended.entry.seq], store, "small.tuned.1") is None
+
+
+def test_outputs_with_scores_are_drawn_one_by_one(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    order = ordered(entries, store, "critique_instructions", rows=40, calibration=40)
+    assert order is not None and order.challenge is not None and order.challenge.others is not None
+    rows, calibration = order.challenge.drawn("rows"), order.challenge.drawn("calibration")
+    assert (len(rows.rows), rows.of) == (len(calibration.rows), calibration.of) == (31, 40)
+    assert rows.rows != calibration.rows and order.challenge.counts() == (62, 80)
+    # What lm-eval asked nobody asks again; a judge that leaves no comparison has none to score.
+    assert ordered(entries, store, "multiple_choice", {"lm_eval_task": "arc_easy"}, rows=40) is None
+    best = ordered(entries, store, "best_of_n", rows=40, comparisons=0, calibration=20)
+    assert best is not None and best.challenge is not None
+    assert best.challenge.counts() == (31 + 19, 60) and best.challenge.drawn("comparisons").of == 0
+
+
+def ordered(
+    entries: Sequence[Recorded], store: Store, kind: Kind, parameters: dict[str, Any] | None = None, **outputs: int
+) -> JobOrder | None:
+    """Return the order of a witness if the stage ``tuned`` were of another kind and had left so many rows."""
+    launch, ended = (find(entries, f"{what}/small.tuned.1") for what in ("launch", "exit"))
+    assert launch is not None and ended is not None
+    order = JobOrder.model_validate_json(store.get(launch.body["order"]))
+    order = order.model_copy(update={"kind": kind, "parameters": parameters or {}})
+    left = {
+        name: {"path": name, "digest": store.put(b"{}\n" * count), "bytes": 0, "stored": True}
+        for name, count in outputs.items()
+    }
+    changed = ((launch, {"order": store.put_value(order)}), (ended, {"outputs": left}))
+    told = [one._replace(entry=one.entry.model_copy(update={"body": one.body | changes})) for one, changes in changed]
+    return witness_order(told, store, "small.tuned.1")
