@@ -49,7 +49,7 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found(
             "FAIL", f"{told}: {len(wrong)} are not what they give", float(len(wrong)), tuple(wrong), repairable=False
         )
-    worst = max((_apart(score) for row in rows for score in row.scores.values()), default=0.0)
+    worst = max((apart(score) for row in rows for score in row.scores.values()), default=0.0)
     return Found("PASS", f"{told}: every score is theirs, within {worst:.1e} nats a token", 0.0)
 
 
@@ -67,10 +67,16 @@ def _why(row: ScoredRow, gap: float) -> str:
         return f"not as it is due: {', '.join(row.differs)}"
     if not row.scores:
         return "the witness says nothing of its scores"
-    far = {name: one for name, one in row.scores.items() if _apart(one) > gap}
+    far = {name: one for name, one in row.scores.items() if apart(one) > gap}
     return "; ".join(f"{name} is {one.stated:.6g}, not {one.read:.6g}" for name, one in list(far.items())[:_SHOWN])
 
 
-def _apart(score: Score) -> float:
+def spread(rows: Sequence[ScoredRow]) -> float:
+    """Return the root of the mean square of how far all scores and their readings are apart; 0 without any."""
+    found = [apart(score) ** 2 for row in rows for score in row.scores.values()]
+    return math.sqrt(math.fsum(found) / len(found)) if found else 0.0
+
+
+def apart(score: Score) -> float:
     """Return how far apart a score and its reading are, in nats; of n tokens, divided by the square root of n."""
     return abs(score.stated - score.read) / math.sqrt(score.tokens)

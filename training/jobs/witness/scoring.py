@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PLACES = 2048
 """Most rows times places whose logits are held at once, and of tokens of a pass with several rows."""
 HEAD = 32
-"""Tokens: texts that begin with as many alike are read together, what all of them begin with once."""
+"""Tokens: texts that begin with as many alike, half of their own at least, are read together: their beginning once."""
 
 
 class Text(NamedTuple):
@@ -101,11 +101,14 @@ def _log_probabilities(model: Any, texts: Sequence[Text]) -> dict[Text, float]:
 
 def _passes(contexts: Sequence[_Context]) -> Iterator[list[_Context]]:
     """Divide contexts into passes whose logits fit: those that begin alike together, the rest by their length."""
-    groups: dict[tuple[int, ...], list[_Context]] = {}
-    for one in contexts:
-        groups.setdefault(one.ids[: min(HEAD, one.first)], []).append(one)
-    alone = [some[0] for some in groups.values() if len(some) == 1]
-    for group in (alone, *(some for some in groups.values() if len(some) > 1)):
+    groups: list[list[_Context]] = []
+    for one in sorted(contexts):
+        if groups and common(groups[-1][-1].ids, one.ids) >= max(HEAD, len(one.ids) // 2):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    alone = [some[0] for some in groups if len(some) == 1]
+    for group in (alone, *(some for some in groups if len(some) > 1)):
         some: list[_Context] = []
         for one in sorted(group, key=lambda one: (len(one.ids), one.ids)):
             grown = [*some, one]

