@@ -1,6 +1,6 @@
-"""The node `witness`: another process reads answers of the ended job again, before anything is measured.
+"""The node `witness`: another process reads rows of the ended job again, before anything is measured.
 
-Which answers follows from the trail's entry of the end, so a kill anywhere leaves the same challenge.
+Which rows follows from the trail's entry of the end, so a kill anywhere leaves the same challenge.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a witness leaves of each answer it read again, and how far two honest readings may be apart.
+"""What a witness leaves of each answer and score it read again, and how far two honest readings may be apart.
 
 The job's answers are forced through the granted weights, so nothing is sampled twice: each token of a greedy answer
 must have the largest logit, each token of a sampled one must look drawn from the granted distribution.

@@ -119,7 +119,7 @@ class Lost(_OfJob):
 
 
 class Challenged(_OfJob):
-    """``challenge``: the intent to have a witness read answers of a job that has ended."""
+    """``challenge``: the intent to have a witness read rows of a job that has ended."""
 
     order: Digest
     launcher: str

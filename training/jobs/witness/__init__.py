@@ -1,1 +1,1 @@
-"""The witness: reads a job's answers again with the granted weights."""
+"""The witness: reads a job's answers and scores again with the granted weights."""
