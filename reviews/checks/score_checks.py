@@ -13,7 +13,7 @@ from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
-from specs.stages.witness import SCORE_GAP, Score, ScoredRow
+from specs.stages.witness import SCORE_GAP, SCORE_SPREAD, SPREAD_ROWS, Score, ScoredRow
 
 CHECKS = Checks(kinds=lambda kind: kind.scored)
 _SHOWN = 4
@@ -25,12 +25,15 @@ _SHOWN = 4
     "The granted weights give the scores",
     source="log-probabilities of another model, and verdicts edited after the fact, believed by the gate",
     threshold="; ".join(
-        f"{dtype}: within {gap:g} nats a token, {gap:g} * sqrt(n) of n" for dtype, gap in SCORE_GAP.items()
+        f"{dtype}: within {gap:g} nats, of n tokens {gap:g} * sqrt(n), all of {SPREAD_ROWS} rows or more within "
+        f"{SCORE_SPREAD[dtype]:g}"
+        for dtype, gap in SCORE_GAP.items()
     ),
 )
 def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare what a witness scored, rows drawn after the job had ended, with what the job stated of them."""
-    outputs = kind_of(evidence.stage).scores_of(evidence.stage.parameters)
+    kind = kind_of(evidence.stage)
+    outputs = kind.scores_of(evidence.granted(kind.parameters))
     if not outputs:
         return Found("NOT_APPLICABLE", "the stage has no scores that a witness could compute")
     witness = witness_of(evidence)
@@ -50,16 +53,18 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
             "FAIL", f"{told}: {len(wrong)} are not what they give", float(len(wrong)), tuple(wrong), repairable=False
         )
     worst = max((apart(score) for row in rows for score in row.scores.values()), default=0.0)
-    return Found("PASS", f"{told}: every score is theirs, within {worst:.1e} nats a token", 0.0)
+    return Found("PASS", f"{told}: every score is theirs, within {worst:.1e} nats", 0.0)
 
 
 def wrong_scores(rows: Sequence[ScoredRow], dtype: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows that the granted weights did not score, each with why."""
+    """Yield the rows that the granted weights did not score, each with why, or one if only all together show it."""
     if dtype not in SCORE_GAP:
         raise EvidenceMissing(f"no tolerance is known for weights of type '{dtype}'")
-    for row in rows:
-        if why := _why(row, SCORE_GAP[dtype]):
-            yield {"output": row.output, "row": row.row, "why": why}
+    wrong = [{"output": row.output, "row": row.row, "why": why} for row in rows if (why := _why(row, SCORE_GAP[dtype]))]
+    yield from wrong
+    if not wrong and len(rows) >= SPREAD_ROWS and (found := spread(rows)) > SCORE_SPREAD[dtype]:
+        why = f"all scores together are {found:.2g} nats from what the weights give"
+        yield {"output": rows[0].output, "row": rows[0].row, "why": why}
 
 
 def _why(row: ScoredRow, gap: float) -> str:

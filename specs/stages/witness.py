@@ -36,6 +36,10 @@ FALSE_ALARM = 1e-4
 SCORE_GAP: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.5}
 """By the type of the weights, how many nats the log-probability of a token may be read apart; of n tokens together
 the square root of n times as many. Measured by ``python -m bench.witness_scores``."""
+SCORE_SPREAD: dict[str, float] = {"float32": 2e-4, "bfloat16": 0.15}
+"""The same of all scores together, as the root of their mean square: it finds weights that differ a little."""
+SPREAD_ROWS = 16
+"""Of fewer rows it is not asked: chance moves it too far."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1.000001)]

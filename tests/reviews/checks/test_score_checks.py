@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from reviews.checks.definition import apply
-from reviews.checks.score_checks import CHECKS
+from reviews.checks.score_checks import CHECKS, wrong_scores
 from reviews.evidence.evidence import Evidence
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.witness import SCORE_GAP
+from specs.stages.witness import SCORE_GAP, SCORE_SPREAD, SPREAD_ROWS, ScoredRow
 from specs.trail.verdict import CheckResult
 from tests.factories.critic_evidence import JUDGED, critic_evidence
 from tests.factories.evidence_on_disk import with_manifest, write_rows
@@ -79,6 +79,19 @@ def test_the_tolerance_is_that_of_the_number_type_and_grows_with_the_root_of_the
 def _lines(evidence: Evidence) -> list[bytes]:
     assert evidence.witness is not None and evidence.witness.rows is not None
     return evidence.witness.rows.read_bytes().splitlines()
+
+
+def test_a_difference_that_no_row_shows_is_found_in_all_of_them(tmp_path: Path) -> None:
+    evidence = critic_evidence(tmp_path, "critique_instructions")
+    count, limit = len(_lines(evidence)), SCORE_SPREAD["float32"]
+    assert count >= SPREAD_ROWS and limit < 0.5 * FINE
+    for factor, status in ((0.9, "PASS"), (1.1, "FAIL")):
+        for place in range(count):
+            told(evidence, place, scores=apart((-1) ** place * factor * limit))
+        assert judged(evidence).status == status
+    assert "all scores together" in judged(evidence).shown[0]["why"]
+    rows = [ScoredRow.model_validate_json(line) for line in _lines(evidence)]
+    assert not list(wrong_scores(rows[: SPREAD_ROWS - 1], "float32"))
 
 
 def test_what_no_witness_scored_blocks(tmp_path: Path) -> None:
