@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from specs.stages.stage import Kind, ModelKind
 from tests.fixtures.critic_jobs import lines
 from tests.fixtures.small_text import WORDS, small_model
 from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.witnessed_jobs import Edit, mis_scored, rewrite, unwritten
+from tests.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
 from training.engines.checkpoint import load
 from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling
@@ -431,50 +431,68 @@ def scored_job(folder: Path, kind: Kind, model: Path) -> Job:
     return job
 
 
-def better(rows: list[dict[str, Any]]) -> None:
-    """Make the first text likelier by a twentieth of a nat."""
-    rows[0]["nats"] -= 0.05
+def better(row: dict[str, Any]) -> None:
+    """Make a text likelier by a twentieth of a nat."""
+    row["nats"] -= 0.05
 
 
-def swapped_choices(rows: list[dict[str, Any]]) -> None:
-    """Give the choices of the first question each other's likelihood."""
-    first, second = rows[0]["choices"]
+def longer(row: dict[str, Any]) -> None:
+    """Divide the surprise of a text by more tokens."""
+    row["tokens"] += 1
+
+
+def swapped_choices(row: dict[str, Any]) -> None:
+    """Give two choices each other's likelihood."""
+    first, second = row["choices"]
     first["nats"], second["nats"] = second["nats"], first["nats"]
 
 
-def shifted(rows: list[dict[str, Any]]) -> None:
-    """Make both orders of the first pair say it more clearly, consistently with margin and verdict."""
+def of_another(row: dict[str, Any]) -> None:
+    """Say that the row is of another question."""
+    row["item"] = "q0"
+
+
+def shorter_choice(row: dict[str, Any]) -> None:
+    """Divide the surprise of a choice by more bytes."""
+    row["choices"][0]["bytes"] += 3
+
+
+def shifted(row: dict[str, Any]) -> None:
+    """Make both orders say less clearly what they say, with the margins that follow."""
     for order in ("plain", "swapped"):
-        rows[0][order]["scores"]["a"] = round(rows[0][order]["scores"]["a"] - 0.1, 6)
-        forms = [rows[0][order]["scores"][name] for name in ("a", "a_spaced", "b", "b_spaced")]
-        (a, a_spaced, b, b_spaced) = (-99.0 if one is None else one for one in forms)
-        rows[0][order]["margin"] = round(abs(max(a, a_spaced) - max(b, b_spaced)), 6)
+        scores = row[order]["scores"]
+        scores["a"] = round(scores["a"] - 0.1, 6)
+        a, a_spaced, b, b_spaced = (-99.0 if scores[name] is None else scores[name] for name in LABELS)
+        row[order]["margin"] = round(abs(max(a, a_spaced) - max(b, b_spaced)), 6)
 
 
-def decided(rows: list[dict[str, Any]]) -> None:
-    """Turn the verdict of the first pair, and nothing else."""
-    rows[0]["preferred"] = "candidate" if rows[0]["preferred"] == "reference" else "reference"
+def decided(row: dict[str, Any]) -> None:
+    """Turn the verdict, and nothing else."""
+    row["preferred"] = "candidate" if row["preferred"] == "reference" else "reference"
+
+
+LABELS = ("a", "a_spaced", "b", "b_spaced")
 
 
 @pytest.mark.parametrize(
     ("kind", "edits"),
     [
-        ("perplexity", (better,)),
-        ("multiple_choice", (swapped_choices,)),
+        ("perplexity", (better, longer)),
+        ("multiple_choice", (swapped_choices, of_another, shorter_choice)),
         ("pairwise_judge", (shifted, decided)),
     ],
 )
-def test_a_witness_scores_what_was_granted(tmp_path: Path, base: Path, kind: Kind, edits: Sequence[Edit]) -> None:
+def test_a_witness_scores_what_was_granted(
+    tmp_path: Path, base: Path, kind: Kind, edits: Sequence[Callable[[dict[str, Any]], None]]
+) -> None:
     job = scored_job(tmp_path / "job", kind, base)
     honest = mis_scored(job)
     assert set(honest) == set(STAGE_KINDS[kind].scores_of(job.parameters)) and not any(honest.values())
     other = small_model(tmp_path / "other", seed=4)
     assert all(len(wrong) >= 4 for wrong in mis_scored(job, "other", model=other).values())
-    rows = (job.out / "rows.jsonl").read_text(encoding="utf-8")
-    for number, edit in enumerate(edits):
-        rewrite(job, "rows", edit)
-        assert mis_scored(job, f"edited-{number}")["rows"] == {0}
-        (job.out / "rows.jsonl").write_text(rows, encoding="utf-8")
+    for place, edit in enumerate(edits):
+        rewrite(job, "rows", lambda rows, place=place, edit=edit: edit(rows[place]))
+    assert mis_scored(job, "edited") == honest | {"rows": set(range(len(edits)))}
 
 
 def test_scores_of_other_items_are_found_and_those_that_lm_eval_asked_are_believed(tmp_path: Path, base: Path) -> None:
