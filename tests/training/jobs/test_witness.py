@@ -182,3 +182,42 @@ def test_a_token_at_the_border_of_the_nucleus_is_its_last() -> None:
     _, (inner,) = _drawn(logits, [1], 1.0, 0.8999)
     assert (inner.before, inner.own) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
     assert inner.mean == pytest.approx(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3))
+
+
+def test_a_prompt_as_long_as_the_context_can_be_scored_and_a_longer_one_cannot(model: Path) -> None:
+    from training.engines.checkpoint import load
+    from training.jobs.witness.scoring import Scoring, Stated, Text, score
+
+    loaded, _ = load(model)
+    limit = loaded.config.max_position_embeddings
+
+    def scored(tokens: int) -> float:
+        text = Text((*(number % 40 + 7 for number in range(tokens)), 7), tokens)
+        (row,) = score(loaded, "rows", [Scoring(0, {"label": Stated(-1.0, (text,))})])
+        return row.scores["label"].read
+
+    assert scored(limit) < 0
+    with pytest.raises(ValueError, match="the model reads"):
+        scored(limit + 1)
+
+
+def test_texts_that_begin_alike_are_scored_as_each_of_them_alone(model: Path) -> None:
+    """Together are labels after one prompt, long texts with a common beginning, and short ones of other lengths."""
+    from training.engines.checkpoint import load
+    from training.jobs.witness.scoring import Scoring, Stated, Text, score
+
+    loaded, _ = load(model)
+    head = tuple(number % 40 + 7 for number in range(50))
+    texts = [
+        *(Text((*head, *range(10, 12 + n), label), 52 + n) for n in range(4) for label in (20, 21)),
+        *(Text((*head, *range(30, 40 + n)), 45) for n in range(3)),
+        *(Text(tuple(range(9 + n, 30 + 7 * n)), 1 + n) for n in range(3)),
+    ]
+
+    def read(some: list[Text]) -> list[float]:
+        found = score(loaded, "rows", [Scoring(n, {"text": Stated(0.0, (one,))}) for n, one in enumerate(some)])
+        return [row.scores["text"].read for row in found]
+
+    together = read(texts)
+    assert together == pytest.approx([value for one in texts for value in read([one])], abs=1e-4)
+    assert len(set(together)) == len(texts)

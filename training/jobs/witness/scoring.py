@@ -83,19 +83,22 @@ class _Context(NamedTuple):
 
 
 def _log_probabilities(model: Any, texts: Sequence[Text]) -> dict[Text, float]:
+    import torch
+
     by_ids: dict[tuple[int, ...], list[Text]] = {}
     for text in dict.fromkeys(texts):
         by_ids.setdefault(text.ids[:-1], []).append(text)
     limit = getattr(model.config, "max_position_embeddings", None)
-    if limit is not None and (longest := max(map(len, by_ids), default=0) + 1) > limit:
-        raise ValueError(f"a text has {longest} tokens, the model reads {limit}")
+    if limit is not None and (longest := max(map(len, by_ids), default=0)) > limit:
+        raise ValueError(f"a text has {longest} tokens before its last, the model reads {limit}")
     found: dict[Text, float] = {}
     contexts = [_Context(ids, min(text.start for text in some) - 1) for ids, some in by_ids.items()]
     for chosen in _passes(contexts):
         for context, logs in zip(chosen, _logs(model, chosen), strict=True):
             for text in by_ids[context.ids]:
-                own = [logs[place - 1 - context.first, text.ids[place]] for place in range(text.start, len(text.ids))]
-                found[text] = math.fsum(map(float, own))
+                due = torch.tensor(text.ids[text.start :], device=logs.device)
+                own = logs[text.start - 1 - context.first :].gather(-1, due[:, None])
+                found[text] = float(own.double().sum())
     return found
 
 
@@ -126,8 +129,8 @@ def _shared(some: Sequence[_Context]) -> int:
     return alike if len(some) > 1 and alike >= HEAD else 0
 
 
-def _logs(model: Any, some: Sequence[_Context]) -> list[torch.Tensor]:
-    """Return for each context the log-probabilities of all tokens after its places from ``first`` on."""
+def _logs(model: Any, some: Sequence[_Context]) -> Iterator[torch.Tensor]:
+    """Yield for each context the log-probabilities of all tokens after its places from ``first`` on."""
     import torch
 
     shared = _shared(some)
@@ -152,8 +155,6 @@ def _logs(model: Any, some: Sequence[_Context]) -> list[torch.Tensor]:
             logits_to_keep=kept,
             **named,
         ).logits
-        # Only one row is held in float32 at once: logits are as wide as the vocabulary.
-        return [
-            torch.log_softmax(logits[place, one.first - shared - first : len(one.ids) - shared - first].float(), -1)
-            for place, one in enumerate(some)
-        ]
+    # Only one row is held in float32 at once: logits are as wide as the vocabulary.
+    for place, one in enumerate(some):
+        yield torch.log_softmax(logits[place, one.first - shared - first : len(one.ids) - shared - first].float(), -1)
