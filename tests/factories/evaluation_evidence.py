@@ -23,7 +23,7 @@ from specs.stages.evaluation.rows import (
     Turn,
 )
 from specs.stages.label_scores import LabelScores, arrangement, decide
-from tests.factories.evidence_on_disk import evidence_of, write_rows
+from tests.factories.evidence_on_disk import evidence_of, witness_of, write_rows
 from training.rules.rubric_prompts import prompts_of_comparison, rubric_for
 
 TEXTS = ("bees make honey.", "the sea is salt and wide.", "tea.", "iron rusts in the rain of autumn.")
@@ -58,6 +58,7 @@ def _with(folder: Path, stage: Any, items: tuple[Item, ...], rows: list[Any], **
         outputs={"rows": path},
         output_digests={"rows": digest_path(path)},
         manifest=manifest,
+        witness=witness_of(path.parent, stage, {"rows": path}, manifest),
         **changes,
     )
 
@@ -249,14 +250,17 @@ def compare_evidence(
         ]
         for place in (0, 1)
     ]
+    calibration = write_rows(folder / "measured" / "calibration.jsonl", [row(one) for one in calibrated])
+    outputs = evidence.outputs | {"calibration": calibration}
+    assert evidence.manifest is not None
     return replace(
         evidence,
+        witness=witness_of(calibration.parent, stage, outputs, evidence.manifest),
         data=evidence.data | {"labels": labelled},
         inputs=evidence.inputs
         | {
             "reference": write_rows(folder / "reference.jsonl", [row(one) for one in answers[0]]),
             "candidate": write_rows(folder / "candidate.jsonl", [row(one) for one in answers[1]]),
         },
-        outputs=evidence.outputs
-        | {"calibration": write_rows(folder / "measured" / "calibration.jsonl", [row(one) for one in calibrated])},
+        outputs=outputs,
     )
