@@ -1,6 +1,6 @@
 """Score given tokens with a model: one pass without decoding, what prompts begin with read once.
 
-Nothing here is shared with the jobs' own scoring but the loading of weights and the encoding of prompts.
+Nothing here is shared with the jobs' own scoring but the padding of rows.
 """
 
 from __future__ import annotations
