@@ -1,4 +1,4 @@
-"""The held-out split decides nothing but the registered comparison: no trained model's success on it before training."""
+"""The held-out split decides nothing but the registered comparison: no trained success on it before more training."""
 
 from __future__ import annotations
 
