@@ -64,6 +64,10 @@ class Evidence:
     exit: ExitRecord | None = None
     observed: Observed | None = None
     """How long the job can have run, by the orchestrator's clocks."""
+    launched: float | None = None
+    """When the trail notes its launch, in seconds since 1970."""
+    ended: float | None = None
+    """When the trail notes its end."""
     outputs: dict[str, Path] = field(default_factory=dict[str, Path])
     """Output name -> file or folder, for outputs whose digest matches the manifest."""
     output_digests: dict[str, str] = field(default_factory=dict[str, str])

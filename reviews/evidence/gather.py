@@ -126,6 +126,8 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
         data={name: load_items(store, digest) for name, digest in resolved.data_digests.items() if name != "heldout"},
         observed=_observed(ended),
+        launched=_noted(find(seen, f"launch/{key}")),
+        ended=_noted(ended),
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         ordered_code=order.code if order else None,
         code=_code(order, store),
@@ -226,6 +228,10 @@ def _left_behind(run: Path, ended: Recorded | None, store: Store) -> dict[str, A
 def _observed(ended: Recorded | None) -> Observed | None:
     said = ended.body.get("observed") if ended else None
     return Observed.model_validate(said) if said else None
+
+
+def _noted(entry: Recorded | None) -> float | None:
+    return int(entry.entry.time_ns) / 1e9 if entry else None
 
 
 def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Arm | None:

@@ -170,7 +170,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     body = session.trail.append("exit", f"exit/{key}", body).body
     observed = Observed.model_validate(body["observed"])
     seconds = observed.bounded(job.exit.seconds)
-    if seconds != job.exit.seconds:
+    if not observed.fits(job.exit.seconds):
         said = f"states {job.exit.seconds:.6g} s, {seconds:.0f} s are paid for, as observed"
         session.display.say(f"{stage.name}: the exit record of job {key} {said}")
     ledger.settle_job(session.trail, budget, key, seconds, observed.at_least_s)

@@ -298,6 +298,8 @@ def evidence_of(
         manifest=manifest,
         exit=exit_of(grant.key()),
         observed=Observed(at_least_s=0.5, at_most_s=3.0),
+        launched=0.5,
+        ended=3.5,
         outputs=outputs,
         output_digests=output_digests,
         inputs=inputs,

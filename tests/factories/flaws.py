@@ -335,6 +335,12 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "less time than its process was seen alive": lambda one: replace(
         one, observed=Observed(at_least_s=600.0, at_most_s=700.0)
     ),
+    "an exit record of another day": lambda one: _exit(one, started=1.0 - 86400, ended=2.0 - 86400),
+    "an end in the future": lambda one: _exit(one, started=86400.0, ended=86401.0),
+    "the hours of another machine": lambda one: replace(
+        _exit(one, started=86400.0, ended=86401.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
+    ),
+    "more work than its process had time for": lambda one: with_manifest(one, wall_s=3600.0),
     "one completion for every prompt": _copied,
     "a gain from one kind": lambda one: two_kinds(one, NONE + NONE, ALL + NONE),
     "a kind that got worse": lambda one: two_kinds(one, NONE + ALL, ALL + NONE),
@@ -416,6 +422,10 @@ CASES = [
     ("ship", "a clock that runs backwards", "jobs.clock", "FAIL"),
     ("train", "a clock that runs ahead", "jobs.clock", "FAIL"),
     ("base", "less time than its process was seen alive", "jobs.clock", "FAIL"),
+    ("train", "an exit record of another day", "jobs.times", "FAIL"),
+    ("base", "an end in the future", "jobs.times", "FAIL"),
+    ("base", "the hours of another machine", "jobs.times", "WARN"),
+    ("ship", "more work than its process had time for", "jobs.times", "FAIL"),
     ("train", "a held-out prompt in training", "leakage.overlap", "FAIL"),
     ("sample", "a shouted held-out prompt", "leakage.overlap", "FAIL"),
     ("train", "a held-out topic in training", "leakage.groups", "FAIL"),

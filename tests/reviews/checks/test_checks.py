@@ -159,8 +159,9 @@ def test_what_a_check_shows_cannot_move_the_terminal(tmp_path: Path) -> None:
             },
         ),
         ({"output_digests": {}}, {"jobs.outputs", "training.moved"}),
-        ({"exit": None}, {"jobs.exit", "jobs.cost", "jobs.clock"}),
-        ({"observed": None}, {"jobs.clock"}),
+        ({"exit": None}, {"jobs.exit", "jobs.cost", "jobs.clock", "jobs.times"}),
+        ({"observed": None}, {"jobs.clock", "jobs.times"}),
+        ({"launched": None}, {"jobs.times"}),
     ],
 )
 def test_what_is_not_on_record_blocks_the_checks_that_need_it(
