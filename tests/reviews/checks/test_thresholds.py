@@ -160,7 +160,7 @@ PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {
 """They hand all thresholds to a function of both the design and the stages; its tests are in test_design_checks."""
 
 
-TOLERANCES = {"training.objective", "dpo.reference", "jobs.clock", "training.moved", "witness.answers"}
+TOLERANCES = {"training.objective", "dpo.reference", "jobs.clock", "jobs.times", "training.moved", "witness.answers"}
 """How far two sums of the same numbers may differ, or two clocks, or a walk from noise: nobody registers these."""
 
 
