@@ -15,6 +15,7 @@ from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 from specs.stages.registry import Stage
 from specs.trail.grant_and_claim import Claim, Grant
+from specs.trail.session_bodies import HeldoutUse
 
 
 class Arm(NamedTuple):
@@ -89,6 +90,8 @@ class Evidence:
     """One small record per attempt of this stage so far: attempt, parameters, outcome, metrics of interest."""
     evaluations_of_heldout: int = 0
     """Attempts of evaluate stages on the registered split, this one included."""
+    heldout_elsewhere: HeldoutUse | None = None
+    """Evaluations of the same split by other sessions of the workspace, as noted when the job ended."""
     claims: tuple[Claim, ...] | None = None
     """What the builder states in numbers; None when it has not handed the attempt in."""
     sent_back: int = 0

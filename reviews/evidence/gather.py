@@ -27,6 +27,7 @@ from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.text import plain
 from specs.trail.grant_and_claim import Claim, Grant
+from specs.trail.session_bodies import HeldoutUse
 
 LOG_TAIL_BYTES = 16_384
 NOT_STARTED = "not started"
@@ -134,6 +135,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         lineages=lineages(seen, store, resolved.spec, order) if order else {},
         attempts=_attempts(seen, stage_name),
         evaluations_of_heldout=evaluations(seen, resolved),
+        heldout_elsewhere=_used(ended),
         earlier=_earlier(seen, store, resolved),
         arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
         **_left_behind(run, ended, store),
@@ -228,6 +230,11 @@ def _left_behind(run: Path, ended: Recorded | None, store: Store) -> dict[str, A
 def _observed(ended: Recorded | None) -> Observed | None:
     said = ended.body.get("observed") if ended else None
     return Observed.model_validate(said) if said else None
+
+
+def _used(ended: Recorded | None) -> HeldoutUse | None:
+    said = ended.body.get("heldout") if ended else None
+    return HeldoutUse.model_validate(said) if said else None
 
 
 def _noted(entry: Recorded | None) -> float | None:

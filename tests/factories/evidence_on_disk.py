@@ -18,6 +18,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
 from specs.stages.registry import STAGE_KINDS
 from specs.trail.grant_and_claim import Grant
+from specs.trail.session_bodies import HeldoutUse
 from tests.factories.recipe_session import RECIPE
 from tests.factories.spec_files import write_spec
 
@@ -308,6 +309,7 @@ def evidence_of(
         code=SCRIPT if stage.kind == "recipe" else "",
         attempts=({"attempt": 1, "changes": {}, "outcome": None},),
         evaluations_of_heldout=1,
+        heldout_elsewhere=HeldoutUse(sessions=0, evaluations=0, unread=1) if stage.reads_heldout else None,
         witness=witness_of(out, outputs["rows"], manifest) if STAGE_KINDS[stage.kind].asked else None,
         **extra,
     )

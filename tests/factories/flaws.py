@@ -13,6 +13,7 @@ from specs.digests import digest_bytes
 from specs.job_records import Observed
 from specs.session.thresholds import Thresholds
 from specs.trail.grant_and_claim import Claim
+from specs.trail.session_bodies import HeldoutUse
 from tests.factories.evidence_on_disk import (
     TALES,
     N,
@@ -263,6 +264,9 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a grant for another spec": lambda one: _grant(one, registration=OTHER),
     "another split": lambda one: replace(one, heldout_digest=OTHER),
     "a third evaluation": lambda one: replace(one, evaluations_of_heldout=3),
+    "a split that other sessions have used": lambda one: replace(
+        one, heldout_elsewhere=HeldoutUse(sessions=2, evaluations=5, unread=0)
+    ),
     "an attempt left out": lambda one: replace(one, attempts=({"attempt": 2},)),
     "a crash": lambda one: _exit(one, code=1),
     "a time limit": lambda one: _exit(one, code=-15, reason="timeout"),
@@ -407,6 +411,7 @@ CASES = [
     ("base", "a claim in the wrong cell", "claims.as_measured", "WARN"),
     ("base", "no claims after three that were sent back", "claims.as_measured", "WARN"),
     ("tuned", "a third evaluation", "registration.evaluations", "WARN"),
+    ("base", "a split that other sessions have used", "registration.workspace", "WARN"),
     ("train", "an attempt left out", "registration.attempts", "FAIL"),
     ("train", "a crash", "jobs.exit", "FAIL"),
     ("train", "a time limit", "jobs.exit", "FAIL"),

@@ -53,6 +53,7 @@ def test_a_lost_job_leaves_no_blocking_check_that_needs_its_files_open(tmp_path:
         "registration.unchanged",
         "registration.split",
         "registration.evaluations",
+        "registration.workspace",
         "registration.attempts",
         "scorer.admitted",
     } | ({"leakage.overlap", "leakage.groups", "leakage.duplicates"} if stage == "train" else set())
