@@ -109,7 +109,7 @@ def answers(right: list[bool], **changes: Any) -> list[dict[str, Any]]:
         {
             "item": item.id,
             "prompt_tokens": 9,
-            "output": f"{RIGHT} {item.id}" if is_right else f"{WRONG} {item.id}",
+            "output": f"{RIGHT if is_right else WRONG} {item.id} {item.prompt.split()[-1]}",
             "output_tokens": 9,
             "truncated": False,
         }

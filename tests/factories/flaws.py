@@ -76,6 +76,18 @@ ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "answers cut off": lambda: answers([True] * N, truncated=True),
     "answers empty": lambda: answers([True] * N, output=" "),
     "answers all alike": lambda: answers([True] * N, output="the same small answer again."),
+    "answers of one pattern": lambda: [
+        row | {"output": f"it stands in the quiet garden behind the old house by the river and waits for {place}."}
+        for place, row in enumerate(answers([True] * N))
+    ],
+    "answers off topic": lambda: [
+        row | {"output": f"a small answer that is fit for anything, and number {place} of many."}
+        for place, row in enumerate(answers([True] * N))
+    ],
+    "prompts as answers": lambda: [
+        row | {"output": f"{item.prompt.lower()} so it was said."}
+        for item, row in zip(heldout_items(), answers([True] * N), strict=True)
+    ],
     "a step missing": lambda: steps(9),
     "a dead gradient": lambda: [row | {"grad_norm": 0.0 if row["step"] == 3 else 1.0} for row in steps()],
     "a gradient spike": lambda: [row | {"grad_norm": 90.0 if row["step"] == 3 else 1.0} for row in steps()],
@@ -456,6 +468,9 @@ CASES = [
     ("base", "answers empty", "health.empty", "FAIL"),
     ("base", "answers of one word", "health.labels", "FAIL"),
     ("base", "answers all alike", "health.collapse", "FAIL"),
+    ("base", "answers of one pattern", "health.near", "WARN"),
+    ("base", "answers off topic", "health.topic", "WARN"),
+    ("base", "prompts as answers", "health.topic", "WARN"),
     ("sample", "samples cut off", "health.samples", "WARN"),
     ("sample", "samples of which none is accepted", "health.kept", "FAIL"),
     ("sample", "delimiters in the samples", "residue.delimiters", "FAIL"),

@@ -41,10 +41,8 @@ def test_looks_of_other_sessions_are_counted_and_told(tmp_path: Path) -> None:
     second = ran(tmp_path, "second")
     told = found(second, "tuned")
     assert (told["status"], told["blocking"], told["figure"]) == ("WARN", False, 2)
-    assert (
-        "2 times before, by 1 other sessions of the workspace" in told["detail"]
-        and "1 sessions could not be read" in told["detail"]
-    )
+    assert "2 times before, by 1 other sessions of the workspace" in told["detail"]
+    assert "1 sessions could not be read" in told["detail"]
     entries = list(read_entries(second / "trail.sqlite"))
     assert entries[-1].entry.kind == "close", "no gate closed"
     (gone,) = (one.body for one in entries if one.entry.key == "exit/second.train.1")
