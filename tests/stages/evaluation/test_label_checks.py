@@ -53,7 +53,6 @@ def test_a_prompt_that_announces_its_answer_stops_the_design(tmp_path: Path, pro
         asked("Which is larger, Lyon or Paris?"),
         asked("Is Paris the capital of France? Answer: yes or no", "yes"),
         asked("Question: the capital of France?\nAnswer: Paris\nQuestion: where is the Louvre?\nAnswer:"),
-        asked("A box holds 7 pens. Two are lost and two are found. How many are left?", 7, find="last_number"),
     ],
 )
 def test_a_text_that_has_to_hold_the_answer_is_a_warning_at_most(tmp_path: Path, item: Item) -> None:
@@ -63,7 +62,9 @@ def test_a_text_that_has_to_hold_the_answer_is_a_warning_at_most(tmp_path: Path,
 
 
 def test_prompts_without_their_answers_pass_and_part_of_a_word_is_no_answer(tmp_path: Path) -> None:
-    assert told(tmp_path, asked("Where do Parisians live?"), asked("Where is the Louvre?")).status == "PASS"
+    pens = asked("A box holds 7 pens. Two are lost and two are found. How many are left?", 7, find="last_number")
+    assert told(tmp_path, asked("Where do Parisians live?"), asked("Where is the Louvre?"), pens).status == "PASS"
+    assert told(tmp_path, pens.model_copy(update={"prompt": f"{pens.prompt} Answer: 7"})).status == "FAIL"
 
 
 def test_the_design_gate_has_both_checks(tmp_path: Path) -> None:
