@@ -13,6 +13,7 @@ from reviews.evidence.gather import gather
 from reviews.gate.check_list import run_checks
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.nodes.heldout_use import used_elsewhere
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
@@ -47,6 +48,10 @@ def test_looks_of_other_sessions_are_counted_and_told(tmp_path: Path) -> None:
     assert entries[-1].entry.kind == "close", "no gate closed"
     (gone,) = (one.body for one in entries if one.entry.key == "exit/second.train.1")
     assert "heldout" not in gone, "training reads no split"
+    session = quick_session(second)
+    other = session.resolved.spec.stage("tuned").model_copy(update={"inputs": {"items": "data.prompts"}})
+    assert used_elsewhere(session, other) is None, "other items say nothing of the split"
+    session.trail.close()
     # Alone, as an export is read, the finding is the same.
     away = shutil.move(second, tmp_path / "away")
     evidence = gather(Path(away), entries, Store(Path(away) / "store"), "tuned", 1)

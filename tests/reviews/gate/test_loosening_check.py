@@ -12,9 +12,11 @@ from reviews.gate.loosening_check import amendment_checks
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
 from specs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.trail.verdict import CheckResult
+from tests.factories.bodies import body_of
 from tests.factories.evidence_on_disk import N, answers
 from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
 
@@ -69,6 +71,16 @@ def test_what_is_stricter_or_did_not_fail_may_be_amended(cut: Ended, values: dic
 def test_the_analysis_is_not_loosened_after_a_null(null: Ended, values: dict[str, Any], status: str) -> None:
     assert null.loosens("analysis", **values).status == status
     assert null.loosens("thresholds", truncated_answers=0.99).status == "PASS"
+
+
+def test_what_a_person_let_pass_has_not_just_failed(tmp_path: Path) -> None:
+    ended = Ended(tmp_path, cut_off)
+    trail = Trail(ended.run / "trail.sqlite", ended.run.name)
+    asked = ended.entries[-1].digest
+    trail.append("human", "human/99", body_of("human", stage="base", attempt=1, answer="approve", asked=asked))
+    ended.entries = list(trail.iterate())
+    trail.close()
+    assert ended.loosens("thresholds", truncated_answers=0.99).status == "PASS"
 
 
 def test_an_opened_gate_is_no_failure(tmp_path: Path) -> None:

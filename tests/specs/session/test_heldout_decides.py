@@ -60,6 +60,12 @@ def test_what_chooses_nothing_on_the_split_is_allowed(
     loads(staged(tmp_path, model, criterion, items=items, more=more))
 
 
+def test_the_registered_comparison_decides_whatever_is_trained_after_it(tmp_path: Path) -> None:
+    gate = f"    parameters: {{max_new_tokens: 32, seed: 7}}\n    gate:\n      criteria:\n        - {GOOD}\n"
+    parameters = "    parameters: {max_new_tokens: 32, seed: 7}\n"
+    loads(write_spec(tmp_path, RICH, LONG, (f"{TUNED}{parameters}", f"{TUNED}{gate}{MORE}")))
+
+
 def test_a_test_beside_the_comparison_that_decides_is_refused_too(tmp_path: Path) -> None:
     path = staged(tmp_path, "train.checkpoint", "{metric: truncation_rate, at_most: 0.5}")
     test = "{before: base, after: peek, outcome: binary, test: exact_mcnemar, minimum_effect: 0.2, decides: DECIDES}"

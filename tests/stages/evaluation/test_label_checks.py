@@ -95,9 +95,10 @@ def known_answers():
         ("return answer.strip() == '1'", "PASS"),
         ("import random; return random.random() < 0.5", "FAIL"),
         ("STATE.append(answer); return answer.strip() == '1' and STATE.count(answer) == 1", "FAIL"),
+        ("STATE.append(len(answer)); return STATE[-1] <= STATE[-2:][0]", "FAIL"),
         ("import time; return int(time.perf_counter() * 1e7) % 2 == 0", "FAIL"),
     ],
-    ids=["sound", "chance", "memory", "clock"],
+    ids=["sound", "chance", "memory", "order", "clock"],
 )
 def test_a_verifier_that_contradicts_itself_is_not_admitted(tmp_path: Path, verdict: str, status: str) -> None:
     resolved = load_spec(spec_with(tmp_path, OWN.replace("VERDICT", verdict)))
