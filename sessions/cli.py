@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
-from pathlib import Path
 
 import typer
 
 from sessions.commands.lazy_group import LazyGroup
 from specs.errors import ExitCode, PeergateError, UserError
-from specs.home import HOME, PACKAGES
+from specs.home import HOME, PACKAGES, from_elsewhere
 
 
 class _Root(LazyGroup):
@@ -62,14 +60,11 @@ app = typer.Typer(
 
 def require_own_packages() -> None:
     """Raise UserError if one of the five packages comes from another distribution, as `agents` of `openai-agents`."""
-    for name in PACKAGES:
-        found = find_spec(name)
-        where = Path(found.origin).resolve().parent.parent if found and found.origin else None
-        if where != HOME:
-            raise UserError(
-                f"import name '{name}' is provided by {where or 'nothing'}, not by Peergate in {HOME}",
-                hint="install peergate in a separate environment (openai-agents also installs 'agents')",
-            )
+    for name, where in from_elsewhere(PACKAGES):
+        raise UserError(
+            f"import name '{name}' is provided by {where or 'nothing'}, not by Peergate in {HOME}",
+            hint="install peergate in a separate environment (openai-agents also installs 'agents')",
+        )
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from reviews.gate.amendments import AMENDMENT, amended, amendment_packet, is_exp
 from reviews.gate.check_list import all_checks
 from reviews.gate.conditions import obligations
 from reviews.gate.gate_decision import carried, settle
-from reviews.gate.packet_derivation import check_design
+from reviews.gate.loosening_check import amendment_checks
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import JUDGEMENTS, retracted
 from reviews.trail.store import Store
@@ -164,7 +164,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
                 raise UserError("; ".join(problems), where=str(spec_path))
             # Counted by checks, the first entry of a try: a killed try does not continue.
             number = sum(one.entry.key.startswith(f"checks/{AMENDMENT}.") for one in entries) + 1
-            checks = check_design(new, session.store)
+            checks = amendment_checks(entries, session.store, old, new)
             display.say(f"amendment {number}: {len(found)} changes, reviewed like a design")
             display.checks(checks)
             kept = keep_checks(session, AMENDMENT, number, checks)

@@ -166,14 +166,20 @@ class Observed(Contract):
     at_most_s: Quantity
     """From the launch to when its end was seen, by any orchestrator."""
 
+    def spare(self) -> float:
+        """Return how many seconds a clock of the job may be off."""
+        return CLOCK_TOLERANCE_S + CLOCK_TOLERANCE_SHARE * self.at_most_s
+
     def fits(self, seconds: float) -> bool:
         """Say whether a job's own account of its time can be so."""
-        spare = CLOCK_TOLERANCE_S + CLOCK_TOLERANCE_SHARE * self.at_most_s
-        return seconds >= 0 and self.at_least_s - spare <= seconds <= self.at_most_s + spare
+        return seconds >= 0 and self.at_least_s - self.spare() <= seconds <= self.at_most_s + self.spare()
 
     def bounded(self, seconds: float) -> float:
-        """Return the time to pay for: the job's own account where it fits, else the nearest that was observed."""
-        return seconds if self.fits(seconds) else min(max(seconds, self.at_least_s), self.at_most_s)
+        """Return the time to pay for: the job's own account where it fits, else the nearest that was observed.
+
+        It is never less than its process was seen alive.
+        """
+        return max(seconds if self.fits(seconds) else min(seconds, self.at_most_s), self.at_least_s)
 
 
 class ExitRecord(Contract):

@@ -15,6 +15,7 @@ from reviews.gate.amendments import AMENDMENT, amended, amendment_packet, is_exp
 from reviews.gate.check_list import all_checks, run_checks
 from reviews.gate.gate_decision import carried, settle
 from reviews.gate.grants import opened_by
+from reviews.gate.loosening_check import amendment_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet import DESIGN, build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet, verdict_again
@@ -117,7 +118,7 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
     old, _ = registered_spec(before, store)
     new = read_resolved(store.get(body["spec"]))
     found = amended(before, old, new)
-    checks = check_design(new, store)
+    checks = amendment_checks(before, store, old, new)
     packet = Packet.model_validate_json(store.get(body["packet"]))
     again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
     decision = settle(new, packet, Verdict.model_validate_json(store.get(body["verdict"])), number)

@@ -145,3 +145,34 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
     if not observed.fits(record.seconds):
         return Found("FAIL", f"{detail}: the record or a clock is wrong")
     return Found("PASS", detail, record.seconds)
+
+
+@CHECKS.add(
+    "jobs.times",
+    "The job ran between its launch and its noted end",
+    source="an exit record of another run: its length fits, its hours do not",
+    threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of what was seen",
+)
+def _times(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare start and end of the exit record, and the wall time of the manifest, with what the trail notes.
+
+    The clock of another machine may be wrong as a whole, so what ran elsewhere, or was never seen, is only warned of.
+    """
+    record, observed, manifest = evidence.exit, evidence.observed, manifest_of(evidence)
+    if record is None or observed is None or evidence.launched is None or evidence.ended is None:
+        raise EvidenceMissing("the job left no exit record" if record is None else "nobody noted when it was launched")
+    spare = observed.spare()
+    early, late = evidence.launched - record.started, record.ended - evidence.ended
+    beyond = manifest.wall_s - record.seconds
+    if beyond > spare:
+        told = f"the manifest states {manifest.wall_s:.6g} s of work, its process lived for {record.seconds:.6g} s"
+        return Found("FAIL", told, beyond)
+    off = max(early, late)
+    if off > spare:
+        side = f"began {early:.6g} s before its launch" if early >= late else f"ended {late:.6g} s after its noted end"
+        here = observed.at_least_s > 0
+        where = "" if here else "; it was not seen running on this machine, whose clock may be another"
+        return Found("FAIL" if here else "WARN", f"the exit record says that the job {side}{where}", off)
+    return Found(
+        "PASS", f"it began and ended between launch and noted end, and worked for {manifest.wall_s:.6g} s", 0.0
+    )

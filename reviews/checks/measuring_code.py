@@ -27,6 +27,7 @@ ROOTS = (
     "reviews.gate.packet_derivation",
     "reviews.gate.decide",
     "reviews.gate.gate_decision",
+    "reviews.gate.loosening_check",
 )
 DATA = ("training/rules/prompts/*.yaml",)
 """Files that reached code reads: the questions that a critic's verdicts are recomputed with."""

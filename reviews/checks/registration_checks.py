@@ -10,6 +10,8 @@ from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 
 CHECKS = Checks()
+WORKSPACE = "registration.workspace"
+"""What it finds depends on other sessions, so it is no evidence of an attempt."""
 
 
 @CHECKS.add(
@@ -105,6 +107,32 @@ def _evaluations(evidence: Evidence, _: MetricSet | None) -> Found:
     if count > planned:
         return Found("WARN", f"the held-out split was evaluated {count} times, {planned} were registered", float(count))
     return Found("PASS", f"evaluation {count} of {planned} registered ones", float(count))
+
+
+@CHECKS.add(
+    WORKSPACE,
+    "No other session of the workspace evaluated the held-out split",
+    kinds=lambda kind: kind.only_measures,
+    source="sessions on one split until one shows a gain (reuse: Dwork et al. 2015, doi:10.1126/science.aaa9375)",
+    blocking=False,
+)
+def _workspace(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Tell how often other sessions looked at the same split before, as the trail noted it when the job ended.
+
+    A new question has an own split, or a test that allows for all of these.
+    """
+    used = evidence.heldout_elsewhere
+    if used is None:
+        return Found(
+            "NOT_APPLICABLE", "nobody counted: the stage reads no held-out split, or its trail is an older one"
+        )
+    unread = f"; {used.unread} sessions could not be read" if used.unread else ""
+    if used.evaluations:
+        told = f"the split was evaluated {used.evaluations} times before, by {used.sessions} other sessions"
+        told += " of the workspace"
+        told += "; a p-value of this one allows for none of them: take a new split for what was chosen after a look"
+        return Found("WARN", f"{told}{unread}", float(used.evaluations))
+    return Found("PASS", f"no other session of the workspace evaluated the split{unread}", 0.0)
 
 
 @CHECKS.add(

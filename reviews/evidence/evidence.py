@@ -15,6 +15,7 @@ from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 from specs.stages.registry import Stage
 from specs.trail.grant_and_claim import Claim, Grant
+from specs.trail.session_bodies import HeldoutUse
 
 
 class Arm(NamedTuple):
@@ -64,6 +65,10 @@ class Evidence:
     exit: ExitRecord | None = None
     observed: Observed | None = None
     """How long the job can have run, by the orchestrator's clocks."""
+    launched: float | None = None
+    """When the trail notes its launch, in seconds since 1970."""
+    ended: float | None = None
+    """When the trail notes its end."""
     outputs: dict[str, Path] = field(default_factory=dict[str, Path])
     """Output name -> file or folder, for outputs whose digest matches the manifest."""
     output_digests: dict[str, str] = field(default_factory=dict[str, str])
@@ -85,6 +90,8 @@ class Evidence:
     """One small record per attempt of this stage so far: attempt, parameters, outcome, metrics of interest."""
     evaluations_of_heldout: int = 0
     """Attempts of evaluate stages on the registered split, this one included."""
+    heldout_elsewhere: HeldoutUse | None = None
+    """Evaluations of the same split by other sessions of the workspace, as noted when the job ended."""
     claims: tuple[Claim, ...] | None = None
     """What the builder states in numbers; None when it has not handed the attempt in."""
     sent_back: int = 0

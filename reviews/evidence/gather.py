@@ -27,6 +27,7 @@ from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.text import plain
 from specs.trail.grant_and_claim import Claim, Grant
+from specs.trail.session_bodies import HeldoutUse
 
 LOG_TAIL_BYTES = 16_384
 NOT_STARTED = "not started"
@@ -126,12 +127,15 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
         data={name: load_items(store, digest) for name, digest in resolved.data_digests.items() if name != "heldout"},
         observed=_observed(ended),
+        launched=_noted(find(seen, f"launch/{key}")),
+        ended=_noted(ended),
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         ordered_code=order.code if order else None,
         code=_code(order, store),
         lineages=lineages(seen, store, resolved.spec, order) if order else {},
         attempts=_attempts(seen, stage_name),
         evaluations_of_heldout=evaluations(seen, resolved),
+        heldout_elsewhere=_used(ended),
         earlier=_earlier(seen, store, resolved),
         arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
         **_left_behind(run, ended, store),
@@ -226,6 +230,15 @@ def _left_behind(run: Path, ended: Recorded | None, store: Store) -> dict[str, A
 def _observed(ended: Recorded | None) -> Observed | None:
     said = ended.body.get("observed") if ended else None
     return Observed.model_validate(said) if said else None
+
+
+def _used(ended: Recorded | None) -> HeldoutUse | None:
+    said = ended.body.get("heldout") if ended else None
+    return HeldoutUse.model_validate(said) if said else None
+
+
+def _noted(entry: Recorded | None) -> float | None:
+    return int(entry.entry.time_ns) / 1e9 if entry else None
 
 
 def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Arm | None:

@@ -9,6 +9,8 @@ from typing import Any
 from reviews.checks.definition import Check, Limit
 from reviews.gate.check_list import CHECKS, Offered, offered_checks
 from reviews.gate.design_checks import DESIGN_CHECKS, DESIGN_GATE
+from reviews.gate.loosening_check import AMENDMENT_GATE
+from reviews.gate.loosening_check import CHECKS as AMENDMENT_CHECKS
 from specs.errors import UserError
 from specs.stages.registry import STAGE_KINDS, known_names
 
@@ -21,8 +23,8 @@ class Listed(Check):
 
     @property
     def stage_kinds(self) -> tuple[str, ...]:
-        """The kinds it belongs to; ``design`` for a check that runs before anything is spent."""
-        return DESIGN_GATE if self.kinds == DESIGN_GATE else self.kind_names()
+        """The kinds it belongs to; ``design`` before anything is spent, ``amendment`` for what an amended spec gets."""
+        return next((gate for gate in (DESIGN_GATE, AMENDMENT_GATE) if self.kinds == gate), self.kind_names())
 
     @property
     def weight(self) -> str:
@@ -52,7 +54,7 @@ class Listed(Check):
 
 
 def listing() -> tuple[Listed, ...]:
-    """Return the design checks, then Peergate's own checks, then those of every installed distribution.
+    """Return the checks of designs and amendments, Peergate's own of attempts, and those of installed distributions.
 
     Raises:
         PluginFault: a distribution's stage kind or its checks cannot be loaded.
@@ -60,7 +62,7 @@ def listing() -> tuple[Listed, ...]:
     """
     for name in known_names():
         _ = STAGE_KINDS[name]  # Loads the kind, whose judge may bring checks.
-    own = [Offered(check, "peergate") for check in (*DESIGN_CHECKS, *CHECKS)]
+    own = [Offered(check, "peergate") for check in (*DESIGN_CHECKS, *AMENDMENT_CHECKS, *CHECKS)]
     return tuple(_listed(*one) for one in (*own, *offered_checks()))
 
 

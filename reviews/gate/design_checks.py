@@ -11,11 +11,11 @@ from reviews.checks.definition import Checks, Found, Limit, guarded, result, unl
 from reviews.comparison import paired_checks, power_checks, subgroup_checks
 from reviews.stages.critique import critic_checks
 from reviews.stages.evaluation import item_checks as items
-from reviews.stages.evaluation import scorer_checks
+from reviews.stages.evaluation import label_checks, scorer_checks
 from specs.exact import exact, holds
 from specs.resources import attempt_usd
 from specs.session.lint.party_rules import makers
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.artifacts import Item
 from specs.stages.registry import kind_of
 from specs.trail.verdict import CheckResult
@@ -125,17 +125,34 @@ def _items(design: Design) -> Found:
     return items.soundness(design.resolved.spec, design.heldout)
 
 
+@DESIGN_CHECKS.add("design.answers", "No held-out prompt tells its own answer", source=label_checks.TOLD_SOURCE)
+def _answers(design: Design) -> Found:
+    """Look for prompts that announce the answer which they are judged by, or hold it."""
+    return label_checks.told_of(design.resolved.spec, design.heldout, design.data)
+
+
 @DESIGN_CHECKS.add(
     "design.scorer", "The scorers' verdicts may count", source=scorer_checks.SOURCE, limits=scorer_checks.LIMITS
 )
 def _scorer(design: Design) -> Found:
     """Compare each verifier of answers with known answers, and the task's own with labels of people too."""
     spec = design.resolved.spec
+    found = [scorer_checks.admitted(spec, task, design.data) for task in _tasks(spec)]
+    return next((one for one in found if one.status != "PASS"), found[0])
+
+
+def _tasks(spec: SessionSpec) -> tuple[str, ...]:
+    """Return the tasks whose verifiers judge answers of the session."""
     judged = [(stage, arm) for stage in spec.stages if (arm := kind_of(stage).arm)]
     own = [task for stage, _ in judged if (task := getattr(stage.parameters, "scorer", None))]
     talks = [CONVERSATION] if any(arm.conversations for _, arm in judged) else []
-    found = [scorer_checks.admitted(spec, task, design.data) for task in dict.fromkeys((spec.task, *own, *talks))]
-    return next((one for one in found if one.status != "PASS"), found[0])
+    return tuple(dict.fromkeys((spec.task, *own, *talks)))
+
+
+@DESIGN_CHECKS.add("design.verdicts", "Verifiers agree with themselves", source=label_checks.TWICE_SOURCE)
+def _verdicts(design: Design) -> Found:
+    """Judge the same answers twice in two orders: a verdict that depends on chance or on what came before is none."""
+    return label_checks.agrees_with_itself(_tasks(design.resolved.spec), design.heldout)
 
 
 @DESIGN_CHECKS.add(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from reviews.checks.claim_lookup import CLAIMS
+from reviews.checks.registration_checks import WORKSPACE
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
 from reviews.stages.judge import judge_of
@@ -30,6 +31,8 @@ _NOT_SHOWN = {"max_minutes", "launcher", "resources"}
 """Of a stage: where its job runs and what it may take says nothing about the design."""
 DESIGN = "design"
 """The design gate's place in packets and decisions; not a stage."""
+_CHANGING = (CLAIMS, WORKSPACE)
+"""Checks whose result may differ between two equal runs."""
 SAMPLE_ROWS = 12
 FLAGGED_ROWS = 20
 LOG_CHARACTERS = 4000
@@ -134,7 +137,7 @@ def evidence_digest(packet: Packet) -> str:
             "parameters": packet.granted_parameters,
             "metrics": packet.metrics,
             # Without figures: some count attempts or seconds.
-            "checks": [[one.id, one.status] for one in packet.checks if one.id != CLAIMS],
+            "checks": [[one.id, one.status] for one in packet.checks if one.id not in _CHANGING],
             "criteria": [one.model_dump(mode="json") for one in packet.criteria],
             "rows": [packet.sample_rows, packet.flagged_rows],
             "conditions": [one.model_dump(mode="json") for one in packet.conditions],

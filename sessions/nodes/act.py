@@ -19,6 +19,7 @@ from sessions.jobs.sandbox.code_admission import keep_files
 from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file
 from sessions.money import ledger
 from sessions.nodes.build import watch_over, work_through
+from sessions.nodes.heldout_use import used_elsewhere
 from sessions.nodes.job_order import current_attempt, ensure_model, order_of, resolve_input, resumed
 from sessions.report import report
 from sessions.session import Session, State
@@ -166,11 +167,13 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         "log": session.store.put(log_of(session, stage, folder)),
         "observed": observed.model_dump(mode="json"),
     }
+    if (used := used_elsewhere(session, stage)) is not None:
+        body["heldout"] = used.model_dump(mode="json")
     # After a crash the first body counts, with the time that was observed then.
     body = session.trail.append("exit", f"exit/{key}", body).body
     observed = Observed.model_validate(body["observed"])
     seconds = observed.bounded(job.exit.seconds)
-    if seconds != job.exit.seconds:
+    if not observed.fits(job.exit.seconds):
         said = f"states {job.exit.seconds:.6g} s, {seconds:.0f} s are paid for, as observed"
         session.display.say(f"{stage.name}: the exit record of job {key} {said}")
     ledger.settle_job(session.trail, budget, key, seconds, observed.at_least_s)

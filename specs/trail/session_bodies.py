@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from specs.code_state import CodeState
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Count, Digest, omitted
 from specs.job_records import Observed, Resumed
 from specs.session.session_spec import Analysis
 from specs.trail.entry import OfAttempt
@@ -99,6 +99,16 @@ class Output(Contract):
     stored: bool
 
 
+class HeldoutUse(Contract):
+    """How often other sessions of the workspace had evaluated the same held-out split when a job ended."""
+
+    sessions: Count
+    """Those that did."""
+    evaluations: Count
+    unread: Count
+    """Sessions that could not be read, and are not counted."""
+
+
 class Exit(_OfJob):
     """``exit``: how a job ended and what it left."""
 
@@ -109,6 +119,8 @@ class Exit(_OfJob):
     log: Digest
     observed: Observed | None = None
     """How long the job can have run, as it was seen from here."""
+    heldout: HeldoutUse | None = omitted()
+    """Of a job that evaluated the held-out split; not recorded before version 3."""
 
 
 class Lost(_OfJob):

@@ -18,6 +18,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
 from specs.stages.registry import STAGE_KINDS, Stage
 from specs.trail.grant_and_claim import Grant
+from specs.trail.session_bodies import HeldoutUse
 from tests.factories.recipe_session import RECIPE
 from tests.factories.spec_files import write_spec
 
@@ -108,7 +109,7 @@ def answers(right: list[bool], **changes: Any) -> list[dict[str, Any]]:
         {
             "item": item.id,
             "prompt_tokens": 9,
-            "output": f"{RIGHT} {item.id}" if is_right else f"{WRONG} {item.id}",
+            "output": f"{RIGHT if is_right else WRONG} {item.id} {item.prompt.split()[-1]}",
             "output_tokens": 9,
             "truncated": False,
         }
@@ -312,6 +313,8 @@ def evidence_of(
         manifest=manifest,
         exit=exit_of(grant.key()),
         observed=Observed(at_least_s=0.5, at_most_s=3.0),
+        launched=0.5,
+        ended=3.5,
         outputs=outputs,
         output_digests=output_digests,
         inputs=inputs,
@@ -320,6 +323,7 @@ def evidence_of(
         code=SCRIPT if stage.kind == "recipe" else "",
         attempts=({"attempt": 1, "changes": {}, "outcome": None},),
         evaluations_of_heldout=1,
+        heldout_elsewhere=HeldoutUse(sessions=0, evaluations=0, unread=1) if stage.reads_heldout else None,
         witness=witness_of(out, stage, outputs, manifest),
         **extra,
     )

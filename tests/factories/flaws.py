@@ -13,6 +13,7 @@ from specs.digests import digest_bytes
 from specs.job_records import Observed
 from specs.session.thresholds import Thresholds
 from specs.trail.grant_and_claim import Claim
+from specs.trail.session_bodies import HeldoutUse
 from tests.factories.evidence_on_disk import (
     TALES,
     N,
@@ -75,6 +76,18 @@ ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "answers cut off": lambda: answers([True] * N, truncated=True),
     "answers empty": lambda: answers([True] * N, output=" "),
     "answers all alike": lambda: answers([True] * N, output="the same small answer again."),
+    "answers of one pattern": lambda: [
+        row | {"output": f"it stands in the quiet garden behind the old house by the river and waits for {place}."}
+        for place, row in enumerate(answers([True] * N))
+    ],
+    "answers off topic": lambda: [
+        row | {"output": f"a small answer that is fit for anything, and number {place} of many."}
+        for place, row in enumerate(answers([True] * N))
+    ],
+    "prompts as answers": lambda: [
+        row | {"output": f"{item.prompt.lower()} so it was said."}
+        for item, row in zip(heldout_items(), answers([True] * N), strict=True)
+    ],
     "a step missing": lambda: steps(9),
     "a dead gradient": lambda: [row | {"grad_norm": 0.0 if row["step"] == 3 else 1.0} for row in steps()],
     "a gradient spike": lambda: [row | {"grad_norm": 90.0 if row["step"] == 3 else 1.0} for row in steps()],
@@ -263,6 +276,9 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a grant for another spec": lambda one: _grant(one, registration=OTHER),
     "another split": lambda one: replace(one, heldout_digest=OTHER),
     "a third evaluation": lambda one: replace(one, evaluations_of_heldout=3),
+    "a split that other sessions have used": lambda one: replace(
+        one, heldout_elsewhere=HeldoutUse(sessions=2, evaluations=5, unread=0)
+    ),
     "an attempt left out": lambda one: replace(one, attempts=({"attempt": 2},)),
     "a crash": lambda one: _exit(one, code=1),
     "a time limit": lambda one: _exit(one, code=-15, reason="timeout"),
@@ -335,6 +351,12 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "less time than its process was seen alive": lambda one: replace(
         one, observed=Observed(at_least_s=600.0, at_most_s=700.0)
     ),
+    "an exit record of another day": lambda one: _exit(one, started=1.0 - 86400, ended=2.0 - 86400),
+    "an end in the future": lambda one: _exit(one, started=86400.0, ended=86401.0),
+    "the hours of another machine": lambda one: replace(
+        _exit(one, started=86400.0, ended=86401.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
+    ),
+    "more work than its process had time for": lambda one: with_manifest(one, wall_s=3600.0),
     "one completion for every prompt": _copied,
     "a gain from one kind": lambda one: two_kinds(one, NONE + NONE, ALL + NONE),
     "a kind that got worse": lambda one: two_kinds(one, NONE + ALL, ALL + NONE),
@@ -401,6 +423,7 @@ CASES = [
     ("base", "a claim in the wrong cell", "claims.as_measured", "WARN"),
     ("base", "no claims after three that were sent back", "claims.as_measured", "WARN"),
     ("tuned", "a third evaluation", "registration.evaluations", "WARN"),
+    ("base", "a split that other sessions have used", "registration.workspace", "WARN"),
     ("train", "an attempt left out", "registration.attempts", "FAIL"),
     ("train", "a crash", "jobs.exit", "FAIL"),
     ("train", "a time limit", "jobs.exit", "FAIL"),
@@ -416,6 +439,10 @@ CASES = [
     ("ship", "a clock that runs backwards", "jobs.clock", "FAIL"),
     ("train", "a clock that runs ahead", "jobs.clock", "FAIL"),
     ("base", "less time than its process was seen alive", "jobs.clock", "FAIL"),
+    ("train", "an exit record of another day", "jobs.times", "FAIL"),
+    ("base", "an end in the future", "jobs.times", "FAIL"),
+    ("base", "the hours of another machine", "jobs.times", "WARN"),
+    ("ship", "more work than its process had time for", "jobs.times", "FAIL"),
     ("train", "a held-out prompt in training", "leakage.overlap", "FAIL"),
     ("sample", "a shouted held-out prompt", "leakage.overlap", "FAIL"),
     ("train", "a held-out topic in training", "leakage.groups", "FAIL"),
@@ -441,6 +468,9 @@ CASES = [
     ("base", "answers empty", "health.empty", "FAIL"),
     ("base", "answers of one word", "health.labels", "FAIL"),
     ("base", "answers all alike", "health.collapse", "FAIL"),
+    ("base", "answers of one pattern", "health.near", "WARN"),
+    ("base", "answers off topic", "health.topic", "WARN"),
+    ("base", "prompts as answers", "health.topic", "WARN"),
     ("sample", "samples cut off", "health.samples", "WARN"),
     ("sample", "samples of which none is accepted", "health.kept", "FAIL"),
     ("sample", "delimiters in the samples", "residue.delimiters", "FAIL"),

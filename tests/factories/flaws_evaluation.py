@@ -17,9 +17,10 @@ ELSEWHERE = {
     "multi_turn.kinds",
     "items.ceiling",
     "items.answered",
+    "scorer.repeats",
 }
-"""Checks of kinds that the small spec has no stage of, and those of items; their flaws are in test_evaluation_checks.py
-and test_item_checks.py."""
+"""Checks of kinds that the small spec has no stage of, and those of items and labels; their flaws are in
+test_evaluation_checks.py, test_item_checks.py and test_label_checks.py."""
 
 
 def with_plan(evidence: Evidence, plan: EvaluationPlan) -> Evidence:

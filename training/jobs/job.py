@@ -27,7 +27,7 @@ from specs import task_file
 from specs.code_state import CodeState, MachineUse
 from specs.digests import digest_path, digest_value
 from specs.errors import ExitCode, PluginFault
-from specs.home import HOME
+from specs.home import HOME, from_elsewhere
 from specs.job_records import LEFT, JobOrder, Manifest, Progress
 from specs.plugins import require_unchanged
 from specs.stages.registry import STAGE_KINDS, outputs_of
@@ -44,6 +44,8 @@ PACKAGES = (
 )
 
 PROGRESS_EVERY_S = 0.5
+OWN = ("specs", "training")
+"""The packages whose files the digest of a job's code covers."""
 RUN_BY_JOBS = ("peergate.stages ", "peergate.tasks ")
 WITNESSING = "training.jobs.witness.witness:bear_witness"
 
@@ -151,6 +153,8 @@ def main() -> NoReturn:
         done = work(job)
     except (NotTheStep, EngineMissing) as error:
         refuse(f"{job.order.key}: {error}")
+    # Again: what the work imported was not loaded before.
+    _require_own_code(job.order.key)
     _write_manifest(job, done, resumed, started, state)
     raise SystemExit(int(ExitCode.DONE))
 
@@ -174,6 +178,7 @@ def _permitted_order(folder: Path) -> JobOrder:
             f"{order.key}: the session runs the code {order.code}, this job would run {here} from {HOME}; use one "
             "installation for both (a PYTHONPATH reaches the session only), then answer `retry`"
         )
+    _require_own_code(order.key)
     grant = order.grant
     if not (order.key == order.granted_key() and order.kind == grant.kind and order.task == grant.task):
         refuse(
@@ -191,6 +196,15 @@ def _permitted_order(folder: Path) -> JobOrder:
         refuse(f"{order.key}: the grant has expired")
     _require_inputs(order, folder.parent.parent)
     return order
+
+
+def _require_own_code(key: str) -> None:
+    """Exit with code 4 if this process runs files of Peergate that the digest of its code does not cover."""
+    for name, where in from_elsewhere(OWN):
+        refuse(
+            f"{key}: this job would run '{name}' from {where or 'nowhere'}, its code is that in {HOME}; take the "
+            "folder out of PYTHONPATH or the interpreter's path, then answer `retry`"
+        )
 
 
 def _require_inputs(order: JobOrder, run: Path) -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from fractions import Fraction
 
 from reviews.checks.definition import Checks, Found, Limit, manifest_of, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
-from reviews.stages.evaluation.judged_answers import answered, judged_rows
+from reviews.stages.evaluation.judged_answers import Judged, answered, judged_rows
 from reviews.stages.evaluation.multi_turn import held
 from specs.digests import digest_bytes
 from specs.exact import holds
 from specs.session.session_spec import kind_read
 from specs.stages.metric import MetricSet
-from training.rules.similarity import words_of
+from training.rules.similarity import near_repeats, words_of
 
 CHECKS = Checks(("evaluate", "multi_turn"))
 
+_SPECIAL, _WORD, _STEM = 10, 3, 4
+"""A word of a topic: in no more than one of so many prompts, of so many letters, known by so many of them."""
 _LABEL_WORDS = 2
 """An answer of no more words may be a label: "B", "Option B"."""
 
@@ -84,6 +87,68 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
         detail = f"one answer was given to {count} of {len(judged)} items: the model has collapsed"
         return Found("FAIL", detail, float(share), shown)
     return Found("PASS", f"the most frequent answer was given {count} times", float(share), shown)
+
+
+@CHECKS.add(
+    "health.near",
+    "Answers are not variants of each other",
+    kinds=("evaluate",),
+    source="mode collapse with one word changed, which no two answers showed as equal",
+    blocking=False,
+    limits=(Limit("<=", "thresholds.near_answers"), Limit("<", "thresholds.prompt_similarity")),
+)
+def _near(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Count answers that nearly repeat one to an earlier item; a short answer may be right for many."""
+    if task_of(evidence) == "exact_answer":
+        return Found("NOT_APPLICABLE", "the answers are short by the task")
+    judged = judged_rows(evidence, evidence.outputs.get("rows"))
+    thresholds = evidence.resolved.spec.thresholds
+    repeats = near_repeats((one.text for one in judged), threshold=thresholds.prompt_similarity)
+    share = Fraction(len(repeats), len(judged))
+    shown = tuple(
+        {"item": judged[one.place].item.id, "repeats": judged[one.of].item.id, "output": judged[one.place].text}
+        for one in repeats
+    )
+    status = "PASS" if holds(share, "<=", thresholds.near_answers) else "WARN"
+    return Found(status, f"{len(repeats)} of {len(judged)} answers nearly repeat an earlier one", float(share), shown)
+
+
+@CHECKS.add(
+    "health.topic",
+    "Accepted answers are about their items",
+    kinds=("evaluate",),
+    source="one text of the right form for every topic: a verifier of forms accepts it",
+    blocking=False,
+    limits=(Limit("<=", "thresholds.off_topic"),),
+)
+def _topic(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Count accepted answers that share no word with what is special to their prompt, or that repeat the prompt.
+
+    A word is special where at most a tenth of the prompts have it. Only a form is judged without regard to its topic.
+    """
+    if task_of(evidence) != "format_instructions":
+        return Found("NOT_APPLICABLE", "an answer to this task may be right without a word of its prompt")
+    judged = judged_rows(evidence, evidence.outputs.get("rows"))
+    held = Counter(word for one in judged for word in set(words_of(one.item.prompt)))
+    most = max(1, len(judged) // _SPECIAL)
+    special = {word for word, count in held.items() if count <= most and len(word) >= _WORD}
+    accepted = [one for one in judged if one.passed]
+    odd = [one for one in accepted if not _on_topic(one, special)]
+    share = Fraction(len(odd), max(1, len(accepted)))
+    shown = tuple({"item": one.item.id, "text": one.item.prompt, "output": one.text} for one in odd)
+    status = "PASS" if holds(share, "<=", evidence.resolved.spec.thresholds.off_topic) else "WARN"
+    told = f"{len(odd)} of {len(accepted)} accepted answers have no word of their topic, or repeat their prompt"
+    return Found(status, told, float(share), shown)
+
+
+def _on_topic(one: Judged, special: Set[str]) -> bool:
+    asked, said = words_of(one.item.prompt), words_of(one.text)
+    if f" {' '.join(asked)} " in f" {' '.join(said)} ":
+        return False
+    # By their beginnings: owl and owls, bakery and baker.
+    due = {word[:_STEM] for word in asked if word in special}
+    stems = {word[:_STEM] for word in said} | {word[:_STEM].removesuffix("s") for word in said}
+    return not due or not stems.isdisjoint(due | {word.removesuffix("s") for word in due})
 
 
 @CHECKS.add(

@@ -22,6 +22,7 @@ from training.rules.similarity import words_of
 from training.rules.tasks import reference, stated_values, verifier
 from training.rules.tasks.conversation import answers_to, said_in
 from training.rules.tasks.conversation import judge as judge_talk
+from training.rules.tasks.format_instructions import asked_kinds
 
 CHECKS = Checks(("evaluate", "multi_turn"))
 
@@ -79,6 +80,9 @@ def _fault(task: str, item: Item) -> str:
             return "accepts an empty answer"
         if all(judge(item, text).passed for text in (*PLAIN, own)):
             return "accepts whatever is said"
+        others = asked_kinds(item.prompt) if task == "format_instructions" else frozenset[str]()
+        if others and item.kind not in others:
+            return f"asks for the form of {' and '.join(sorted(others))}, and is judged by that of {item.kind}"
         missing = [value for value in stated_values(task, item) if not _says(item.prompt, value)]
     except (KeyError, ValueError, TypeError) as error:
         return f"has a constraint that cannot be read: {type(error).__name__}: {error}"

@@ -10,6 +10,13 @@ from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec, kind_read
 from specs.stages.registry import Stage, kind_of, names_where, outputs_of
 
+SUCCESS = (
+    *("accuracy", "nats_per_token", "nats_per_byte", "choice_accuracy", "choice_accuracy_per_token"),
+    *("choice_accuracy_per_byte", "win_rate", "win_rate_controlled", "conversation_pass_rate", "turn_pass_rate"),
+    "lowest_kind_pass_rate",
+)
+"""Metrics that say how well a model does its items. The others say whether an evaluation is sound."""
+
 
 def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
     """The named stages exist, are of a kind that can show it, and come where they can still change something."""
@@ -85,6 +92,43 @@ def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
     if len(known) > 1:
         message = f"the stages of the gap read different items: {', '.join(sorted(map(str, known)))}"
         yield LintProblem(("evaluation", "gap"), message, "they answer the same ones")
+
+
+def lint_heldout(spec: SessionSpec) -> Iterator[LintProblem]:
+    """A trained model's success on the held-out split decides nothing before all training is over.
+
+    A gate that asks for it is asked again until the split agrees, and what is trained after it was chosen on the split.
+    The registered comparison may decide, and so may what says of the untrained model whether training is worth it.
+    """
+    names = [stage.name for stage in spec.stages]
+    trains = [place for place, stage in enumerate(spec.stages) if _trains(stage)]
+    hint = "ask it of a data file, or at the registered comparison, after all training"
+    for place, stage in enumerate(spec.stages):
+        later = next((names[other] for other in trains if other > place), None)
+        registered = stage.name == spec.analysis.treatment
+        if later is None or registered or not stage.reads_heldout or not _of_trained(spec, stage):
+            continue
+        told = f"on the held-out split decides before '{later}' trains"
+        for number, criterion in enumerate(stage.gate.criteria):
+            if criterion.metric in SUCCESS:
+                yield LintProblem(("stages", place, "gate", "criteria", number), f"'{criterion}' {told}", hint)
+        for number, test in enumerate(spec.evaluation.paired if spec.evaluation else ()):
+            if test.decides and test.after == stage.name:
+                loc: Loc = ("evaluation", "paired", number, "decides")
+                yield LintProblem(loc, f"the test of '{test.after}' {told}", f"{hint}; or write decides: false")
+
+
+def _trains(stage: Stage) -> bool:
+    # A package reads the split for its probes, and is the checkpoint that it was made from.
+    return not stage.reads_heldout and "checkpoint" in outputs_of(stage.kind, stage.parameters).values()
+
+
+def _of_trained(spec: SessionSpec, stage: Stage) -> bool:
+    """Say whether anything that a stage reads was made with a model that the session trained."""
+    owners = {reference.partition(".")[0] for reference in stage.inputs.values()}
+    # Only stages before it, so that a circle, which is reported elsewhere, has an end.
+    before = spec.stages[: spec.stages.index(stage)]
+    return any(_trains(one) or _of_trained(spec, one) for one in before if one.name in owners)
 
 
 def _paired(spec: SessionSpec) -> Iterator[LintProblem]:

@@ -53,6 +53,7 @@ def test_a_lost_job_leaves_no_blocking_check_that_needs_its_files_open(tmp_path:
         "registration.unchanged",
         "registration.split",
         "registration.evaluations",
+        "registration.workspace",
         "registration.attempts",
         "scorer.admitted",
     } | ({"leakage.overlap", "leakage.groups", "leakage.duplicates"} if stage == "train" else set())
@@ -159,8 +160,9 @@ def test_what_a_check_shows_cannot_move_the_terminal(tmp_path: Path) -> None:
             },
         ),
         ({"output_digests": {}}, {"jobs.outputs", "training.moved"}),
-        ({"exit": None}, {"jobs.exit", "jobs.cost", "jobs.clock"}),
-        ({"observed": None}, {"jobs.clock"}),
+        ({"exit": None}, {"jobs.exit", "jobs.cost", "jobs.clock", "jobs.times"}),
+        ({"observed": None}, {"jobs.clock", "jobs.times"}),
+        ({"launched": None}, {"jobs.times"}),
     ],
 )
 def test_what_is_not_on_record_blocks_the_checks_that_need_it(

@@ -164,6 +164,7 @@ TOLERANCES = {
     "training.objective",
     "dpo.reference",
     "jobs.clock",
+    "jobs.times",
     "training.moved",
     "witness.answers",
     "witness.scores",

@@ -17,6 +17,7 @@ from reviews.gate import check_list
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import CHECKS, offered_checks, run_checks
 from reviews.gate.design_checks import DESIGN_CHECKS, design_checks
+from reviews.gate.loosening_check import CHECKS as AMENDMENT_CHECKS
 from reviews.gate.measurer import measure
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
@@ -84,7 +85,7 @@ def test_a_check_of_an_entry_point_is_listed_with_its_distribution(
 
 
 def test_every_check_is_listed_once_and_explained_by_its_own_text() -> None:
-    assert [one.id for one in listing()] == [one.id for one in (*DESIGN_CHECKS, *CHECKS)]
+    assert [one.id for one in listing()] == [one.id for one in (*DESIGN_CHECKS, *AMENDMENT_CHECKS, *CHECKS)]
     for one in listing():
         assert one.what() and f"def {one.run.__name__}(" in one.code() and one.source, one.id
 

@@ -88,4 +88,4 @@ def test_the_time_between_orchestrators_counts_as_time_the_job_may_have_taken() 
     assert seen.fits(7100) and seen.fits(7250) and not seen.fits(7400) and not seen.fits(-0.001)
     assert [seen.bounded(one) for one in (-5, 100, 1e9)] == [0, 100, 7200]
     here = Observed(at_least_s=600.0, at_most_s=700.0)
-    assert [here.bounded(one) for one in (0, 595, 650)] == [600, 595, 650]
+    assert [here.bounded(one) for one in (0, 595, 650)] == [600, 600, 650]

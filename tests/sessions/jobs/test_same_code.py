@@ -48,10 +48,10 @@ def running(home: Path) -> str:
     return done.stdout.strip()
 
 
-def ended(folder: Path) -> tuple[int, str]:
+def ended(folder: Path, environment: dict[str, str] | None = None) -> tuple[int, str]:
     """Run the wrapper as the launcher does; return how the job ended and its log."""
     command = [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)]
-    subprocess.run(command, cwd=folder, env=job_environment(), check=True, timeout=120)
+    subprocess.run(command, cwd=folder, env=environment or job_environment(), check=True, timeout=120)
     record = read_exit(folder)
     assert record is not None
     return record.code, (folder / "log.txt").read_text()
@@ -70,6 +70,20 @@ def test_a_job_that_would_run_other_code_than_its_session_refuses(tmp_path: Path
     if not same:
         assert order.code in log and code_digest() in log and "PYTHONPATH" in log
     assert not (folder / "out").exists() and not (folder / "manifest.json").exists()
+
+
+def test_a_job_refuses_files_that_the_digest_of_its_code_does_not_cover(tmp_path: Path, elsewhere: Path) -> None:
+    """An engine's machine may set PYTHONPATH: with ``training`` alone, the digest would be that of other files."""
+    order = first_order(tmp_path / "session" / "run")
+    folder = job(tmp_path / "jobs" / order.key, order)
+    (tmp_path / "training").symlink_to(elsewhere / "training")
+    environment = job_environment() | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-P", "-c", SAY]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == order.code, "the digest alone does not find it"
+    code, log = ended(folder, environment)
+    assert code == ExitCode.BLOCKED and not (folder / "manifest.json").exists()
+    assert f"would run 'training' from {elsewhere}, its code is that in {HOME}" in log
 
 
 class Otherwise(QuickLauncher):

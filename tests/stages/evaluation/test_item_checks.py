@@ -41,6 +41,8 @@ NONSENSE: list[tuple[str, Item, str]] = [
     (FORMAT, item("bullets", "List facts about tea."), "cannot be read: KeyError"),
     (FORMAT, item("ending", "Write about tea. End with: Bye.", phrase="That is all."), "does not say 'That is all.'"),
     (FORMAT, item("ending", "Write about tea.", phrase=""), "refuses an answer"),
+    (FORMAT, item("uppercase", "Write about tea. Use only lowercase letters."), "asks for the form of lowercase, and"),
+    (FORMAT, item("quoted", "Tell of tea. Put a title wrapped in << and >> on the first line."), "form of title, and"),
     (FORMAT, item("haiku", "Write a haiku about tea."), "cannot be read: KeyError"),
     (FORMAT, item("lowercase", "Write one sentence about {topic}."), "holds the unfilled {topic}"),
     (FORMAT, item("lowercase", "?!"), "says nothing"),
@@ -69,6 +71,10 @@ def test_what_is_sound_passes() -> None:
     )
     assert sound(EXACTLY, [item("x", "What is it?", **one.given) for one in EXACT]).status == "PASS"
     assert sound(FORMAT, [item("bullets", "List three facts about tea.", count=3)]).status == "PASS"
+    # Another wording asks for no kind that is known, and two forms at once for both.
+    assert sound(FORMAT, [item("uppercase", "Shout about tea, in capitals.")]).status == "PASS"
+    both = "Write about tea. Use only lowercase letters. Put your whole answer inside double quotation marks."
+    assert sound(FORMAT, [item("quoted", both)]).status == "PASS"
 
 
 def test_one_unsound_item_closes_the_design_gate(tmp_path: Path) -> None:

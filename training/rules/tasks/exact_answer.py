@@ -37,9 +37,14 @@ def last_number(text: str) -> Decimal | None:
         return None
 
 
+def named_answers(item: Item) -> list[str]:
+    """Return the answers that an item names as right."""
+    return [str(value) for name, value in item.constraint.items() if re.fullmatch(r"answer(_\d+)?", name)]
+
+
 def verify(item: Item, output: str) -> Judgement:
     """Say whether an answer is a named one; raises ValueError if none is named, or text where a number is due."""
-    answers = [str(value) for name, value in item.constraint.items() if re.fullmatch(r"answer(_\d+)?", name)]
+    answers = named_answers(item)
     if not answers:
         raise ValueError(f"item '{item.id}' names no answer")
     if not output.strip():

@@ -136,6 +136,17 @@ def prompt_of(kind: ConstraintKind, topic: str, constraint: Constraint) -> str:
     return kind.instruction.format(topic=topic, **constraint)
 
 
+def asked_kinds(prompt: str) -> frozenset[str]:
+    """Return the kinds whose instruction an item's text holds word for word; other wording asks for none of them."""
+    said = " ".join(prompt.split())
+    return frozenset(name for name, kind in KINDS.items() if _ending_words(kind.instruction) in said)
+
+
+def _ending_words(instruction: str) -> str:
+    """Return what an instruction says of the form: its last words without a place to fill."""
+    return [part.strip(" .:") for part in re.split(r"\{\w+\}", instruction) if part.strip(" .:")][-1]
+
+
 def worked_example(item: Item) -> tuple[str, str]:
     """Return (instruction, answer) of a worked example for the item's own constraint, on another topic.
 

@@ -1,0 +1,83 @@
+"""Does an amendment loosen what just failed? Then no rule approves it: a person does, with a reason, on record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reviews.checks.definition import Checks, Found, Limit, guarded, listed, result
+from reviews.evidence.gather import accepted_attempt, find
+from reviews.gate.amendments import AMENDMENT, changes
+from reviews.gate.check_list import all_checks
+from reviews.gate.packet_derivation import check_design
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import standing
+from reviews.trail.store import Store
+from specs.exact import exact
+from specs.session.session_spec import ResolvedSpec
+from specs.trail.verdict import CLOSED, CheckResult, Packet
+
+AMENDMENT_GATE = (AMENDMENT,)
+"""In the place of stage kinds: this check gets two designs and the trail."""
+CHECKS = Checks(AMENDMENT_GATE)
+_HYPOTHESIS = (Limit("<", "analysis.alpha"), Limit(">=", "analysis.minimum_effect"))
+"""What the registered hypothesis is judged by; of the rest of the analysis, no value is known to be stricter."""
+
+_UNMET = "the hypothesis at "
+
+
+@CHECKS.add(
+    "amendment.loosens",
+    "Nothing that just failed is loosened",
+    source="thresholds that were moved after the results until they passed",
+)
+def _loosens(entries: Sequence[Recorded], store: Store, old: ResolvedSpec, new: ResolvedSpec) -> Found:
+    """Compare the limits of the checks and of the hypothesis that failed last with those of the amended spec.
+
+    `peergate amend --override` puts such a change in force in a person's name, with a reason.
+    """
+    failed = list(_failed(entries, store, old))
+    shown = [
+        {"failed": what, "limit": limit.key, "before": before, "after": after}
+        for what, limit in failed
+        if _looser(limit, before := limit.value(old.spec), after := limit.value(new.spec))
+    ]
+    if stage := next((what for what, limit in failed if limit in _HYPOTHESIS and what.startswith(_UNMET)), ""):
+        told = {limit.key for limit in _HYPOTHESIS}
+        shown += [
+            {"failed": stage, "limit": key, "before": one.before, "after": one.after}
+            for one in changes(old, new)
+            if (key := one.pointer[1:].replace("/", ".")).startswith("analysis.") and key not in told
+        ]
+    if not shown:
+        return Found("PASS", "no limit of what failed last is loosened", 0.0)
+    told = listed(f"{one['limit']} from {one['before']} to {one['after']} after {one['failed']}" for one in shown)
+    detail = f"it loosens what just failed: {told}; mend what failed, or put it in force with --override and a reason"
+    return Found("FAIL", detail, float(len(shown)), tuple(shown), repairable=False)
+
+
+def amendment_checks(
+    entries: Sequence[Recorded], store: Store, old: ResolvedSpec, new: ResolvedSpec
+) -> tuple[CheckResult, ...]:
+    """Judge an amended design as it would be judged before a session, and what it changes after what has failed."""
+    own = (result(one, guarded(one.run, entries, store, old, new), new.spec, ()) for one in CHECKS)
+    return (*check_design(new, store), *own)
+
+
+def _looser(limit: Limit, before: float, after: float) -> bool:
+    return exact(after) < exact(before) if limit.sign.startswith(">") else exact(after) > exact(before)
+
+
+def _failed(entries: Sequence[Recorded], store: Store, old: ResolvedSpec) -> Iterator[tuple[str, Limit]]:
+    """Yield what closed the newest gate of each stage that no later attempt or person has opened, with its limits."""
+    limits = {check.id: check.limits for check in all_checks(old)}
+    newest = {one.body["stage"]: one for one in standing(entries) if one.entry.kind == "decision" and one.body["stage"]}
+    for stage, decided in newest.items():
+        kept = find(entries, f"packet/{stage}.{decided.body['attempt']}")
+        if decided.body["outcome"] == "approve" or accepted_attempt(entries, stage) or kept is None:
+            continue
+        packet = Packet.model_validate(store.get_value(kept.body["packet"]))
+        for check in packet.checks:
+            if check.blocking and check.status in CLOSED:
+                yield from ((f"{check.id} at {stage}", limit) for limit in limits.get(check.id, ()))
+        if any(one.hypothesis and not one.met for one in packet.criteria):
+            yield from ((f"{_UNMET}{stage}", limit) for limit in _HYPOTHESIS)

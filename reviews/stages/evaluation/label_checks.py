@@ -1,0 +1,166 @@
+"""Are the labels of items labels? An answer that its prompt tells is none, nor is a verdict that changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from reviews.checks.definition import Checks, Found, listed, unless
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.items import task_of
+from reviews.stages.evaluation.item_checks import PLAIN
+from reviews.stages.evaluation.judged_answers import judged_rows
+from specs.session.session_spec import SessionSpec
+from specs.stages.artifacts import Item
+from specs.stages.metric import MetricSet
+from specs.stages.registry import kind_of
+from specs.stages.stage import TASKS
+from training.rules.tasks import choose, reference, verifier
+from training.rules.tasks.choices import answer_of, choices_of
+from training.rules.tasks.exact_answer import named_answers, reduced
+from training.rules.tasks.form import Verifier
+from training.rules.tasks.verifier_cases import Case, cases_of
+
+CHECKS = Checks(("evaluate",))
+
+TOLD_SOURCE = "a benchmark whose prompts held the gold answer in a hint that nobody had taken out"
+TWICE_SOURCE = "a verifier that drew a number, and one that remembered what it had judged before"
+TRIED_ITEMS = 64
+"""Held-out items on which a verifier is tried twice; every kind is among them."""
+_ANNOUNCED = re.compile(
+    r"\b(?:answers?|solution|label|reference|gold|target|expected|hint)\b\W*(?:\bis\b)?\s*[:=]?\s*", re.I
+)
+_AGAIN = re.compile(r"\?|\b(?:answer|question|q|a)\s*:", re.I)
+"""What follows an announced answer in a prompt of worked examples."""
+
+
+def told_of(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> Found:
+    """Look for items whose prompt tells their answer: announced it fails, and elsewhere in the prompt it is a warning.
+
+    Texts to be read, choices and numbers hold right answers as they should, so only an announcement is certain.
+    """
+    found = [_told(item, answers) for item, answers in _answered(spec, heldout, data)]
+    parrots = [item for item in heldout if _accepts_prompt(spec, item)]
+    if not found and not _has_own_task(spec):
+        return Found("NOT_APPLICABLE", "no item names an answer that its prompt could hold")
+    announced = [one for one in found if one and one["how"] == "announced"]
+    if announced:
+        which = listed(f"{one['heldout']} ('{one['answer']}')" for one in announced)
+        told = f"{len(announced)} of {len(found)} prompts announce their answer: {which}; take it out of the prompt"
+        return Found("FAIL", told, float(len(announced)), tuple(announced), repairable=False)
+    held = [one for one in found if one]
+    held += [{"heldout": item.id, "how": "accepted", "text": item.prompt} for item in parrots]
+    if held:
+        told = f"{len(held)} of {len(found) or len(heldout)} prompts hold their answer, or are accepted as one: "
+        told += f"{listed(str(one['heldout']) for one in held)}; a model that copies passes them"
+        return Found("WARN", told, float(len(held)), tuple(held))
+    return Found("PASS", f"none of {len(found) or len(heldout)} prompts holds its answer", 0.0)
+
+
+def _answered(
+    spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]
+) -> Iterable[tuple[Item, list[str]]]:
+    """Yield each item that an evaluation reads with its right answers, as far as its task or kind names them."""
+    seen: set[tuple[str, str]] = set()
+    for stage in spec.stages:
+        reads = stage.inputs.get("items", "")
+        items = heldout if reads == "heldout" else data.get(reads.removeprefix("data."), ())
+        exact = kind_of(stage).arm and (getattr(stage.parameters, "scorer", None) or spec.task) == "exact_answer"
+        if not (exact or stage.kind == "multiple_choice") or (stage.kind, reads) in seen:
+            continue
+        seen.add((stage.kind, reads))
+        for item in items:
+            yield item, named_answers(item) if exact else [choices_of(item)[answer_of(item)]]
+
+
+def _told(item: Item, answers: Iterable[str]) -> dict[str, str] | None:
+    due = [one for answer in answers if (one := reduced(answer))]
+    for answer in due:
+        if _announces(item.prompt, answer):
+            return {"heldout": item.id, "how": "announced", "answer": answer, "text": item.prompt}
+    if item.constraint.get("find") == "last_number":
+        # Sums hold their result by luck, and word problems hold numbers.
+        return None
+    said = f" {reduced(item.prompt)} "
+    answer = next((one for one in due if f" {one} " in said), None)
+    return {"heldout": item.id, "how": "held", "answer": answer, "text": item.prompt} if answer else None
+
+
+def _announces(prompt: str, answer: str) -> bool:
+    """Say whether a prompt gives the answer away: after a word such as "answer:", or alone after its question."""
+    _, asked, tail = prompt.rpartition("?")
+    if asked and reduced(tail) == answer:
+        return True
+    for found in _ANNOUNCED.finditer(prompt):
+        first, *rest = re.split(r"[\n;.!)\]]", prompt[found.end() :], maxsplit=1)
+        if reduced(first) == answer and not _AGAIN.search("".join(rest)):
+            return True
+    return False
+
+
+def _has_own_task(spec: SessionSpec) -> bool:
+    return spec.task not in TASKS
+
+
+def _accepts_prompt(spec: SessionSpec, item: Item) -> bool:
+    """Say whether a task of the user's own takes the prompt itself for a right answer."""
+    return _has_own_task(spec) and verifier(spec.task)(item, item.prompt).passed
+
+
+def agrees_with_itself(tasks: Iterable[str], heldout: Sequence[Item]) -> Found:
+    """Judge known answers and answers to held-out items twice, the second time in the opposite order."""
+    count, wrong = 0, list[dict[str, str]]()
+    for task in tasks:
+        asked = [(case.item, case.output) for case in _known(task)]
+        asked += [(item, text) for item in choose(heldout, TRIED_ITEMS) for text in (*_references(task, item), *PLAIN)]
+        count += len(asked)
+        wrong += [
+            {"task": task, "item": asked[place][0].id, "answer": asked[place][1]} for place in turned(task, asked)
+        ]
+    told = f"{len(wrong)} of {count} answers were judged otherwise when they were judged again: "
+    told += f"{listed(one['item'] for one in wrong)}; let verify(item, answer) depend on item and answer alone"
+    return unless(wrong, told, f"{count} answers, judged twice in two orders, got the same verdict", repairable=False)
+
+
+def turned(task: str, asked: Sequence[tuple[Item, str]]) -> list[int]:
+    """Return the places of the answers whose verdict is another when they are judged again, in the opposite order."""
+    judge = verifier(task)
+    first = [_passes(judge, *one) for one in asked]
+    again = [_passes(judge, *one) for one in reversed(asked)]
+    return [place for place, (one, other) in enumerate(zip(first, reversed(again), strict=True)) if one != other]
+
+
+def _passes(judge: Verifier, item: Item, text: str) -> bool | None:
+    """Return the verdict; None for an item that cannot be judged, which other checks report."""
+    try:
+        return bool(judge(item, text).passed)
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def _known(task: str) -> tuple[Case, ...]:
+    """Return the known answers of a task; none where it has none, which its admission reports."""
+    try:
+        return cases_of(task)
+    except KeyError:
+        return ()
+
+
+def _references(task: str, item: Item) -> list[str]:
+    try:
+        known = reference(task, item)
+    except (KeyError, ValueError, TypeError):
+        return []
+    return [] if known is None else [known]
+
+
+@CHECKS.add("scorer.repeats", "The verifier agrees with itself", source=TWICE_SOURCE)
+def _repeats(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Judge the answers of the stage twice, the second time in the opposite order."""
+    asked = [(one.item, one.text) for one in judged_rows(evidence, evidence.outputs.get("rows"))]
+    wrong = [{"item": asked[place][0].id, "output": asked[place][1]} for place in turned(task_of(evidence), asked)]
+    told = f"{len(wrong)} of {len(asked)} answers were judged otherwise when they were judged again; "
+    told += "let verify(item, answer) depend on item and answer alone"
+    return unless(
+        wrong, told, f"{len(asked)} answers, judged twice in two orders, got the same verdict", repairable=False
+    )

@@ -1,0 +1,61 @@
+"""How often other sessions of the workspace evaluated the held-out split of this one, for the trail."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from reviews.trail.envelope import Recorded, recorded
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.tables.pointer import pointer_of
+from reviews.trail.tables.trail_file import reading
+from sessions.report.overview import find_runs
+from sessions.run.run_layout import TRAIL
+from sessions.session import Session
+from specs.errors import PeergateError
+from specs.stages.registry import Stage, kind_of
+from specs.trail.session_bodies import HeldoutUse
+
+_ASKED = """SELECT payload, signatures FROM entry
+WHERE json_extract(payload, '$.predicate.kind') IN ('open', 'exit') ORDER BY seq"""
+
+
+def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
+    """Count the evaluations of the split by other sessions beside this one; None for a stage that evaluates others.
+
+    A session that cannot be read, or was moved away, is not counted: nothing else depends on it.
+    """
+    if not (stage.reads_heldout and kind_of(stage).only_measures):
+        return None
+    opened = session.trail.find("open")
+    split, seen = session.resolved.data_digests["heldout"], {opened.digest if opened else ""}
+    counts, unread = list[int](), 0
+    for run in _others(session.run):
+        try:
+            entries = _ends(run / TRAIL)
+            opened = next(one for one in entries if one.entry.kind == "open")
+            # A copy of a run folder is the same session.
+            if opened.digest not in seen and opened.body["data"].get("heldout") == split:
+                counts.append(sum(one.entry.kind == "exit" and "heldout" in one.body for one in entries))
+            seen.add(opened.digest)
+        except StopIteration:
+            continue
+        except (sqlite3.Error, PeergateError, OSError, ValueError, KeyError, TypeError, AttributeError):
+            unread += 1
+    return HeldoutUse(sessions=sum(count > 0 for count in counts), evaluations=sum(counts), unread=unread)
+
+
+def _others(run: Path) -> list[Path]:
+    try:
+        return [one for one in find_runs(run.parent) if one.resolve() != run.resolve()]
+    except (PeergateError, OSError):
+        return []
+
+
+def _ends(trail: Path) -> Sequence[Recorded]:
+    """Return the registration of a session and the ends of its jobs."""
+    if pointer_of(trail) is not None:
+        return [one for one in read_entries(trail) if one.entry.kind in ("open", "exit")]
+    with reading(trail) as connection:
+        return [recorded(*row) for row in connection.execute(_ASKED)]

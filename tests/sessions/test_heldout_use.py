@@ -1,0 +1,59 @@
+"""Evaluations of one held-out split are counted over the sessions of a workspace, and an audit repeats the finding."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.evidence.gather import gather
+from reviews.gate.check_list import run_checks
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.nodes.heldout_use import used_elsewhere
+from tests.fixtures.quick_session import drive, open_quick, quick_session
+
+pytestmark = pytest.mark.integration
+
+
+def ran(folder: Path, name: str) -> Path:
+    run = open_quick(folder, name=name)
+    drive(quick_session(run))
+    return run
+
+
+def found(run: Path, stage: str) -> dict[str, Any]:
+    entry = next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == f"checks/{stage}.1")
+    checks = json.loads(Store(run / "store").get(entry.body["checks"]))
+    return next(one for one in checks if one["id"] == "registration.workspace")
+
+
+def test_looks_of_other_sessions_are_counted_and_told(tmp_path: Path) -> None:
+    first = ran(tmp_path, "small")
+    assert [found(first, stage)["status"] for stage in ("base", "tuned")] == ["PASS", "PASS"]
+    # A copy is the same session, a folder without a trail is none, and what cannot be read is not counted.
+    shutil.copytree(first, tmp_path / "runs" / "copied")
+    (tmp_path / "runs" / "empty").mkdir()
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "trail.sqlite").write_bytes(b"no trail")
+    second = ran(tmp_path, "second")
+    told = found(second, "tuned")
+    assert (told["status"], told["blocking"], told["figure"]) == ("WARN", False, 2)
+    assert "2 times before, by 1 other sessions of the workspace" in told["detail"]
+    assert "1 sessions could not be read" in told["detail"]
+    entries = list(read_entries(second / "trail.sqlite"))
+    assert entries[-1].entry.kind == "close", "no gate closed"
+    (gone,) = (one.body for one in entries if one.entry.key == "exit/second.train.1")
+    assert "heldout" not in gone, "training reads no split"
+    session = quick_session(second)
+    other = session.resolved.spec.stage("tuned").model_copy(update={"inputs": {"items": "data.prompts"}})
+    assert used_elsewhere(session, other) is None, "other items say nothing of the split"
+    session.trail.close()
+    # Alone, as an export is read, the finding is the same.
+    away = shutil.move(second, tmp_path / "away")
+    evidence = gather(Path(away), entries, Store(Path(away) / "store"), "tuned", 1)
+    again = next(one for one in run_checks(evidence, None) if one.id == "registration.workspace")
+    assert (again.status, again.detail) == (told["status"], told["detail"])

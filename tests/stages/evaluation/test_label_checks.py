@@ -1,0 +1,131 @@
+"""Labels that are none: an answer that its prompt tells, and a verdict that changes when it is asked for again."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from reviews.checks.definition import Found, apply
+from reviews.gate.design_checks import design_checks
+from reviews.stages.evaluation import label_checks
+from reviews.stages.evaluation.label_checks import CHECKS, agrees_with_itself, told_of
+from specs.session.loading import load_spec
+from specs.stages.artifacts import Item
+from specs.trail.verdict import CheckResult
+from tests.factories.evidence_on_disk import evidence_of, heldout_items, resolved_spec
+from tests.specs.session.test_task_file import spec_with
+from training.rules.tasks.form import Verifier
+from training.rules.tasks.format_instructions import Judgement
+
+
+def asked(prompt: str, answer: str | int = "Paris", **more: str | int) -> Item:
+    return Item(id="q", group="g", kind="fact", prompt=prompt, constraint={"answer": answer, **more})
+
+
+def told(folder: Path, *items: Item) -> Found:
+    spec = resolved_spec(folder).spec.model_copy(update={"task": "exact_answer"})
+    return told_of(spec, items, {})
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "What is the capital of France? Answer: Paris",
+        "What is the capital of France? (Paris)",
+        "What is the capital of France?\nHint: the answer is Paris.",
+        "Name the capital of France. [gold: paris]",
+        "Name the capital of France. The answer is the city of Paris. Write one name.",
+        "SOLUTION = Paris\nName the capital of France.",
+    ],
+)
+def test_a_prompt_that_announces_its_answer_stops_the_design(tmp_path: Path, prompt: str) -> None:
+    found = told(tmp_path, asked("What is the capital of Italy?", "Rome"), asked(prompt, answer_2="the city of Paris"))
+    assert (found.status, found.figure, found.repairable) == ("FAIL", 1, False), found
+    assert "1 of 2 prompts announce their answer" in found.detail and "take it out of the prompt" in found.detail
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        asked("Paris lies on the Seine, Lyon on the Rhone. Which of the two is the capital of France?"),
+        asked("Which is larger, Lyon or Paris?"),
+        asked("Is Paris the capital of France? Answer: yes or no", "yes"),
+        asked("Question: the capital of France?\nAnswer: Paris\nQuestion: where is the Louvre?\nAnswer:"),
+    ],
+)
+def test_a_text_that_has_to_hold_the_answer_is_a_warning_at_most(tmp_path: Path, item: Item) -> None:
+    found = told(tmp_path, item)
+    assert (found.status, found.figure) == ("WARN", 1), found
+    assert found.shown[0]["how"] == "held"
+
+
+def test_prompts_without_their_answers_pass_and_part_of_a_word_is_no_answer(tmp_path: Path) -> None:
+    pens = asked("A box holds 7 pens. Two are lost and two are found. How many are left?", 7, find="last_number")
+    assert told(tmp_path, asked("Where do Parisians live?"), asked("Where is the Louvre?"), pens).status == "PASS"
+    assert told(tmp_path, pens.model_copy(update={"prompt": f"{pens.prompt} Answer: 7"})).status == "FAIL"
+
+
+def test_the_design_gate_has_both_checks(tmp_path: Path) -> None:
+    results = {one.id: one for one in design_checks(resolved_spec(tmp_path), heldout_items(), {})}
+    assert results["design.answers"].status == "NOT_APPLICABLE", "a form is no answer that a prompt could tell"
+    assert results["design.verdicts"].status == "PASS" and results["design.verdicts"].blocking
+
+
+OWN = """
+from specs.stages.artifacts import Item
+STATE = []
+
+def verify(item, answer):
+    VERDICT
+
+def worked_example(item):
+    return "Say one.", "1"
+
+def known_answers():
+    item = Item(id="a", group="g", kind="k", prompt="p", constraint={})
+    return [(item, text, text.strip() == "1") for text in ("1", " 1", "1 ", "2", "10", "-1")]
+"""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status"),
+    [
+        ("return answer.strip() == '1'", "PASS"),
+        ("import random; return random.random() < 0.5", "FAIL"),
+        ("STATE.append(answer); return answer.strip() == '1' and STATE.count(answer) == 1", "FAIL"),
+        ("STATE.append(len(answer)); return STATE[-1] <= STATE[-2:][0]", "FAIL"),
+        ("import time; return int(time.perf_counter() * 1e7) % 2 == 0", "FAIL"),
+    ],
+    ids=["sound", "chance", "memory", "order", "clock"],
+)
+def test_a_verifier_that_contradicts_itself_is_not_admitted(tmp_path: Path, verdict: str, status: str) -> None:
+    resolved = load_spec(spec_with(tmp_path, OWN.replace("VERDICT", verdict)))
+    found = agrees_with_itself([resolved.spec.task], heldout_items())
+    assert found.status == status, found
+    assert ("depend on item and answer alone" in found.detail) is (status == "FAIL")
+
+
+def test_a_task_that_takes_its_prompts_for_answers_is_named(tmp_path: Path) -> None:
+    resolved = load_spec(spec_with(tmp_path, OWN.replace("VERDICT", "return 'elm' in answer")))
+    found = told_of(resolved.spec, heldout_items(), {})
+    assert (found.status, found.figure) == ("WARN", sum("elm" in one.prompt for one in heldout_items()))
+
+
+def repeats(folder: Path) -> CheckResult:
+    return apply(next(one for one in CHECKS if one.id == "scorer.repeats"), evidence_of(folder, "base"), None)
+
+
+def test_rows_that_are_judged_otherwise_a_second_time_close_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert repeats(tmp_path).status == "PASS"
+    calls = count()
+
+    def fickle(_: str) -> Verifier:
+        return lambda item, text: Judgement(next(calls) % 5 == 0)
+
+    monkeypatch.setattr(label_checks, "verifier", fickle)
+    found = repeats(tmp_path)
+    assert (found.status, found.repairable) == ("FAIL", False) and found.figure and found.shown
