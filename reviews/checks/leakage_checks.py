@@ -28,9 +28,15 @@ REPEATS = (Limit("<=", "thresholds.repeated_rows"),)
 
 
 def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> Found:
-    """Compare (id, prompt) pairs with the held-out prompts."""
+    """Compare (id, text) pairs, prompts or completions, with the held-out prompts."""
     held = [(item.id, text) for item in heldout for text in texts_of(item, thresholds.contained_words)]
-    found = find_overlaps(train, held, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
+    similar, contained = thresholds.prompt_similarity, thresholds.contained_words
+    every = find_overlaps(train, held, threshold=similar, contained=contained, reordered=True)
+    found = tuple(overlap for overlap in every if overlap.how != "reordered")
+    if every and not found:
+        pairs = tuple(shown_overlap(overlap) for overlap in every)
+        detail = f"{len(every)} pairs have the same words in another order: do they ask the same thing?"
+        return Found("WARN", detail, float(len(every)), pairs)
     if not found:
         return Found("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
     by_kind = Counter(overlap.how for overlap in found)
@@ -108,8 +114,8 @@ def _examples(evidence: Evidence) -> tuple[Example, ...]:
 @CHECKS.add("leakage.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
 def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
     examples = _examples(evidence)
-    prompts = {one.item: one.prompt for one in examples}.items()
-    return overlap_of(prompts, evidence.heldout, evidence.resolved.spec.thresholds)
+    texts = dict.fromkeys((one.item, text) for one in examples for text in (one.prompt, one.completion))
+    return overlap_of(texts, evidence.heldout, evidence.resolved.spec.thresholds)
 
 
 @CHECKS.add("leakage.groups", "Training and held-out share no group", source="leakage through topics")

@@ -1,4 +1,4 @@
-"""Finds held-out texts among training texts, word for word or nearly.
+"""Finds held-out texts among training texts, word for word, nearly, or disguised.
 
 Every match is confirmed by comparing the texts. Not found are paraphrases, translations, short texts inside much longer
 ones, and about one near pair in ten thousand at the threshold, because candidates come from MinHash.
@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, cast
 
 from specs.session.thresholds import Thresholds
-from training.rules.similarity import Words, check_threshold, hashes, index_for, jaccard, shingles_of, words_of
+from training.rules.disguise import Bag, Words, bag_of, decoded, turned
+from training.rules.similarity import check_threshold, hashes, index_for, jaccard, shingles_of, words_of
 
-How = Literal["exact", "normalised", "near", "contained"]
+How = Literal["exact", "normalised", "decoded", "reordered", "near", "contained"]
 
 DEFAULTS = Thresholds()
 """For callers without a spec."""
 
-_STRENGTH = {"contained": 0, "near": 1, "normalised": 2, "exact": 3}
+_STRENGTH = {"reordered": 0, "contained": 1, "near": 2, "decoded": 3, "normalised": 4, "exact": 5}
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Overlap:
     train_text: str
     heldout_text: str
     similarity: float
-    """Jaccard similarity of the word 3-shingles; 1 for exact and normalised."""
+    """Jaccard similarity of the word 3-shingles; 1 for exact, normalised, decoded and reordered."""
 
 
 def find_overlaps(
@@ -41,11 +43,17 @@ def find_overlaps(
     *,
     threshold: float = DEFAULTS.prompt_similarity,
     contained: int = DEFAULTS.contained_words,
+    reordered: bool = False,
 ) -> tuple[Overlap, ...]:
     """Return one overlap for each pair of a training and a held-out text that match, the strongest kind of it.
 
     - ``exact``: the strings are equal.
-    - ``normalised``: equal after NFKC, case folding, removal of punctuation and collapsing of white space.
+    - ``normalised``: equal after NFKC, case folding, removal of punctuation and invisible marks, collapsing of white
+      space, and with letters that only look Latin taken for Latin ones.
+    - ``decoded``: the held-out text, or one of ``contained`` words or more inside, once base64, hexadecimal digits,
+      percent signs, rot13, or a reversal of words or characters is undone.
+    - ``reordered``, where it is asked for: the same stems of six words or more in any order,
+      fillers left out, numbers in the same order.
     - ``near``: the sets of word 3-shingles of the normalised texts have a Jaccard similarity (Broder 1997) of at
       least ``threshold``. A text of one or two words is one shingle. Candidates come from MinHash with
       locality-sensitive hashing (as in Lee et al. 2022, arXiv:2107.06499); each is confirmed by its true similarity.
@@ -58,6 +66,8 @@ def find_overlaps(
         heldout: (id, text) pairs, likewise.
         threshold: the least Jaccard similarity of a near duplicate.
         contained: words from which a held-out text is looked for inside longer ones; short ones occur in many texts.
+        reordered: look for the same words in another order too. They may ask something else ("Ana beat Ben"), so these
+            are for a reader to judge.
 
     Returns:
         Overlaps in the order of the training ids, then of the held-out ids, as they first came.
@@ -68,7 +78,7 @@ def find_overlaps(
     check_threshold(threshold)
     ours, theirs = _Texts(train), _Texts(heldout)
     best: dict[tuple[str, str], Overlap] = {}
-    for overlap in _matches(ours, theirs, threshold, contained):
+    for overlap in chain(_matches(ours, theirs, threshold, contained), _reordered(ours, theirs) if reordered else ()):
         pair = (overlap.train, overlap.heldout)
         if pair not in best or _strength(overlap) > _strength(best[pair]):
             best[pair] = overlap
@@ -99,9 +109,50 @@ def _matches(ours: _Texts, theirs: _Texts, threshold: float, contained: int) -> 
         yield from _pairs("normalised", ours.by_words[words], theirs.by_words[words], 1.0)
     for words, others, similarity in _near(list(ours.by_words), list(theirs.by_words), threshold):
         yield from _pairs("near", ours.by_words[words], theirs.by_words[others], similarity)
+    yield from _decoded(ours, theirs, contained)
     for words, others in _contained(list(ours.by_words), list(theirs.by_words), contained):
         similarity = jaccard(shingles_of(words), shingles_of(others))
         yield from _pairs("contained", ours.by_words[words], theirs.by_words[others], similarity)
+
+
+def _reordered(ours: _Texts, theirs: _Texts) -> Iterator[Overlap]:
+    """Yield the texts of the same words in another order."""
+    bags: defaultdict[Bag, list[Words]] = defaultdict(list)
+    for words in theirs.by_words:
+        if bag := bag_of(words):
+            bags[bag].append(words)
+    for words in ours.by_words if bags else ():
+        if bag := bag_of(words):
+            for held in bags.get(bag, ()):
+                yield from _pairs("reordered", ours.by_words[words], theirs.by_words[held], 1.0)
+
+
+def _decoded(ours: _Texts, theirs: _Texts, contained: int) -> Iterator[Overlap]:
+    """Yield the matches of texts that are encoded, in rot13 or reversed."""
+    forms: defaultdict[Words, list[Words]] = defaultdict(list)
+    for words in theirs.by_words:
+        for form in turned(words):
+            forms[form].append(words)
+    for form in (one for one in forms if one in ours.by_words):
+        for held in forms[form]:
+            yield from _pairs("decoded", ours.by_words[form], theirs.by_words[held], 1.0)
+    for words, form in _contained(list(ours.by_words), list(forms), contained):
+        for held in forms[form]:
+            yield from _pairs("decoded", ours.by_words[words], theirs.by_words[held], 1.0)
+    yield from _encoded(ours, theirs, contained)
+
+
+def _encoded(ours: _Texts, theirs: _Texts, contained: int) -> Iterator[Overlap]:
+    """Yield the matches of texts that are held-out ones, or contain one, once decoded."""
+    plain: defaultdict[Words, list[tuple[str, str]]] = defaultdict(list)
+    for text, members in ours.by_text.items():
+        for hidden in decoded(text):
+            if words := words_of(hidden):
+                plain[words].extend(members)
+    for words in (one for one in plain if one in theirs.by_words):
+        yield from _pairs("decoded", plain[words], theirs.by_words[words], 1.0)
+    for words, held in _contained(list(plain), list(theirs.by_words), contained):
+        yield from _pairs("decoded", plain[words], theirs.by_words[held], 1.0)
 
 
 def _contained(ours: list[Words], theirs: list[Words], least: int) -> Iterator[tuple[Words, Words]]:

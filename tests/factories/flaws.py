@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -116,6 +117,9 @@ ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
         row | {"loss": (2.0, 1.5, 1.9, 1.6, 1.2)[row["step"] % 5]} for row in steps()
     ],
 }
+
+
+_LONG = "Write down how tall towers cast longer shadows before evening."
 
 
 def _examples_with(evidence: Evidence, **changes: Any) -> Evidence:
@@ -292,6 +296,13 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "another device than the baseline": lambda one: with_manifest(one, device="cuda:0"),
     "a held-out prompt in training": lambda one: _examples_with(one, prompt=heldout_items()[0].prompt),
     "a shouted held-out prompt": lambda one: _examples_with(one, prompt=heldout_items()[0].prompt.upper()),
+    "a held-out prompt in a coded completion": lambda one: _examples_with(
+        one, completion=base64.b64encode(heldout_items()[0].prompt.encode()).decode()
+    ),
+    "the words of a held-out prompt in another order": lambda one: _examples_with(
+        replace(one, heldout=(one.heldout[0].model_copy(update={"prompt": _LONG}), *one.heldout[1:])),
+        prompt=" ".join(sorted(_LONG.split())),
+    ),
     "a held-out topic in training": lambda one: _examples_with(one, group="hg3"),
     "repeated training rows": lambda one: _examples_with(one, prompt="Once.", completion="the same."),
     "edited examples": lambda one: _examples_with(one, completion="BAD EXAMPLE IN CAPITALS."),
@@ -445,6 +456,8 @@ CASES = [
     ("ship", "more work than its process had time for", "jobs.times", "FAIL"),
     ("train", "a held-out prompt in training", "leakage.overlap", "FAIL"),
     ("sample", "a shouted held-out prompt", "leakage.overlap", "FAIL"),
+    ("train", "a held-out prompt in a coded completion", "leakage.overlap", "FAIL"),
+    ("train", "the words of a held-out prompt in another order", "leakage.overlap", "WARN"),
     ("train", "a held-out topic in training", "leakage.groups", "FAIL"),
     ("train", "repeated training rows", "leakage.duplicates", "WARN"),
     ("sample", "edited examples", "health.accepted", "FAIL"),

@@ -10,7 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
-Words = tuple[str, ...]
+from training.rules.disguise import Words, unmasked
+
 Shingles = frozenset[Words]
 
 _SHINGLE = 3
@@ -115,7 +116,8 @@ def _bands(threshold: float) -> tuple[int, int]:
 def words_of(text: str) -> Words:
     """Return the words of a text as they are compared."""
     # Case folding can undo NFKC (of some Greek letters, for example), so it is applied again.
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    plain = unmasked(unicodedata.normalize("NFKC", text))
+    folded = unicodedata.normalize("NFKC", plain.casefold())
     return tuple("".join(map(_comparable, folded)).split())
 
 

@@ -56,7 +56,9 @@ def _check_overlap(found: Found, training: dict[str, list[Row]], heldout: dict[s
     overlaps = find_overlaps(_pairs(training), _pairs(heldout))
     if not overlaps:
         return
-    kinds = {how: sum(one.how == how for one in overlaps) for how in ("exact", "normalised", "near")}
+    kinds = {
+        how: sum(one.how == how for one in overlaps) for how in ("exact", "normalised", "decoded", "near", "contained")
+    }
     counted = ", ".join(f"{count} {how}" for how, count in kinds.items() if count)
     asked = len({one.heldout for one in overlaps})
     total = sum(map(len, heldout.values()))

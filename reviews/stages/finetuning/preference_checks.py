@@ -20,7 +20,7 @@ CHECKS = Checks(("dpo",))
 def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
     pairs = divided(evidence)[2]
     return overlap_of(
-        {f"pair {place}": one.prompt for place, one in enumerate(pairs)}.items(),
+        [(f"pair {place}", text) for place, one in enumerate(pairs) for text in (one.prompt, one.chosen, one.rejected)],
         evidence.heldout,
         evidence.resolved.spec.thresholds,
     )

@@ -143,6 +143,12 @@ def _trained(evidence: Evidence) -> tuple[int, ...]:
 
 FLAWS: list[tuple[str, str, str, Callable[[Evidence], Evidence]]] = [
     ("a held-out prompt", "dpo.overlap", "FAIL", lambda one: _given(one, prompt=heldout_items()[0].prompt.upper())),
+    (
+        "a held-out prompt backwards, as the chosen response",
+        "dpo.overlap",
+        "FAIL",
+        lambda one: _given(one, chosen=heldout_items()[0].prompt[::-1]),
+    ),
     ("a held-out topic", "dpo.groups", "FAIL", lambda one: _given(one, group="hg3")),
     ("fewer pairs than were granted", "dpo.split", "FAIL", lambda one: with_manifest(one, facts={"pairs": 19})),
     ("scored what was trained on", "dpo.split", "FAIL", lambda one: _pairs(one, scores(preferences(), _trained(one)))),

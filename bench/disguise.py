@@ -1,0 +1,126 @@
+"""What overlap checks find under a disguise, and what they take for an overlap wrongly: ``python -m bench.disguise``.
+
+Each disguise is put on the shipped held-out prompts. False alarms are counted on the shipped data, on IFEval's prompts
+after ``make ifeval``, and on three sets written here: their texts all differ in what they ask, so any match is wrong.
+A match of the kind ``reordered`` only warns; all others fail their check.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import itertools
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from reviews.evidence.text_overlap import find_overlaps
+from specs.stages.artifacts import Item
+
+DATA = Path("specs/library/data")
+IFEVAL = Path("ifeval/ifeval.jsonl")
+SPLITS = (("format_train", "format_heldout"), ("format_train_large", "format_heldout_large"))
+ALIKE = str.maketrans("aeopcx", "\u0430\u0435\u043e\u0440\u0441\u0445")
+
+
+def shuffled(text: str) -> str:
+    """Return the words in a seeded other order, those with digits in theirs, and a filler in front."""
+    words = text.split()
+    free = [place for place, word in enumerate(words) if not any(map(str.isdigit, word))]
+    order = random.Random(1).sample(free, len(free))
+    mixed = list(words)
+    for place, source in zip(free, order, strict=True):
+        mixed[place] = words[source]
+    return "Please " + " ".join(mixed)
+
+
+DISGUISES: dict[str, Callable[[str], str]] = {
+    "look-alike letters": lambda text: text.translate(ALIKE),
+    "invisible marks": lambda text: "\u200b".join(text),
+    "case and marks": lambda text: f"** {text.upper()} !!",
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "hexadecimal": lambda text: text.encode().hex(),
+    "percent signs": lambda text: quote(text),
+    "rot13": lambda text: codecs.encode(text, "rot13"),
+    "reversed characters": lambda text: text[::-1],
+    "reversed words": lambda text: " ".join(reversed(text.split())),
+    "shuffled, with a filler": shuffled,
+}
+
+
+def prompts(path: Path) -> list[str]:
+    """Return the prompts of a file of items, each once."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return list(dict.fromkeys(Item.model_validate_json(line).prompt for line in lines if line.strip()))
+
+
+def questions() -> list[str]:
+    """Return questions of arithmetic: the same words, other numbers or another order of them."""
+    pairs = itertools.permutations(range(3, 30), 2)
+    return [f"A shop has {a} boxes and sells {b} of them today. How many boxes are left?" for a, b in pairs]
+
+
+def instructions() -> list[str]:
+    """Return instructions that differ in form, topic or length."""
+    forms, topics = ("poem", "letter", "story", "list", "speech"), ("tea", "rain", "bread", "trains", "owls", "chess")
+    return [
+        f"Write a {form} about {topic} in {count} sentences and give it a title"
+        for form, topic, count in itertools.product(forms, topics, range(2, 12))
+    ]
+
+
+def dialogues() -> list[str]:
+    """Return short dialogues that differ in who speaks, about what and when."""
+    days, things = ("Monday", "Tuesday", "Friday", "Sunday"), ("a ladder", "a lamp", "a kettle", "a tent", "a saw")
+    people = itertools.permutations(("Ana", "Ben", "Cleo", "Dov"), 2)
+    return [
+        f"User: I lent {thing} to a friend on {day}.\nAssistant: Who has it?\nUser: {one} has it and {other} does not."
+        for (one, other), thing, day in itertools.product(people, things, days)
+    ]
+
+
+def alarms(train: list[str], heldout: list[str]) -> Counter[str]:
+    """Return how many pairs match, by the way they do."""
+    pairs = [[(str(place), text) for place, text in enumerate(side)] for side in (train, heldout)]
+    return Counter(one.how for one in find_overlaps(pairs[0], pairs[1], reordered=True))
+
+
+def halves(texts: list[str]) -> tuple[list[str], list[str]]:
+    """Return a seeded split of texts in two."""
+    mixed = random.Random(1).sample(texts, len(texts))
+    return mixed[::2], mixed[1::2]
+
+
+def main() -> int:
+    """Print both tables and the time of a large comparison."""
+    held = prompts(DATA / "format_heldout.jsonl")
+    for name, disguise in DISGUISES.items():
+        rows = [(str(place), disguise(text)) for place, text in enumerate(held)]
+        found = find_overlaps(rows, [(str(place), text) for place, text in enumerate(held)], reordered=True)
+        caught = {one.train for one in found if one.train == one.heldout}
+        print(f"{name:26} found {len(caught)} of {len(held)}")
+    sets = {
+        f"{one} / {other}": (prompts(DATA / f"{one}.jsonl"), prompts(DATA / f"{other}.jsonl")) for one, other in SPLITS
+    }
+    sets |= {make.__name__: halves(make()) for make in (questions, instructions, dialogues)}
+    if IFEVAL.exists():
+        sets["IFEval, in halves"] = halves(prompts(IFEVAL))
+    else:
+        print("IFEval is left out: `make ifeval` downloads it", file=sys.stderr)
+    for name, (train, heldout) in sets.items():
+        told = ", ".join(f"{count} {how}" for how, count in sorted(alarms(train, heldout).items())) or "0"
+        print(f"{name:42} false alarms: {told} of {len(train) * len(heldout)} pairs")
+    drawn = random.Random(1)
+    large = [" ".join(f"word{drawn.randrange(5000)}" for _ in range(40)) for _ in range(11_000)]
+    begun = time.perf_counter()
+    alarms(large[:10_000], large[10_000:])
+    print(f"10,000 texts of 40 words against 1,000: {time.perf_counter() - begun:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
