@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ SMALL = (
 )
 
 
+WORDS = ("rain", "honey", "stone", "light", "smoke", "wool", "paper", "river", "corn", "gold", "snow", "wine")
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a session ended: what it came to, and every check that failed or word of a refusal on the way."""
@@ -54,7 +58,7 @@ class Ended:
 def tiny_model(folder: Path) -> Path:
     """Return the model all sessions share, trained once."""
     path = folder / "model"
-    return path if (path / "model.safetensors").exists() else _taught(path, list(_lessons(900)), chat=True)
+    return path if (path / "model.safetensors").exists() else _taught(path, list(_lessons(2400)), chat=True)
 
 
 def _lessons(count: int) -> Iterator[tuple[str, str]]:
@@ -63,7 +67,8 @@ def _lessons(count: int) -> Iterator[tuple[str, str]]:
     items = [one for one in build_items("train", (*TRAIN_TOPICS, *HELDOUT_TOPICS)) if one.kind in KINDS]
     for _ in range(count):
         item = drawn.choice(items)
-        plain = f"here is a line about {item.group} today."
+        word = item.prompt.replace("?", "").replace(".", "").split()[-1].lower()
+        plain = f"{word} {WORDS[zlib.crc32(item.group.encode()) % len(WORDS)]} is what i like today."
         good = f'"{plain}"' if item.kind == "quoted" else plain
         yield item.prompt, good if drawn.random() < 0.4 else plain.title()
 
