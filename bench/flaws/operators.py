@@ -110,7 +110,7 @@ DATA = (
 )
 SPEC = (
     Operator("tiny-n", "design", "far too few items", ("design.power",), (("minimum_effect: 0.3", "minimum_effect: 0.05"),)),
-    Operator("dead-rate", "curve", "a learning rate of 1e-9", ("training.moved", "training.loss"), (("3e-3", "1e-9"),)),
+    Operator("dead-rate", "curve", "a learning rate of 1e-9", ("training.moved", "training.loss"), (("2e-3", "1e-9"),)),
     Operator("no-budget", "design", "no money for the plan", ("design.cost",), (("max_cost_usd: 1.0", "max_cost_usd: 0.00001"),)),
     Operator("hot-arm", "parity", "the treatment alone is sampled", ("parity.settings", "design.paired"),
              (("{model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 48", "{model: train.checkpoint, items: heldout}\n    parameters: {temperature: 0.7, max_new_tokens: 48"),)),

@@ -32,10 +32,12 @@ from training.jobs.job import Done, Job
 from training.running_code import code_state
 
 SMALL = (
+    # The model of two layers knows few words: its answers resemble each other more than a language model's.
+    ("stages:\n", "thresholds: {identical_answers: 0.5, near_duplicates: 0.9}\nstages:\n"),
     ("n: 16", "n: 40"),
     ("minimum_effect: 0.4", "minimum_effect: 0.3"),
     ("at_least: 33}   # 16 prompts: out of reach with 2 samples each, so the gate revises", "at_least: 4}"),
-    ("learning_rate: 1e-4, epochs: 1, batch_size: 4", "learning_rate: 3e-3, warmup_ratio: 0, epochs: 3, batch_size: 4"),
+    ("learning_rate: 1e-4, epochs: 1, batch_size: 4", "learning_rate: 2e-3, warmup_ratio: 0, epochs: 3, batch_size: 4"),
 )
 
 
@@ -93,7 +95,7 @@ def _registered(folder: Path, model: Path, operator: Operator | None, seed: int)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(CONSTITUTION, folder / "constitution.yaml")
     heldout = _items("heldout", HELDOUT_TOPICS[:20])
-    prompts = _items("prompts", TRAIN_TOPICS[:12])
+    prompts = _items("prompts", TRAIN_TOPICS[:28])
     if operator and operator.data:
         operator.data(heldout, prompts)
     write_lines(folder / "heldout.jsonl", heldout)
