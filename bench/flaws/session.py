@@ -64,7 +64,7 @@ def tiny_model(folder: Path) -> Path:
 
 
 def _lessons(count: int) -> Iterator[tuple[str, str]]:
-    """Yield what the model is asked and an answer, right in two of five."""
+    """Yield what the model is asked and an answer, right in three of ten."""
     drawn = random.Random(0)
     items = [one for one in build_items("train", (*TRAIN_TOPICS, *HELDOUT_TOPICS)) if one.kind in KINDS]
     for _ in range(count):
@@ -72,7 +72,7 @@ def _lessons(count: int) -> Iterator[tuple[str, str]]:
         word = item.prompt.replace("?", "").replace(".", "").split()[-1].lower()
         plain = f"{word} {WORDS[zlib.crc32(item.group.encode()) % len(WORDS)]} is what i like today."
         good = f'"{plain}"' if item.kind == "quoted" else plain
-        yield item.prompt, good if drawn.random() < 0.4 else plain.title()
+        yield item.prompt, good if drawn.random() < 0.3 else plain.title()
 
 
 def run_session(folder: Path, model: Path, operator: Operator | None = None, seed: int = 3) -> Ended:
