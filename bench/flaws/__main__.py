@@ -1,4 +1,4 @@
-"""Plant flaws in real sessions: ``python -m bench.flaws [--family F] [--operator NAME] [--list] [--json] [--out FILE]``.
+"""Plant flaws in real sessions: ``python -m bench.flaws [--family F] [--operator NAME] [--list] [--json] [--out F]``.
 
 An operator that the file of ``--out`` names already is not run again.
 """

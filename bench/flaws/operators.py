@@ -11,7 +11,7 @@ from bench.flaws.operator import Operator, Row
 ROWS = ("witness.answers",)
 OVERLAP = ("design.overlap", "design.unique", "design.groups", "design.duplicates", "leakage.")
 CURVE = ("witness.training", "training.loss", "training.steps", "training.objective")
-CONFUSABLE = str.maketrans("aeopc", "аеорс")  # noqa: RUF001
+CONFUSABLE = str.maketrans("aeopc", "аеорс")
 
 
 def _leak(disguise: str) -> Operator:
