@@ -38,6 +38,14 @@ LEFT = "left."
 """Before the name of a judged job's output, where a witness reads it."""
 
 
+class Segment(Contract):
+    """Training steps that follow each other."""
+
+    after: Count
+    """The step whose weights they begin with; 0: those that were granted."""
+    until: Positive
+
+
 class Drawn(Contract):
     """Which rows of an output are to be made again."""
 
@@ -56,6 +64,8 @@ class Challenge(Contract):
     """How many rows the job left."""
     rows: tuple[Count, ...]
     """Their places in the file, from 0, in order."""
+    segments: tuple[Segment, ...] = omitted(())
+    """Of training: the same rows, by the steps they begin after."""
     others: dict[str, Drawn] | None = omitted()
     """The same of outputs beside ``rows`` that hold scores, by name."""
 

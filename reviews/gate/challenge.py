@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from fractions import Fraction
-from math import comb
+from itertools import pairwise
+from math import ceil, comb
+from typing import Any
 
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.job_records import LEFT, WITNESS, Artifact, Challenge, Drawn, ExitRecord, JobOrder, Manifest
+from specs.job_records import LEFT, WITNESS, Artifact, Challenge, Drawn, ExitRecord, JobOrder, Manifest, Segment
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.witness import CONFIDENCE, MISSED_SHARE
+from specs.stages.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE
 
 
 def witness_order(entries: Sequence[Recorded], store: Store, key: str) -> JobOrder | None:
@@ -28,7 +30,7 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str) -> JobOrd
     rows = ended.body["outputs"].get("rows")
     kind = STAGE_KINDS[order.kind]
     scored = kind.scores_of(kind.parameters.model_validate(order.parameters))
-    if not (kind.asked or scored) or rows is None or not ended.body["manifest"]:
+    if not (kind.asked or kind.replayed or scored) or rows is None or not ended.body["manifest"]:
         return None
     exit = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
     if exit.code != 0 or exit.reason != "exited":
@@ -44,28 +46,71 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str) -> JobOrd
 
     first = draw("rows") if kind.asked or "rows" in scored else Drawn(of=0, rows=())
     others = {name: draw(name) for name in scored if name != "rows"}
+    challenge = Challenge(ended=ended.digest, of=first.of, rows=first.rows, others=others or None)
+    if kind.replayed:
+        challenge = _of_training(ended.digest, draw("rows").of, order)
     left = {
         LEFT + name: Artifact(name=LEFT + name, path=one["path"], digest=one["digest"], bytes=one["bytes"])
         for name, one in sorted(ended.body["outputs"].items())
-        if one["stored"]
+        if one["stored"] or kind.replayed
     }
     return order.model_copy(
         update={
             "key": key + WITNESS,
             "inputs": order.inputs | left,
             "resumes": None,
-            "challenge": Challenge(ended=ended.digest, of=first.of, rows=first.rows, others=others or None),
+            "challenge": challenge,
         }
     )
 
 
-def drawn(seed: str, count: int, most: int) -> tuple[int, ...]:
-    """Draw ``most`` of ``count`` places by a digest, in order."""
+def _of_training(seed: str, steps: int, order: JobOrder) -> Challenge:
+    parameters: Any = STAGE_KINDS[order.kind].parameters.model_validate(order.parameters)
+    # A resumed job has the snapshots from where it resumed.
+    begun = order.resumes.step if order.resumes else 0
+    kept = [step for step in parameters.snapshots_of(steps) if step >= begun]
+    parts = segments(seed, steps, kept)
+    rows = tuple(step for one in parts for step in range(one.after, one.until))
+    return Challenge(ended=seed, of=steps, rows=rows, segments=parts)
+
+
+def segments(seed: str, steps: int, snapshots: Sequence[int]) -> tuple[Segment, ...]:
+    """Draw the parts of a training of so many steps that are replayed, in order.
+
+    The opening and what follows the last snapshot always; of the parts between snapshots at least one.
+    """
+    opening = max(FIRST_STEPS, ceil(REPLAYED_SHARE / 2 * steps))
+    chosen = [(0, min(opening, snapshots[0] if snapshots else steps))]
+    parts = list(pairwise((*snapshots, steps)))
+    chosen += parts[-1:]
+    between = parts[:-1]
+    for place in drawn(seed, len(between), len(between), ordered=False):
+        after, until = between[place]
+        if len(chosen) > 2 and sum(end - begin for begin, end in chosen) + until - after > REPLAYED_SHARE * steps:
+            break
+        chosen.append((after, until))
+    return tuple(Segment(after=after, until=until) for after, until in _joined(sorted(chosen)))
+
+
+def _joined(parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return parts of which none begins where another one ends."""
+    found: list[tuple[int, int]] = []
+    for after, until in parts:
+        if found and found[-1][1] == after:
+            found[-1] = found[-1][0], until
+        else:
+            found.append((after, until))
+    return found
+
+
+def drawn(seed: str, count: int, most: int, *, ordered: bool = True) -> tuple[int, ...]:
+    """Draw ``most`` of ``count`` places by a digest, in order unless the lots' own order is wanted."""
 
     def lot(place: int) -> bytes:
         return hashlib.sha256(f"{seed} {place}".encode()).digest()
 
-    return tuple(sorted(sorted(range(count), key=lot)[:most]))
+    found = sorted(range(count), key=lot)[:most]
+    return tuple(sorted(found) if ordered else found)
 
 
 def sample_size(count: int) -> int:

@@ -87,6 +87,9 @@ class StageKind:
     the answers with the granted weights. Empty: no row is an answer that it could read."""
     scored: Scored | None = None
     """Its outputs with log-probabilities: a witness computes them again. A kind may have answers and scores."""
+    replayed: str = ""
+    """The function that trains some of its steps again, ``module:function``, in the witness's process. Empty: what it
+    trained is believed."""
     judge: str
     """The module that measures and checks it."""
 

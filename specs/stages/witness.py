@@ -6,7 +6,7 @@ must have the largest logit, each token of a sampled one must look drawn from th
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -19,6 +19,11 @@ MISSED_SHARE = 0.05
 CONFIDENCE = 0.95
 """... is found out with this probability. Where a GPU reads them, all rows are."""
 
+REPLAYED_SHARE = 0.1
+"""Of all training steps: half of it is the opening that a witness replays, and parts between snapshots are drawn until
+it is reached."""
+FIRST_STEPS = 2
+"""Steps of the opening at least."""
 LEAST_SHARE = 0.25
 """Of an attempt's time limit: how long a witness may take at least. It has what the job left of it."""
 
@@ -40,6 +45,28 @@ SCORE_SPREAD: dict[str, float] = {"float32": 2e-4, "bfloat16": 0.15}
 """The same of all scores together, as the root of their mean square: it finds weights that differ a little."""
 SPREAD_ROWS = 16
 """Of fewer rows it is not asked: chance moves it too far."""
+
+
+class Replayed(NamedTuple):
+    """How far a step may be from the same step trained again, as shares: honest repeats differ in the order of sums."""
+
+    loss: float
+    gradient: float
+    """Of its norm."""
+    update: float
+    """Of the movement of single weights. Wide, because Adam moves a weight by the sign of a gradient that is noise."""
+
+
+REPLAYED: dict[str, Replayed] = {"float32": Replayed(1e-3, 1e-2, 0.1), "bfloat16": Replayed(0.02, 0.1, 0.5)}
+SAVED_APART = 1e-5
+"""Saved weights are the trained ones, bit by bit: this is the rounding of their norm."""
+MERGED_APART: dict[str, float] = {"float32": 1e-5, "bfloat16": 0.006}
+"""By the type of the weights, how far a merged layer may be from base plus adapters: one rounding."""
+PAIR_APART: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.05}
+"""Of a response's log-probability, in other batches."""
+LOSS_FACTOR, LOSS_SPARE = 2.0, 0.2
+"""How many times as large, and nats more, one of two losses may be: the end of the curve, and that of the saved weights
+on examples they were trained on. Coarse: what is learned twice falls fast."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1.000001)]

@@ -146,7 +146,7 @@ def main() -> NoReturn:
 
         torch.manual_seed(job.parameters.seed)
     # Imported only now, when the grant has been compared: a plug-in's module is code of another distribution.
-    module, _, function = (WITNESSING if job.order.challenge else kind.job).partition(":")
+    module, _, function = ((kind.replayed or WITNESSING) if job.order.challenge else kind.job).partition(":")
     work: Callable[[Job], Done] = getattr(import_module(module), function)
     try:
         resumed = take_over(job.order, job.run, job.folder)

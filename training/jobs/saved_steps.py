@@ -13,14 +13,21 @@ from specs.digests import digest_path
 from specs.job_records import JobOrder, Resumed
 from training.jobs.row_files import write_durably
 
+SNAPSHOTS = "snapshots"
+"""The output with the saved steps from which a witness replays."""
 _MARK = "whole.json"
 
 _STATE = "trainer_state.json"
+_NOT_KEPT = ("training_args.bin", "README.md", _MARK)
 
 
 def train(trainer: Any, folder: Path) -> None:
     """Train from the beginning, or from the newest whole checkpoint in the trainer's folder."""
-    newest = newest_whole(folder)
+    train_from(trainer, newest_whole(folder))
+
+
+def train_from(trainer: Any, newest: Path | None) -> None:
+    """Train from a saved step, or from the beginning."""
     if newest is None:
         trainer.train()
         return
@@ -39,6 +46,17 @@ def mark(folder: Path) -> None:
             os.fsync(handle.fileno())
         sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
     write_durably(folder / _MARK, json.dumps(sizes).encode())
+
+
+def keep(checkpoint: Path, snapshots: Path) -> None:
+    """Link a saved step among the snapshots, whole or not at all; no path and no time of this job is kept."""
+    target = snapshots / checkpoint.name
+    if target.exists():
+        return
+    partial = snapshots / f".{checkpoint.name}"
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(checkpoint, partial, copy_function=_link, ignore=shutil.ignore_patterns(*_NOT_KEPT))
+    partial.rename(target)
 
 
 def newest_whole(folder: Path) -> Path | None:

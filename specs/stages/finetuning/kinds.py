@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from specs.stages.finetuning import parameters, rows
 from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS
-from specs.stages.kind import StageKind
+from specs.stages.kind import Added, StageKind
+
+_SNAPSHOTS = Added("snapshot_steps", outputs={"snapshots": "snapshots"})
 
 SFT = StageKind(
     name="sft",
@@ -17,6 +19,7 @@ SFT = StageKind(
     judge="reviews.stages.finetuning.measure",
     trains="examples",
     resumable=True,
+    added=(_SNAPSHOTS,),
     instruct_unsaid=True,
     examples=("inputs", "examples"),
 )
@@ -32,6 +35,7 @@ DPO = StageKind(
     judge="reviews.stages.finetuning.measure",
     trains="preferences",
     resumable=True,
+    added=(_SNAPSHOTS,),
 )
 
 KINDS = (SFT, DPO)

@@ -52,7 +52,14 @@ class TrainingParameters(Contract):
     because ``:"`` is one token."""
     checkpoint_steps: Annotated[int, Field(ge=1)] | None = omitted()
     """Optimizer steps between saved ones; a job that is started again resumes from the newest whole one."""
+    snapshot_steps: Annotated[Annotated[int, Field(ge=1)] | None, NotReadBack()] = omitted()
+    """Optimizer steps between snapshots, from which a witness replays what follows. Each is as large as weights and
+    optimizer together."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    def snapshots_of(self, steps: int) -> tuple[int, ...]:
+        """Return after which of so many optimizer steps a snapshot is saved."""
+        return tuple(range(self.snapshot_steps, steps, self.snapshot_steps)) if self.snapshot_steps else ()
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specs.digests import Contract, Count, Positive, Quantity
+from specs.digests import Contract, Count, Positive, Quantity, omitted
 from specs.stages.label_scores import LogProbability
 from specs.stages.sampling import Share
 
@@ -16,6 +16,10 @@ class TrainingRow(Contract):
     learning_rate: Quantity
     grad_norm: Quantity
     tokens: Count
+    batches: tuple[str, ...] = omitted(())
+    """Digests of the token ids and masks of its batches."""
+    sketch: tuple[float, ...] = omitted(())
+    """The norm of all trained weights after the step, then a few of them, drawn by their names."""
 
 
 class PreferenceStep(TrainingRow):
@@ -44,3 +48,19 @@ class PairScore(Contract):
     rejected_before: LogProbability
     chosen_after: LogProbability
     rejected_after: LogProbability
+
+
+class ReplayedStep(Contract):
+    """One optimizer step as a witness made it again."""
+
+    unique_by = ("step",)
+
+    step: Positive
+    loss: float
+    learning_rate: Quantity
+    grad_norm: Quantity
+    tokens: Count
+    batches: tuple[str, ...]
+    before: tuple[float, ...]
+    """The sketch of the weights that the step begins with."""
+    sketch: tuple[float, ...]

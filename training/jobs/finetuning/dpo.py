@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from specs.stages.artifacts import Preference
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
@@ -13,18 +13,29 @@ from training.jobs.finetuning.loss_comparison import Scored, score, share
 from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.preference_trainers import build, single_order
 from training.jobs.finetuning.trained_model import Prepared, prepare
-from training.jobs.finetuning.training_texts import Sides, style_of
+from training.jobs.finetuning.training_texts import Sides, Style, style_of
 from training.jobs.job import Done, Job
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import newest_whole, train
-from training.rules.finetuning.preference_split import divide
+from training.rules.finetuning.preference_split import Split, divide
 
 _MOST, _FEWEST, _SHARE = 16, 2, 0.01
 """Pairs whose reference log-probabilities are computed before TRL has the model; ``_SHARE`` is of all passes."""
 
 
-def dpo(job: Job[DpoParameters]) -> Done:
-    """Write ``rows`` (one per step), ``pairs`` (one per held-out pair) and ``checkpoint``."""
+class Data(NamedTuple):
+    """The granted pairs, divided, and the model that has seen none of them."""
+
+    preferences: list[Preference]
+    split: Split
+    prepared: Prepared
+    style: Style
+    training: list[Sides]
+    kept: list[Sides]
+
+
+def data_of(job: Job[DpoParameters]) -> Data:
+    """Return what a trainer of the granted pairs is built from."""
     parameters = job.parameters
     preferences = read_rows(job.inputs["preferences"], Preference)
     try:
@@ -37,15 +48,22 @@ def dpo(job: Job[DpoParameters]) -> Done:
     style = style_of(prepared.tokenizer, parameters, job.order.declared())
     sides = [Sides(style, one.prompt, (one.chosen, one.rejected)) for one in preferences]
     training, kept = [sides[place] for place in split.train], [sides[place] for place in split.validation]
-    before = _scored(prepared.model, prepared, kept, parameters)
+    return Data(preferences, split, prepared, style, training, kept)
+
+
+def dpo(job: Job[DpoParameters]) -> Done:
+    """Write ``rows`` (one per step), ``pairs`` (one per held-out pair), ``checkpoint``; ``snapshots`` if granted."""
+    parameters = job.parameters
+    preferences, split, prepared, style, training, kept = data_of(job)
+    before = scored(prepared.model, prepared, kept, parameters)
     places = probed(len(training), parameters.epochs, resumed=newest_whole(job.folder / "trainer") is not None)
-    probe = _scored(prepared.model, prepared, [training[place] for place in places], parameters)
+    probe = scored(prepared.model, prepared, [training[place] for place in places], parameters)
     proof = MaskProof(expected(prepared.tokenizer, training))
     trainer = build(job, prepared, training, proof)
     train(trainer, job.folder / "trainer")
     facts = _reference_facts(trainer, dict(zip(places, probe, strict=True)), len(training), parameters)
     job.write_rows("rows", [_step(entry) for entry in trainer_args.logged(trainer)])
-    after = _scored(trainer.model, prepared, kept, parameters)
+    after = scored(trainer.model, prepared, kept, parameters)
     job.write_rows(
         "pairs",
         [
@@ -69,7 +87,8 @@ def dpo(job: Job[DpoParameters]) -> Done:
     return finished(job, trainer, prepared, effective, facts)
 
 
-def _scored(model: Any, prepared: Prepared, pairs: list[Sides], parameters: DpoParameters) -> list[Scored]:
+def scored(model: Any, prepared: Prepared, pairs: list[Sides], parameters: DpoParameters) -> list[Scored]:
+    """Return the log-probabilities of pairs, as this stage writes them."""
     size, longest = 2 * parameters.batch_size, parameters.max_length
     return score(model, prepared.tokenizer, pairs, batch_size=size, max_length=longest)
 
@@ -78,6 +97,8 @@ def _step(entry: dict[str, Any]) -> PreferenceStep:
     same = {name: entry[name] for name in ("step", "epoch", "loss", "learning_rate", "grad_norm", "tokens")}
     return PreferenceStep(
         **same,
+        batches=tuple(entry.get("batches", ())),
+        sketch=tuple(entry.get("sketch", ())),
         chosen_reward=entry.get("rewards/chosen"),
         rejected_reward=entry.get("rewards/rejected"),
         margin=entry.get("rewards/margins"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from specs.stages.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
@@ -13,15 +13,27 @@ from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.adapter_merge import finished
 from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.trained_model import Prepared, prepare
-from training.jobs.finetuning.training_texts import Sides, style_of
+from training.jobs.finetuning.training_texts import Sides, Style, style_of
 from training.jobs.job import Done, Job, refuse
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import train
 from training.rules.seeded_order import file_order
 
 
-def sft(job: Job[SftParameters]) -> Done:
-    """Write ``rows`` (one per step) and ``checkpoint``."""
+class Built(NamedTuple):
+    """A trainer before its first step, and what it was built from."""
+
+    trainer: Any
+    prepared: Prepared
+    examples: list[Example]
+    sides: list[Sides]
+    style: Style
+    proof: MaskProof
+    facts: dict[str, Any]
+
+
+def build(job: Job[SftParameters]) -> Built:
+    """Return the trainer of the granted examples."""
     parameters = job.parameters
     accepted = read_rows(job.inputs["examples"], Example)
     examples = balance(accepted, parameters.max_examples_per_kind, parameters.seed)
@@ -34,10 +46,16 @@ def sft(job: Job[SftParameters]) -> Done:
     style = style_of(prepared.tokenizer, parameters, job.order.declared())
     sides = [Sides(style, example.prompt, (example.completion,)) for example in examples]
     proof = MaskProof(expected(prepared.tokenizer, sides))
-    trainer = _trainer(job, prepared, sides, proof)
+    return Built(_trainer(job, prepared, sides, proof), prepared, examples, sides, style, proof, facts)
+
+
+def sft(job: Job[SftParameters]) -> Done:
+    """Write ``rows`` (one per step) and ``checkpoint``, and ``snapshots`` if the parameters say so."""
+    parameters = job.parameters
+    trainer, prepared, examples, sides, style, proof, facts = build(job)
     train(trainer, job.folder / "trainer")
     lines, names = trainer_args.logged(trainer), TrainingRow.model_fields
-    job.write_rows("rows", [TrainingRow(**{name: entry[name] for name in names}) for entry in lines])
+    job.write_rows("rows", [TrainingRow(**{name: entry[name] for name in names if name in entry}) for entry in lines])
     effective = trainer.settings() | style.settings()
     facts |= trainer_args.seen_facts(trainer, proof)
     facts |= trainer_args.lengths(sides, prepared.tokenizer, parameters.max_length)

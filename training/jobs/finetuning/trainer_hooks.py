@@ -17,8 +17,9 @@ from training.jobs.finetuning.loss_comparison import Compared, NotAsGranted, com
 from training.jobs.finetuning.loss_masks import Counted, MaskProof
 from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.trainer_args import differing, read_back
+from training.jobs.finetuning.weight_sketch import sketch, trained
 from training.jobs.job import Job
-from training.jobs.saved_steps import mark
+from training.jobs.saved_steps import SNAPSHOTS, keep, mark
 
 
 class Diverged(Exception):
@@ -73,6 +74,8 @@ def _watched(
         compared: dict[int, Compared]
         witness: Witness | None
         resumed_from: int
+        last_step: int | None
+        begins: Callable[[Any], object]
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             step = self.state.global_step + 1
@@ -119,7 +122,12 @@ def _watched(
             return read_back(self, modules) | more(self)
 
     Watched.compared, Watched.witness, Watched.resumed_from = {}, None, 0
+    Watched.last_step, Watched.begins = None, staticmethod(_nothing)
     return Watched
+
+
+def _nothing(_: Any) -> None:
+    """Do nothing with the model that a training begins with."""
 
 
 class _Seen:
@@ -154,28 +162,55 @@ class _Seen:
         return found
 
 
+def _begin_snapshots(job: Job[Any], saved: Path, steps: int, resumed: int) -> tuple[int, ...]:
+    """Make their folder and return after which steps they are due; a resumed job keeps the step it begins with."""
+    if job.order.challenge or not job.parameters.snapshot_steps:
+        return ()
+    (job.out / SNAPSHOTS).mkdir(exist_ok=True)
+    due = job.parameters.snapshots_of(steps)
+    if resumed in due:
+        keep(saved / f"checkpoint-{resumed}", job.out / SNAPSHOTS)
+    return due
+
+
 def _reports(job: Job[Any]) -> Any:
     """Return a callback that reports progress and raises NotAsGranted before the first step if a setting differs."""
     from transformers import TrainerCallback
 
     class Reports(TrainerCallback):
         trainer: Any = None
+        snapshots: tuple[int, ...] = ()
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs:
+                # Not in what is printed: a log line would be a screen of numbers.
+                state.log_history[-1]["sketch"] = list(sketch(trained(self.trainer.model)))
                 job.progress(state.global_step, state.max_steps, "steps", loss=float(logs["loss"]))
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.trainer.begins(self.trainer.model)
             wrong = differing(job.order.parameters, self.trainer.settings())
             if wrong:
                 raise NotAsGranted("; ".join(wrong))
+            self.snapshots = _begin_snapshots(job, Path(args.output_dir), state.max_steps, self.trainer.resumed_from)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            control.should_save |= state.global_step in self.snapshots
+            control.should_training_stop |= state.global_step == self.trainer.last_step
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            mark(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+            saved = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            mark(saved)
+            if state.global_step in self.snapshots:
+                keep(saved, job.out / SNAPSHOTS)
 
     return Reports()
 
 
 def _digest(inputs: dict[str, Any]) -> str:
-    name = "input_ids" if "input_ids" in inputs else "chosen_input_ids"
-    return hashlib.sha256(inputs[name].cpu().numpy().tobytes()).hexdigest()[:16]
+    """Return the digest of the ids, labels and masks of a batch; what a reference computed is left out."""
+    found = hashlib.sha256()
+    for name, value in sorted(inputs.items()):
+        if hasattr(value, "is_floating_point") and not value.is_floating_point():
+            found.update(f"{name} {tuple(value.shape)} ".encode() + value.cpu().long().numpy().tobytes())
+    return found.hexdigest()[:16]

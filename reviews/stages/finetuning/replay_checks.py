@@ -1,0 +1,191 @@
+"""Does a witness that trains some steps again come to what the job wrote, and are the saved weights those it trained?
+
+Training that is repeated from the same weights, data and random state gives the same course (proof of learning: Jia et
+al. 2021, arXiv:2103.05633; verified training data: Choi, Shavit and Duvenaud 2023, arXiv:2307.00682).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from reviews.checks.definition import Checks, Found, manifest_of
+from reviews.evidence.evidence import Evidence, Witness
+from reviews.evidence.row_reader import read_rows
+from reviews.stages.finetuning.measure import kept_out, steps_of
+from specs.errors import EvidenceMissing
+from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
+from specs.stages.metric import MetricSet
+from specs.stages.witness import (
+    LOSS_FACTOR,
+    LOSS_SPARE,
+    MERGED_APART,
+    PAIR_APART,
+    REPLAYED,
+    SAVED_APART,
+    Replayed,
+)
+
+CHECKS = Checks(kinds=lambda kind: kind.replayed)
+
+
+@CHECKS.add(
+    "witness.training",
+    "Steps that are trained again come out the same",
+    source="a made-up loss curve, other data or another seed, believed by the gate",
+    threshold="; ".join(
+        f"{dtype}: loss within {most.loss:g}, gradient norm within {most.gradient:g}, weights' steps within "
+        f"{most.update:g} of the replayed, as shares"
+        for dtype, most in REPLAYED.items()
+    ),
+)
+def _training(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare batches, loss, gradient and the weights' movement of each replayed step with the job's row of it."""
+    witness = _read(evidence)
+    rows, replayed = steps_of(evidence), read_rows(witness.rows, ReplayedStep, "witness rows")
+    if {one.step for one in replayed} != {place + 1 for place in witness.challenge.rows}:
+        raise EvidenceMissing("the witness did not replay the steps of its challenge")
+    most = REPLAYED["float32" if _precision(evidence) == "float32" else "bfloat16"]
+    wrong = [{"step": one.step, "why": why} for one in replayed if (why := differs(rows, one, most))]
+    told = f"{len(replayed)} of {witness.challenge.of} steps trained again from the granted data"
+    if wrong:
+        return Found("FAIL", f"{told}: {len(wrong)} differ", float(len(wrong)), tuple(wrong), repairable=False)
+    worst = max(_apart(one.loss, rows[one.step - 1].loss) for one in replayed)
+    return Found("PASS", f"{told}: batches are equal, losses within {worst:.1e}", 0.0)
+
+
+@CHECKS.add(
+    "witness.weights",
+    "The saved weights are those that were trained",
+    source="another checkpoint saved than the one that was trained; adapters merged with another scale",
+    threshold=f"saved within {SAVED_APART:g} of the last step's; merged within "
+    + ", ".join(f"{most:g} ({dtype})" for dtype, most in MERGED_APART.items()),
+)
+def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the saved weights with the last step's, the merged with base and adapters, and what they read."""
+    witness, rows = _read(evidence), steps_of(evidence)
+    assert witness.manifest is not None
+    facts = witness.manifest.facts
+    wrong = [{"why": why} for why in _wrong_weights(evidence, facts, rows)]
+    if wrong:
+        return Found("FAIL", wrong[0]["why"], float(len(wrong)), tuple(wrong), repairable=False)
+    return Found("PASS", f"the saved weights are those after step {len(rows)}{_read_told(facts)}", 0.0)
+
+
+def _read(evidence: Evidence) -> Witness:
+    witness = evidence.witness
+    if witness is None:
+        raise EvidenceMissing("no witness was asked to train its steps again, since it left none that count")
+    if witness.rows is None or witness.manifest is None:
+        raise EvidenceMissing(f"the witness replayed nothing that counts: {witness.why or 'it left no rows'}")
+    return witness
+
+
+def _precision(evidence: Evidence) -> str:
+    """Return what was computed in: weights of float32 are no reason for the finer tolerance under autocast."""
+    return "mixed" if evidence.parameters.get("precision") == "mixed" else manifest_of(evidence).dtype
+
+
+def differs(rows: Sequence[TrainingRow], one: ReplayedStep, most: Replayed) -> str:
+    """Return how a replayed step differs from the job's row of it; empty if it does not."""
+    row = rows[one.step - 1]
+    before = rows[one.step - 2].sketch if one.step > 1 else one.before
+    if not row.sketch or not row.batches or not before:
+        return "its row states no batches or no weights"
+    if row.batches != one.batches:
+        return "it read other batches than the granted data gives"
+    if row.tokens != one.tokens:
+        return f"its loss is over {row.tokens} tokens, replayed {one.tokens}"
+    if not math.isclose(row.learning_rate, one.learning_rate, rel_tol=1e-9):
+        return f"its learning rate is {row.learning_rate:g}, replayed {one.learning_rate:g}"
+    if not _apart(one.loss, row.loss) <= most.loss:
+        return f"its loss is {row.loss:.6g}, replayed {one.loss:.6g}"
+    if not _apart(one.grad_norm, row.grad_norm) <= most.gradient:
+        return f"its gradient norm is {row.grad_norm:.6g}, replayed {one.grad_norm:.6g}"
+    if one.step > 1 and not _distance(before, one.before) <= SAVED_APART * _norm(one.before):
+        return "it begins with other weights than its snapshot"
+    theirs, ours = _moved(before, row.sketch), _moved(one.before, one.sketch)
+    if not _distance(theirs, ours) <= most.update * max(_norm(ours), _ROUNDING * _norm(one.before)):
+        return f"its weights moved otherwise: {_norm(theirs):.3g} of a sample, replayed {_norm(ours):.3g}"
+    return ""
+
+
+_ROUNDING = 1e-7
+"""Of a sketch: nine digits of float32 weights tell no smaller movement."""
+
+
+def _moved(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    """Return how far the weights of a sketch moved; the norm of all, which is first, moves in another measure."""
+    return [now - then for then, now in zip(before[1:], after[1:], strict=True)]
+
+
+def _apart(ours: float, theirs: float) -> float:
+    """Return a difference as a share of ours; infinite if one is not a number."""
+    difference = abs(ours - theirs) / max(abs(ours), 1e-12)
+    return difference if math.isfinite(difference) else math.inf
+
+
+def _distance(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.dist(one, other) if len(one) == len(other) else math.inf
+
+
+def _norm(one: Sequence[float]) -> float:
+    return math.hypot(*one)
+
+
+def _wrong_weights(evidence: Evidence, facts: dict[str, Any], rows: Sequence[TrainingRow]) -> Iterator[str]:
+    """Yield what is wrong with the saved weights; raises EvidenceMissing if the witness does not say."""
+    try:
+        saved = [float(one) for one in facts["saved"]]
+        last = rows[-1].sketch
+        if not (last and _distance(last, saved) <= SAVED_APART * _norm(saved)):
+            yield f"the saved weights are not those after step {len(rows)}"
+        if evidence.parameters.get("method", "full") != "full":
+            yield from _wrong_merge(evidence, facts)
+        if evidence.stage.kind == "sft":
+            yield from _wrong_loss(float(facts["read_loss"]), rows)
+        else:
+            yield from _wrong_pairs(evidence, facts["pairs"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise EvidenceMissing(f"the witness does not say what it read of the saved weights: {error}") from error
+
+
+def _wrong_merge(evidence: Evidence, facts: dict[str, Any]) -> Iterator[str]:
+    most = MERGED_APART["float32" if _precision(evidence) == "float32" else "bfloat16"]
+    granted = sorted(one.rsplit(".", 1)[-1] for one in evidence.parameters["target_modules"])
+    if facts["merged_modules"] != sorted(set(granted)):
+        yield f"adapters are merged into {', '.join(facts['merged_modules'])}, granted were {', '.join(granted)}"
+    if not float(facts["merged_apart"]) <= most:
+        yield f"merged weights are {facts['merged_apart']:.2g} from base and adapters, as a share"
+    if not float(facts["frozen_apart"]) <= most:
+        yield f"weights without adapters are {facts['frozen_apart']:.2g} from the base, as a share"
+
+
+def _wrong_loss(read: float, rows: Sequence[TrainingRow]) -> Iterator[str]:
+    """Compare the loss that the saved weights have on their own examples with the end of the curve."""
+    tail = rows[-max(1, len(rows) // 5) :]
+    end = math.fsum(row.loss for row in tail) / len(tail)
+    low, high = sorted((max(read, 0.0), max(end, 0.0)))
+    if not high <= LOSS_FACTOR * low + LOSS_SPARE:
+        yield f"the curve ends at {end:.3g}, the saved weights have a loss of {read:.3g} on the granted examples"
+
+
+def _wrong_pairs(evidence: Evidence, told: list[list[float]]) -> Iterator[str]:
+    """Compare scores of pairs kept out of training with those of the granted and of the saved weights."""
+    most = PAIR_APART["float32" if _precision(evidence) == "float32" else "bfloat16"]
+    rows = {row.pair: row for row in kept_out(evidence)}
+    for pair, *scores in told:
+        row = rows.get(int(pair))
+        if row is None:
+            yield f"pair {int(pair)} was kept out of training and has no scores"
+            continue
+        theirs = (row.chosen_before, row.rejected_before, row.chosen_after, row.rejected_after)
+        if any(not abs(ours - one) <= most * max(1.0, abs(ours)) for ours, one in zip(scores, theirs, strict=True)):
+            yield f"the scores of pair {int(pair)} are not those of the granted and the saved weights"
+
+
+def _read_told(facts: dict[str, Any]) -> str:
+    if "pairs" in facts:
+        return f"; the scores of {len(facts['pairs'])} pairs kept out are theirs"
+    return f"; their loss on {facts['read']} of the examples is {facts['read_loss']:.3g}"

@@ -1,0 +1,119 @@
+"""A witness that trains some steps again comes to the same figures, and sees other data and other weights."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.gate.challenge import segments
+from reviews.stages.finetuning.replay_checks import differs
+from specs.digests import digest_bytes
+from specs.job_records import LEFT, Artifact, Challenge
+from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
+from specs.stages.registry import STAGE_KINDS, outputs_of
+from specs.stages.stage import Kind
+from specs.stages.witness import REPLAYED
+from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
+from training.jobs.finetuning.replay import replay
+from training.jobs.job import Job
+
+pytestmark = [
+    pytest.mark.integration,
+    # transformers reads the old name when it saves a step.
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+]
+LORA: dict[str, Any] = {
+    "method": "lora",
+    "lora_rank": 2,
+    "lora_alpha": 4,
+    "lora_dropout": 0.1,
+    "target_modules": ["q_proj", "v_proj"],
+}
+
+
+def _rows(job: Job, name: str, form: Any) -> list[Any]:
+    return [form.model_validate_json(line) for line in (job.out / f"{name}.jsonl").read_bytes().splitlines()]
+
+
+def _trained(folder: Path, kind: Kind, **parameters: Any) -> Job:
+    import torch
+
+    model = tiny_checkpoint(folder / "model")
+    data = write_lines(folder / "data.jsonl", opposites() if kind == "sft" else preferred())
+    job = training_job(folder / "job", kind, model, data, epochs=2, batch_size=2, max_length=96, **parameters)
+    torch.manual_seed(job.parameters.seed)
+    module, _, function = STAGE_KINDS[kind].job.partition(":")
+    getattr(import_module(module), function)(job)
+    return job
+
+
+def _replayed(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
+    """Have a witness replay what a challenge of this job names; return its rows and facts."""
+    steps = len((job.out / "rows.jsonl").read_bytes().splitlines())
+    parts = segments("seed", steps, job.parameters.snapshots_of(steps))
+    left = {
+        LEFT + name: Artifact(
+            name=name,
+            path=str(job.out / (name if (job.out / name).is_dir() else f"{name}.jsonl")),
+            digest=digest_bytes(b""),
+            bytes=0,
+        )
+        for name in outputs_of(job.order.kind, job.parameters)
+    }
+    rows = tuple(step for one in parts for step in range(one.after, one.until))
+    challenge = Challenge(ended=digest_bytes(b"end"), of=steps, rows=rows, segments=parts)
+    order = job.order.model_copy(update={"inputs": job.order.inputs | left, "challenge": challenge})
+    place = job.folder.parent / "witness"
+    (place / "out").mkdir(parents=True)
+    witness = Job(place, order)
+    facts = replay(witness).facts
+    return _rows(witness, "witness", ReplayedStep), facts
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [("sft", {"snapshot_steps": 4, **LORA}), ("sft", {}), ("dpo", {"validation_share": 0.3, "snapshot_steps": 3})],
+    ids=["sft with adapters", "sft", "dpo"],
+)
+def test_an_honest_training_is_trained_again_to_the_same_figures(
+    tmp_path: Path, kind: Kind, parameters: dict[str, Any]
+) -> None:
+    job = _trained(tmp_path, kind, learning_rate=1e-2, **parameters)
+    rows = _rows(job, "rows", STAGE_KINDS[kind].rows["rows"])
+    replayed, facts = _replayed(job)
+    assert replayed[0].step == 1
+    assert replayed[-1].step == (len(rows) if "snapshot_steps" in parameters else 2)
+    assert [why for one in replayed if (why := differs(rows, one, REPLAYED["float32"]))] == []
+    assert list(facts["saved"]) == list(rows[-1].sketch)
+    if "method" in parameters:
+        assert facts["merged_modules"] == ["q_proj", "v_proj"]
+        assert facts["merged_apart"] < 1e-6 and facts["frozen_apart"] == 0
+    if kind == "dpo":
+        scored = {one["pair"]: one for one in map(json.loads, (job.out / "pairs.jsonl").read_text().splitlines())}
+        assert {pair: told for pair, *told in facts["pairs"]} == {
+            pair: pytest.approx(
+                [one[f"{side}_{when}"] for when in ("before", "after") for side in ("chosen", "rejected")]
+            )
+            for pair, one in scored.items()
+        }
+
+
+def test_other_figures_and_other_data_are_seen(tmp_path: Path) -> None:
+    job = _trained(tmp_path, "sft", learning_rate=1e-2)
+    rows = _rows(job, "rows", TrainingRow)
+    lines = (tmp_path / "data.jsonl").read_text(encoding="utf-8")
+    most = REPLAYED["float32"]
+    replayed, _ = _replayed(job)
+    second = replayed[1]
+    still = (*rows[:1], rows[1].model_copy(update={"sketch": rows[0].sketch}))
+    assert "moved otherwise" in differs(still, second, most)
+    curve = (rows[0], rows[1].model_copy(update={"loss": rows[1].loss * 0.99}))
+    assert "its loss is" in differs(curve, second, most)
+    (tmp_path / "data.jsonl").write_text(lines.replace('"completion": "', '"completion": "so '), encoding="utf-8")
+    (tmp_path / "witness").rename(tmp_path / "witness-before")
+    other, _ = _replayed(job)
+    assert any("other batches" in differs(rows, one, most) for one in other)

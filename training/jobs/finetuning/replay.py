@@ -1,0 +1,90 @@
+"""Train some steps of a job again, and look whether what it saved is what it trained.
+
+A witness runs this in a process of its own, from the granted weights and data alone. The steps are those of the
+challenge, which nobody knew before the job had ended; of the job it takes the snapshots to begin with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specs.job_records import LEFT, Segment
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from specs.stages.finetuning.rows import ReplayedStep
+from specs.stages.witness import ROWS
+from training.engines import checkpoint
+from training.jobs.finetuning import dpo, preference_trainers, sft
+from training.jobs.finetuning.adapter_merge import release
+from training.jobs.finetuning.loss_masks import MaskProof, expected
+from training.jobs.finetuning.saved_weights import saved_facts
+from training.jobs.finetuning.trained_model import Prepared
+from training.jobs.finetuning.trainer_args import logged
+from training.jobs.finetuning.weight_sketch import sketch, trained
+from training.jobs.job import Done, Job
+from training.jobs.saved_steps import SNAPSHOTS, train_from
+from training.jobs.witness.asked import NotAsked
+
+
+def replay(job: Job[SftParameters | DpoParameters]) -> Done:
+    """Write one row for each step of the challenge; return what the saved weights say as facts.
+
+    Raises NotAsked where a snapshot is missing or the saved weights cannot be read.
+    """
+    challenge = job.order.challenge
+    assert challenge is not None
+    rows: list[ReplayedStep] = []
+    device, dtype = "", ""
+    for segment in challenge.segments:
+        trainer, prepared = _built(job)
+        device, dtype = checkpoint.device_of(trainer.model)
+        rows += _replayed(job, trainer, segment)
+        job.progress(len(rows), len(challenge.rows), "steps")
+        release(trainer, prepared)
+    job.write_rows(ROWS, rows)
+    facts = saved_facts(job, challenge.ended)
+    return Done(device, dtype, sum(row.tokens for row in rows), {}, facts)
+
+
+def _built(job: Job[Any]) -> tuple[Any, Prepared]:
+    """Return a trainer as the job had it before its first step."""
+    import torch
+
+    # As every job begins, so that adapters begin with the same weights.
+    torch.manual_seed(job.parameters.seed)
+    if job.order.kind == "sft":
+        built = sft.build(job)
+        return built.trainer, built.prepared
+    data = dpo.data_of(job)
+    proof = MaskProof(expected(data.prepared.tokenizer, data.training))
+    return preference_trainers.build(job, data.prepared, data.training, proof), data.prepared
+
+
+def _replayed(job: Job[Any], trainer: Any, segment: Segment) -> list[ReplayedStep]:
+    beginning: list[Sequence[float]] = []
+
+    def begin(model: Any) -> None:
+        beginning.append(sketch(trained(model)))
+
+    trainer.last_step, trainer.begins = segment.until, begin
+    train_from(trainer, _snapshot(job, segment.after))
+    entries = [one for one in logged(trainer) if segment.after < one["step"] <= segment.until]
+    rows: list[ReplayedStep] = []
+    for entry in entries:
+        before = rows[-1].sketch if rows else tuple(beginning[0])
+        named = {name: entry[name] for name in ("step", "loss", "learning_rate", "grad_norm", "tokens")}
+        rows.append(
+            ReplayedStep(**named, batches=tuple(entry["batches"]), before=before, sketch=tuple(entry["sketch"]))
+        )
+    return rows
+
+
+def _snapshot(job: Job[Any], step: int) -> Path | None:
+    """Return the snapshot after a step; None for the granted weights."""
+    if not step:
+        return None
+    folder = job.inputs[LEFT + SNAPSHOTS] / f"checkpoint-{step}"
+    if not folder.is_dir():
+        raise NotAsked(f"there is no snapshot of step {step}")
+    return folder

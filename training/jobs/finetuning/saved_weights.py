@@ -1,0 +1,125 @@
+"""What a witness finds in the weights that a training saved: are they those of its last step, and merged as granted?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from specs.job_records import LEFT
+from specs.stages.artifacts import Example
+from training.engines import checkpoint
+from training.jobs.finetuning.dpo import data_of, scored
+from training.jobs.finetuning.loss_comparison import sums
+from training.jobs.finetuning.sft import balance
+from training.jobs.finetuning.training_texts import Sides, style_of
+from training.jobs.finetuning.weight_sketch import sketch
+from training.jobs.job import Job
+from training.jobs.row_files import read_rows
+from training.jobs.witness.asked import NotAsked
+from training.rules.seeded_order import file_order
+
+READ = 16
+"""Examples, or pairs, that the saved weights read."""
+
+
+def saved_facts(job: Job[Any], seed: str) -> dict[str, Any]:
+    """Return ``saved`` (a sketch), how far merging is off, and what the saved weights read of their own examples.
+
+    Raises NotAsked where the weights cannot be read or are not of the granted model.
+    """
+    folder = job.inputs[LEFT + "checkpoint"]
+    facts: dict[str, Any] = {}
+    if job.parameters.method == "full":
+        facts["saved"] = sketch(_tensors(folder))
+    else:
+        adapter = _tensors(folder / "adapter")
+        facts["saved"] = sketch(adapter)
+        facts |= _merge_facts(job, folder, adapter)
+    if job.order.kind == "sft":
+        return facts | _loss_facts(job, folder, seed)
+    return facts | _pair_facts(job, folder, seed)
+
+
+def _tensors(folder: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    found: dict[str, Any] = {}
+    try:
+        for path in sorted(folder.glob("*.safetensors")):
+            found |= load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise NotAsked(f"the weights in {folder.name} cannot be read: {error}") from error
+    if not found:
+        raise NotAsked(f"there are no weights in {folder.name}")
+    return found
+
+
+def _merge_facts(job: Job[Any], folder: Path, adapter: dict[str, Any]) -> dict[str, Any]:
+    """Return how far the saved weights are from base plus adapters: with adapters, and of the others, as shares."""
+    scale = job.parameters.lora_alpha / job.parameters.lora_rank
+    base, saved = _tensors(job.inputs["model"]), _tensors(folder)
+    pairs = dict(_factors(adapter))
+    if unknown := sorted(set(pairs) - set(base)):
+        raise NotAsked(f"an adapter is for {unknown[0]}, which the model does not have")
+    merged = frozen = 0.0
+    for name, was in base.items():
+        if name not in saved:
+            continue
+        now, due = saved[name].float(), was.to(saved[name].dtype).float()
+        if name in pairs:
+            down, up = pairs[name]
+            due = was.float() + scale * (up.float() @ down.float())
+        apart = float((now - due).norm() / (due.norm() or 1.0))
+        if name in pairs:
+            merged = max(merged, apart)
+        else:
+            frozen = max(frozen, apart)
+    modules = {name.rsplit(".", 2)[-2] for name in pairs}
+    return {"merged_apart": merged, "frozen_apart": frozen, "merged_modules": sorted(modules), "merged": len(pairs)}
+
+
+def _factors(adapter: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield for each adapted tensor of the model its two factors."""
+    for name, down in adapter.items():
+        head, found, tail = name.partition(".lora_A.")
+        if found:
+            yield f"{head.removeprefix('base_model.model.')}.{tail}", (down, adapter[f"{head}.lora_B.{tail}"])
+
+
+def _loss_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
+    """Return the loss of the saved weights on some of the granted examples, in nats per token."""
+    model, tokenizer = checkpoint.load(folder)
+    style = style_of(tokenizer, job.parameters, job.order.declared())
+    examples = balance(
+        read_rows(job.inputs["examples"], Example), job.parameters.max_examples_per_kind, job.parameters.seed
+    )
+    some = sorted(examples, key=lambda one: file_order(f"{one.item}/{one.sample} {seed}", 0))[:READ]
+    found: list[tuple[float, int]] = []
+    with checkpoint.evaluating(model):
+        for one in some:
+            encoded = Sides(style, one.prompt, (one.completion,)).encoded(tokenizer)
+            whole, begin = encoded.wholes[0][: job.parameters.max_length], encoded.begins()[0]
+            if begin < len(whole):
+                found += sums(model, [(whole, begin)])
+    tokens = sum(count for _, count in found)
+    return {"read_loss": -sum(total for total, _ in found) / tokens if tokens else None, "read": len(found)}
+
+
+def _pair_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
+    """Return scores of some pairs that were kept out of training, by the granted weights and by the saved ones."""
+    data = data_of(job)
+    places = sorted(range(len(data.kept)), key=lambda place: file_order(f"{place} {seed}", 0))[:READ]
+    some = [data.kept[place] for place in sorted(places)]
+    lines = [data.split.validation[place] for place in sorted(places)]
+    before = scored(data.prepared.model, data.prepared, some, job.parameters)
+    data.prepared.model = None
+    checkpoint.free()
+    data.prepared.model, _ = checkpoint.load(folder)
+    after = scored(data.prepared.model, data.prepared, some, job.parameters)
+    told = [
+        [line, one.chosen, one.rejected, two.chosen, two.rejected]
+        for line, one, two in zip(lines, before, after, strict=True)
+    ]
+    return {"pairs": told}

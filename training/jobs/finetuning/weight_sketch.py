@@ -1,0 +1,47 @@
+"""A few numbers that stand for all trained weights: after every step, and of what was saved in the end."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+POINTS = 32
+"""Single weights in a sketch."""
+
+
+def trained(model: Any) -> dict[str, Any]:
+    """Return the weights that training changes, by the names under which they are saved."""
+    found = {name: one.detach() for name, one in model.named_parameters() if one.requires_grad}
+    return {_saved_name(name): one for name, one in found.items()}
+
+
+def sketch(weights: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the L2 norm of all weights, then :data:`POINTS` of them, with nine digits, which hold a float32.
+
+    Which weights, follows from names and shapes: a tensor first, then a place in it, so that small ones are seen.
+    """
+    import torch
+
+    names = sorted(weights)
+    norms = torch.stack([torch.linalg.vector_norm(weights[name], dtype=torch.float32).double() for name in names])
+    picked = torch.stack([_point(weights[name], place).double() for name, place in _places(names, weights)])
+    told = [math.sqrt(float(norms.square().sum())), *picked.tolist()]
+    return tuple(float(f"{one:.9g}") for one in told)
+
+
+def _places(names: list[str], weights: Mapping[str, Any]) -> Iterable[tuple[str, int]]:
+    for number in range(POINTS):
+        lot = hashlib.sha256(f"{number}".encode()).digest()
+        name = names[int.from_bytes(lot[:8]) % len(names)]
+        yield name, int.from_bytes(lot[8:16]) % weights[name].numel()
+
+
+def _point(tensor: Any, place: int) -> Any:
+    return tensor.reshape(-1)[place]
+
+
+def _saved_name(name: str) -> str:
+    """Return a parameter's name without that of the one adapter, as peft saves it."""
+    return name.replace(".default.", ".")
