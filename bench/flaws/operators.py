@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.flaws.operator import Operator, Row
@@ -16,7 +17,7 @@ CONFUSABLE = str.maketrans("aeopc", "аеорс")
 
 def _leak(disguise: str) -> Operator:
     """Return the operator that puts half of the held-out prompts, disguised, among the prompts of the training."""
-    change = {
+    changes: dict[str, Callable[[str], str]] = {
         "verbatim": str,
         "upper case": str.upper,
         "confusables": lambda text: text.translate(CONFUSABLE),
@@ -25,7 +26,8 @@ def _leak(disguise: str) -> Operator:
         "reversed": lambda text: text[::-1],
         "word order": lambda text: " ".join(sorted(text.split())),
         "fillers": lambda text: "Well, so to speak, please and if you can: " + text + " Thank you very much indeed.",
-    }[disguise]
+    }
+    change = changes[disguise]
 
     def leak(heldout: list[Row], prompts: list[Row]) -> None:
         for own, seen in zip(prompts, heldout[: len(heldout) // 2], strict=False):
@@ -111,14 +113,14 @@ DATA = (
         "wrong-kinds",
         "labels",
         "half of the held-out kinds are wrong",
-        ("design.labelled", "design.scorer", "design.labels"),
+        ("design.items",),
         data=_wrong_kinds,
     ),
     Operator(
         "answer-in-prompt",
         "labels",
         "prompts show a right answer",
-        ("design.labelled", "design.scorer", "design.labels"),
+        ("design.answers",),
         data=_answer_in_prompt,
     ),
 )
@@ -133,18 +135,6 @@ SPEC = (
         "no money for the plan",
         ("design.cost",),
         (("max_cost_usd: 1.0", "max_cost_usd: 0.00001"),),
-    ),
-    Operator(
-        "hot-arm",
-        "parity",
-        "the treatment alone is sampled",
-        ("parity.settings", "design.paired"),
-        (
-            (
-                "{model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 48",
-                "{model: train.checkpoint, items: heldout}\n    parameters: {temperature: 0.7, max_new_tokens: 48",
-            ),
-        ),
     ),
     Operator(
         "short-base",
@@ -217,7 +207,7 @@ LIES = (
         "said-tokens",
         "records",
         "the treatment says ten tokens",
-        ("jobs.measured", "jobs.tokens"),
+        ("jobs.measured",),
         stage="after",
         manifest={"tokens": 10},
     ),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,6 +22,7 @@ from sessions import runtime
 from sessions.report.overview import overview
 from specs.digests import digest_file, digest_path
 from specs.errors import UserError
+from specs.job_records import ExitRecord, JobOrder
 from specs.session.loading import load_spec
 from tests.e2e.sessions import SPEC
 from tests.fixtures.quick_session import draw_nothing, drive, quick_session
@@ -75,6 +77,21 @@ def _lessons(count: int) -> Iterator[tuple[str, str]]:
         yield item.prompt, good if drawn.random() < 0.3 else plain.title()
 
 
+class _Machine(Here):
+    """Runs jobs in this process; one that breaks ends with code 1, as in a process of its own."""
+
+    def start(self, folder: Path) -> None:
+        """Run a job to its end, good or bad."""
+        try:
+            super().start(folder)
+        except Exception as error:
+            order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
+            (folder / "log.txt").write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
+            now, log = round(time.time(), 3), digest_file(folder / "log.txt")
+            record = ExitRecord(key=order.key, code=1, reason="exited", started=now, ended=now, host="here", log=log)
+            (folder / "exit.json").write_bytes(record.canonical())
+
+
 def run_session(folder: Path, model: Path, operator: Operator | None = None, seed: int = 3) -> Ended:
     """Run a session to its end, or to the first question to a person; an operator plants its flaw in it."""
     draw_nothing()
@@ -84,7 +101,7 @@ def run_session(folder: Path, model: Path, operator: Operator | None = None, see
         return Ended("refused", (str(error),))
     with _lying(run, operator):
         try:
-            drive(quick_session(run, launcher=Here()))  # pyright: ignore[reportArgumentType]
+            drive(quick_session(run, launcher=_Machine()))  # pyright: ignore[reportArgumentType]
         except (UserError, ValueError) as error:
             return Ended("refused", (*_failed(run), str(error)))
     state = overview(run)
@@ -122,15 +139,14 @@ def _items(name: str, topics: Any) -> list[Row]:
 
 
 @contextmanager
-def _lying(run: Path, operator: Operator | None) -> Iterator[None]:
+def _lying(run: Path, operator: Operator | None) -> Generator[None]:
     """Have the job of the operator's stage lie before it writes its manifest; witnesses are honest."""
     honest: Any = entry._write_manifest  # pyright: ignore[reportPrivateUsage]
 
     def write(job: Job, done: Done, *rest: Any) -> None:
         if operator and not job.order.challenge and job.order.grant.stage == operator.stage:
             _lie(job, operator, run)
-            for name, value in operator.manifest.items():
-                setattr(done, name, value) if hasattr(done, name) else done.facts.update({name: value})
+            done = replace(done, **operator.manifest)
         honest(job, done, *rest)
 
     with mock.patch.object(entry, "_write_manifest", write):

@@ -41,9 +41,9 @@ class Thresholds(Contract):
     identical_answers: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Fraction of the held-out items: items that got the most frequent answer."""
     near_answers: Annotated[float, Field(gt=0, lt=1)] = 0.3
-    """Fraction of the held-out items: answers that nearly repeat one to an earlier item, above which it is told."""
+    """Fraction of the held-out items: answers that nearly repeat one to an earlier item, above which a check warns."""
     off_topic: Annotated[float, Field(gt=0, lt=1)] = 0.3
-    """Fraction of the accepted answers: off topic, or with their whole prompt, above which it is told."""
+    """Fraction of the accepted answers: off topic, or with their whole prompt, above which a check warns."""
 
     scorer_agreement: Annotated[float, Field(ge=0.4, le=1)] = 0.7
     """Cohen's kappa with people: the least for a scorer or judge on all answers, for a scorer also at equal length."""

@@ -78,7 +78,7 @@ ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "answers empty": lambda: answers([True] * N, output=" "),
     "answers all alike": lambda: answers([True] * N, output="the same small answer again."),
     "answers of one pattern": lambda: [
-        row | {"output": f"it stands in the quiet garden behind the old house by the river and waits for {place}."}
+        row | {"output": f"it sits in the quiet garden behind the old house by the river and waits for {place}."}
         for place, row in enumerate(answers([True] * N))
     ],
     "answers off topic": lambda: [

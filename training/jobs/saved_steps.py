@@ -49,7 +49,7 @@ def mark(folder: Path) -> None:
 
 
 def keep(checkpoint: Path, snapshots: Path) -> None:
-    """Link a saved step among the snapshots, whole or not at all; no path and no time of this job is kept."""
+    """Link a saved step among the snapshots, whole or not at all."""
     target = snapshots / checkpoint.name
     if target.exists():
         return

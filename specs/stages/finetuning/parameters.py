@@ -53,8 +53,8 @@ class TrainingParameters(Contract):
     checkpoint_steps: Annotated[int, Field(ge=1)] | None = omitted()
     """Optimizer steps between saved ones; a job that is started again resumes from the newest whole one."""
     snapshot_steps: Annotated[Annotated[int, Field(ge=1)] | None, NotReadBack()] = omitted()
-    """Optimizer steps between snapshots, from which a witness replays what follows. Each is as large as weights and
-    optimizer together."""
+    """Optimizer steps between snapshots, an output from which steps can be trained again; no gate does so yet. Each
+    is as large as weights and optimizer together."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     def snapshots_of(self, steps: int) -> tuple[int, ...]:

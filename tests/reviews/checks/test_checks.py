@@ -120,7 +120,7 @@ def test_comparison_checks_do_not_apply_to_the_baseline(tmp_path: Path) -> None:
 def test_a_marked_parameter_is_not_compared_and_every_other_is(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "train")
     assert evidence.manifest is not None
-    marked = {"warmup_ratio", "max_examples_per_kind"}
+    marked = {"warmup_ratio", "max_examples_per_kind", "snapshot_steps"}
     assert NotReadBack.names(SftParameters) == marked and not NotReadBack.names(BestOfNParameters)
     for name in evidence.parameters.keys() - {"device"}:
         effective = {one: value for one, value in evidence.manifest.effective.items() if one != name}
