@@ -36,7 +36,7 @@ from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
 from reviews.stages.evaluation import answer_checks, item_checks, judge_checks, label_checks, scorer_checks
 from reviews.stages.finetuning import checks as training
-from reviews.stages.finetuning import optimizer_checks, preference_checks
+from reviews.stages.finetuning import optimizer_checks, preference_checks, replay_checks
 from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
@@ -57,6 +57,7 @@ _MODULES = (
         job_checks,
         witness_checks,
         score_checks,
+        replay_checks,
         measurer,
         provenance_check,
         claim_lookup,

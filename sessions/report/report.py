@@ -34,8 +34,10 @@ from sessions.report.result import (
     answers_to,
     checks_of,
     comparison_of,
+    not_replayed,
     question,
     reasons_of,
+    replayed,
     result_in_words,
     result_of,
     why_it_ended,
@@ -163,7 +165,11 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "not_judged": list(Verdict.model_validate(store.get_value(judged)).not_judged if judged else NOT_JUDGED),
         "design": _gate(entries, store, "design", designs),
         "comparison": comparison,
-        "witnessed": witnessed(entries, store, [stage.name for stage in resolved.spec.stages]),
+        "witnessed": witnessed(
+            entries, store, [stage.name for stage in resolved.spec.stages if not kind_of(stage).replayed]
+        ),
+        "replayed": witnessed(entries, store, replayed(resolved.spec)),
+        "not_replayed": not_replayed(entries, resolved.spec),
         "witness_time": witness_time(entries),
         "stages": [stage for stage in stages if stage["attempts"]],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],

@@ -13,9 +13,10 @@ from reviews.trail.store import Store
 from sessions.report.overview import is_waiting, waits_for_verdict
 from specs.exact import holds
 from specs.job_records import WITNESS, JobOrder
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.metric import Metric
 from specs.stages.metric_catalog import metrics_of
+from specs.stages.registry import kind_of
 from specs.text import plain
 from specs.trail.verdict import CheckResult
 
@@ -68,13 +69,16 @@ def _sentence(comparison: dict[str, Any]) -> str:
         f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
         f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
         f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
-        f"{_witnessed(comparison['witnessed'])}"
+        f"{_witnessed(comparison)}"
     )
 
 
-def _witnessed(told: dict[str, list[int]]) -> str:
-    """Say how many answers of each arm a witness read again; nothing where none did."""
-    return "".join(f"; {rows} of {of} answers of '{stage}' read again" for stage, (rows, of) in told.items())
+def _witnessed(comparison: dict[str, Any]) -> str:
+    """Say how many answers of each arm, and steps of each training, a witness made again; nothing where none did."""
+    told = [f"{rows} of {of} answers of '{name}' read again" for name, (rows, of) in comparison["witnessed"].items()]
+    told += [f"{steps} of {of} steps of '{name}' trained again" for name, (steps, of) in comparison["replayed"].items()]
+    told += [f"training of '{stage}' not replayed" for stage in comparison["not_replayed"]]
+    return "".join(f"; {one}" for one in told)
 
 
 def why_it_ended(entries: Sequence[Recorded], store: Store) -> list[str]:
@@ -124,6 +128,8 @@ def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedS
         "baseline_metrics": baseline[0],
         "treatment_metrics": treatment[0],
         "witnessed": witnessed(entries, store, (analysis.baseline, analysis.treatment)),
+        "replayed": witnessed(entries, store, replayed(resolved.spec)),
+        "not_replayed": not_replayed(entries, resolved.spec),
         "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
     }
 
@@ -138,6 +144,17 @@ def witnessed(entries: Sequence[Recorded], store: Store, stages: Sequence[str]) 
             if order is not None and order.challenge is not None:
                 found[one.body["stage"]] = list(order.challenge.counts())
     return {stage: found[stage] for stage in stages if stage in found}
+
+
+def replayed(spec: SessionSpec) -> list[str]:
+    """Return the stages of which a witness trains steps again."""
+    return [stage.name for stage in spec.stages if kind_of(stage).replayed]
+
+
+def not_replayed(entries: Sequence[Recorded], spec: SessionSpec) -> list[str]:
+    """Return the stages that have trained and that no witness can repeat."""
+    ended = {one.body["stage"] for one in entries if one.entry.kind == "exit"}
+    return [stage.name for stage in spec.stages if stage.witness == "weights_only" and stage.name in ended]
 
 
 def witness_time(entries: Sequence[Recorded]) -> float:

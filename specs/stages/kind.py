@@ -89,7 +89,7 @@ class StageKind:
     """Its outputs with log-probabilities: a witness computes them again. A kind may have answers and scores."""
     replayed: str = ""
     """The function that trains some of its steps again, ``module:function``, in the witness's process. Empty: what it
-    trained is believed."""
+    trains is believed, where the spec says ``witness: weights_only``."""
     judge: str
     """The module that measures and checks it."""
 
@@ -160,6 +160,15 @@ class StageKind:
             **fields,
         )
         return cast(type[StageBase], made)
+
+    def makes_weights(self, parameters: Any = None) -> bool:
+        """Say whether a stage with these parameters leaves a checkpoint that it made; without them, whether one may.
+
+        A package, which reads the held-out split for its probes, is the checkpoint it was given.
+        """
+        every = _merged(self.outputs, *(one.outputs for one in self.added))
+        outputs = every if parameters is None else self.outputs_of(parameters)
+        return "checkpoint" in outputs.values() and (bool(self.trains) or not self.reads_heldout)
 
     def scores_of(self, parameters: Any) -> tuple[str, ...]:
         """Return the outputs of a stage with these parameters whose scores a witness computes again."""

@@ -129,6 +129,10 @@ class StageBase(Contract):
     resources: Resources | None = omitted()
     """What its jobs ask for; the session's value fills in each that is not stated here."""
 
+    witness: Literal["weights_only"] | None = omitted()
+    """Whether training that no witness can repeat is accepted by its weights alone: the headline then says so. For
+    stages that train and are no ``sft`` or ``dpo``, which a witness repeats in part."""
+
     kind: Name
     parameters: Any = None
     """A model of the kind's own, which :attr:`specs.stages.kind.StageKind.stage` puts in this place."""

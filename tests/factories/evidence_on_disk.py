@@ -146,6 +146,22 @@ def examples(rows: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
     return [{name: row[name] for name in names} | {"completion": text} for (_, text), row in kept.items()]
 
 
+def sketch(step: int) -> list[float]:
+    """Return a few numbers for the weights after a step."""
+    return [10.0, *(0.1 * place + 1e-3 * step for place in range(4))]
+
+
+def replayed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what a witness writes of steps that come out the same."""
+    names = ("step", "loss", "learning_rate", "grad_norm", "tokens", "batches", "sketch")
+    return [{name: row.get(name, []) for name in names} | {"before": sketch(row["step"] - 1)} for row in rows]
+
+
+def trained_facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a witness finds in saved weights that are those of the last step."""
+    return {"saved": rows[-1].get("sketch", []), "read_loss": rows[-1]["loss"], "read": 16}
+
+
 def steps(count: int = 10) -> list[dict[str, Any]]:
     """Return optimizer steps with a warm-up of one step, then a rate that falls in a straight line."""
     return [
@@ -156,6 +172,8 @@ def steps(count: int = 10) -> list[dict[str, Any]]:
             "learning_rate": 0.0 if n == 1 else 1e-5 * (count + 1 - n) / (count - 1),
             "grad_norm": 1.0 + 0.01 * n,
             "tokens": 50,
+            "batches": [f"batch {n}"],
+            "sketch": sketch(n),
         }
         for n in range(1, count + 1)
     ]
@@ -194,13 +212,17 @@ def witness_of(folder: Path, stage: Stage, outputs: Mapping[str, Path], manifest
     """Return a witness that read every row it could and found nothing; None of a stage that has none."""
     kind = STAGE_KINDS[stage.kind]
     names = kind.scores_of(stage.parameters)
-    if not kind.asked and not names:
+    if not (kind.asked or names or kind.replayed):
         return None
     counts = {name: len(outputs[name].read_bytes().splitlines()) for name in {"rows", *names} if name in outputs}
     every = {name: Drawn(of=count, rows=tuple(range(count))) for name, count in counts.items()}
     first = every.pop("rows")
     challenge = Challenge(ended=digest_bytes(b"end"), of=first.of, rows=first.rows, others=every or None)
     lines = witnessed(first.rows) if kind.asked else []
+    if kind.replayed:
+        trained = [json.loads(line) for line in outputs["rows"].read_text(encoding="utf-8").splitlines()]
+        lines += replayed(trained)
+        manifest = manifest.model_copy(update={"facts": trained_facts(trained)})
     lines += [line for name in names for line in scored(name, challenge.drawn(name).rows)]
     return Witness(challenge, write_rows(folder / "witness.jsonl", lines), manifest, "")
 

@@ -25,8 +25,11 @@ from tests.factories.evidence_on_disk import (
     heldout_items,
     probes,
     prompt_items,
+    replayed,
     samples,
+    sketch,
     steps,
+    trained_facts,
     with_manifest,
     witnessed,
     write_rows,
@@ -54,6 +57,21 @@ def witness_says(evidence: Evidence, **changes: Any) -> Evidence:
     rows = witnessed(evidence.witness.challenge.rows)
     write_rows(evidence.witness.rows, [rows[0] | changes, *rows[1:]])
     return evidence
+
+
+def _steps_again(evidence: Evidence, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Evidence:
+    """Return the evidence with other steps of a witness; an empty one is left out."""
+    assert evidence.witness is not None and evidence.witness.rows is not None
+    write_rows(evidence.witness.rows, [row for one in replayed(steps()) if (row := change(one))])
+    return evidence
+
+
+def _witness_finds(evidence: Evidence, **facts: Any) -> Evidence:
+    """Return the evidence of a witness that found something else, or nothing, in the saved weights."""
+    assert evidence.witness is not None and evidence.witness.manifest is not None
+    found = trained_facts(steps()) | facts if facts else {}
+    manifest = evidence.witness.manifest.model_copy(update={"facts": found})
+    return replace(evidence, witness=evidence.witness._replace(manifest=manifest))
 
 
 def _steps(**changes: Any) -> list[dict[str, Any]]:
@@ -275,6 +293,11 @@ NONE, ALL = "000000", "111111"
 OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     **EVALUATION_FLAWS,
     "an answer of other weights": lambda one: witness_says(one, gap=0.7),
+    "steps that come out otherwise": lambda one: _steps_again(one, lambda row: row | {"loss": row["loss"] + 0.01}),
+    "steps on other batches": lambda one: _steps_again(one, lambda row: row | {"batches": ["another batch"]}),
+    "a step that nobody trained again": lambda one: _steps_again(one, lambda row: row if row["step"] > 1 else {}),
+    "a checkpoint of another step": lambda one: _witness_finds(one, saved=sketch(4)),
+    "a witness that did not look at the weights": lambda one: _witness_finds(one),
     "a witness that left nothing": lambda one: replace(one, witness=one.witness and one.witness._replace(rows=None)),
     "another registration": lambda one: replace(one, registered=OTHER),
     "a grant for another spec": lambda one: _grant(one, registration=OTHER),
@@ -412,11 +435,18 @@ IRREPARABLE = {
     "scorer.admitted",
     "gap.before_training",
     "witness.answers",
+    "witness.training",
+    "witness.weights",
 }
 """What no parameter can mend: the data, the design or the record itself is wrong."""
 
 CASES = [
     ("base", "an answer of other weights", "witness.answers", "FAIL"),
+    ("train", "steps that come out otherwise", "witness.training", "FAIL"),
+    ("train", "steps on other batches", "witness.training", "FAIL"),
+    ("train", "a step that nobody trained again", "witness.training", "BLOCKED"),
+    ("train", "a checkpoint of another step", "witness.weights", "FAIL"),
+    ("train", "a witness that did not look at the weights", "witness.weights", "BLOCKED"),
     ("sample", "a witness that left nothing", "witness.answers", "BLOCKED"),
     ("base", "another registration", "registration.unchanged", "FAIL"),
     ("train", "a grant for another spec", "registration.unchanged", "FAIL"),

@@ -19,6 +19,7 @@ STAGE = """\
     allow_code: true
     inputs: {rows: sample.accepted, prompts: data.prompts, start: model}
     parameters: {memory_mb: 4096, output_mb: 8, processes: 64, seed: 7, trains: start}
+    witness: weights_only
     max_minutes: 5
 """
 TRAINED = (

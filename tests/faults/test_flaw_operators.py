@@ -6,7 +6,6 @@ from bench.flaws.operator import FAMILIES
 from bench.flaws.operators import OPERATORS
 from reviews.gate.check_list import CHECKS
 from reviews.gate.design_checks import DESIGN_CHECKS
-from reviews.stages.finetuning import replay_checks
 
 
 def test_operators_have_names_of_their_own_and_something_expected() -> None:
@@ -17,7 +16,7 @@ def test_operators_have_names_of_their_own_and_something_expected() -> None:
 
 
 def test_what_has_to_stop_an_operator_is_a_check() -> None:
-    ids = {one.id for one in (*CHECKS, *DESIGN_CHECKS, *replay_checks.CHECKS)}
+    ids = {one.id for one in (*CHECKS, *DESIGN_CHECKS)}
     for one in OPERATORS:
         unknown = [
             what

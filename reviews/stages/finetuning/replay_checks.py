@@ -1,7 +1,5 @@
 """Does a witness that trains some steps again come to what the job wrote, and are the saved weights those it trained?
 
-No stage kind is ``replayed`` yet, so these checks are not in the list of the gate.
-
 Training that is repeated from the same weights, data and random state gives the same course (proof of learning: Jia et
 al. 2021, arXiv:2103.05633; verified training data: Choi, Shavit and Duvenaud 2023, arXiv:2307.00682).
 """
@@ -20,6 +18,7 @@ from reviews.stages.finetuning.measure import kept_out, steps_of
 from specs.errors import EvidenceMissing
 from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
 from specs.stages.metric import MetricSet
+from specs.stages.registry import Stage, kind_of
 from specs.stages.witness import (
     LOSS_FACTOR,
     LOSS_SPARE,
@@ -36,6 +35,7 @@ CHECKS = Checks(kinds=lambda kind: kind.replayed)
 @CHECKS.add(
     "witness.training",
     "Steps that are trained again come out the same",
+    kinds=lambda kind: kind.makes_weights(),
     source="a made-up loss curve, other data or another seed, believed by the gate",
     threshold="; ".join(
         f"{dtype}: loss within {most.loss:g}, gradient norm within {most.gradient:g}, weights' steps within "
@@ -45,6 +45,8 @@ CHECKS = Checks(kinds=lambda kind: kind.replayed)
 )
 def _training(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare batches, loss, gradient and the weights' movement of each replayed step with the job's row of it."""
+    if not kind_of(evidence.stage).replayed:
+        return _not_replayed(evidence.stage)
     witness = witness_of(evidence)
     rows, replayed = steps_of(evidence), read_rows(witness.rows, ReplayedStep, "witness rows")
     if {one.step for one in replayed} != {place + 1 for place in witness.challenge.rows}:
@@ -56,6 +58,14 @@ def _training(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"{told}: {len(wrong)} differ", float(len(wrong)), tuple(wrong), repairable=False)
     worst = max(_apart(one.loss, rows[one.step - 1].loss) for one in replayed)
     return Found("PASS", f"{told}: batches are equal, losses within {worst:.1e}", 0.0)
+
+
+def _not_replayed(stage: Stage) -> Found:
+    if not kind_of(stage).makes_weights(stage.parameters):
+        return Found("NOT_APPLICABLE", "the stage trains nothing")
+    if stage.witness != "weights_only":
+        raise EvidenceMissing(f"no witness can repeat the training of a {stage.kind} stage, and the spec accepts none")
+    return Found("WARN", "training not replayed, as registered: its curve and its data are the job's word")
 
 
 @CHECKS.add(

@@ -8,7 +8,7 @@ from specs import plugins, task_file
 from specs.session.lint.arm_rules import controlled
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec, kind_read
-from specs.stages.registry import Stage, kind_of, names_where, outputs_of
+from specs.stages.registry import Stage, kind_of, names_where
 
 SUCCESS = (
     *("accuracy", "nats_per_token", "nats_per_byte", "choice_accuracy", "choice_accuracy_per_token"),
@@ -75,8 +75,7 @@ def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
     if gap is None:
         return
     order = [stage.name for stage in spec.stages]
-    trains = ("checkpoint" in outputs_of(stage.kind, stage.parameters) for stage in spec.stages)
-    training = next((place for place, makes in enumerate(trains) if makes), len(order))
+    training = next((place for place, stage in enumerate(spec.stages) if _trains(stage)), len(order))
     named: list[tuple[Loc, str]] = [(("evaluation", "gap", "base", n), name) for n, name in enumerate(gap.base)]
     if gap.ceiling is not None:
         named.append((("evaluation", "gap", "ceiling"), gap.ceiling))
@@ -119,8 +118,7 @@ def lint_heldout(spec: SessionSpec) -> Iterator[LintProblem]:
 
 
 def _trains(stage: Stage) -> bool:
-    # A package reads the split for its probes, and is the checkpoint that it was made from.
-    return not stage.reads_heldout and "checkpoint" in outputs_of(stage.kind, stage.parameters).values()
+    return kind_of(stage).makes_weights(stage.parameters)
 
 
 def _of_trained(spec: SessionSpec, stage: Stage) -> bool:

@@ -21,6 +21,7 @@ from specs.session.lint.stage_rules import (
     lint_ranges,
     lint_samples,
     lint_trained,
+    lint_witness,
 )
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
@@ -167,8 +168,8 @@ def _written(spec: SessionSpec, index: int, found: LintProblem) -> LintProblem:
 
 
 _OF_STAGES = (
-    *(lint_name, lint_inputs, lint_samples, lint_code, lint_trained, lint_criteria, lint_ranges, lint_pilot),
-    *(lint_example, lint_judge, _lint_seed, _lint_machine),
+    *(lint_name, lint_inputs, lint_samples, lint_code, lint_trained, lint_witness, lint_criteria),
+    *(lint_ranges, lint_pilot, lint_example, lint_judge, _lint_seed, _lint_machine),
 )
 _OF_SESSIONS = (
     *(_lint_plugins, _lint_data, lint_arms, lint_controls, lint_evaluation, lint_heldout, lint_parties, lint_builder),

@@ -118,6 +118,18 @@ def lint_trained(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintPr
         yield LintProblem(loc, message, _candidates(spec, index, "checkpoint"))
 
 
+def lint_witness(_: SessionSpec, __: int, stage: Stage) -> Iterator[LintProblem]:
+    """Training that no witness can repeat is registered as such, by the person and before it starts."""
+    kind, loc = kind_of(stage), ("witness",)
+    trains = kind.makes_weights(stage.parameters)
+    if stage.witness and (kind.replayed or not trains):
+        told = "a witness can repeat its training" if trains else "the stage trains nothing"
+        yield LintProblem(loc, told, "remove the line")
+    elif trains and not stage.witness and not kind.replayed:
+        message = f"no witness can repeat the training of a {kind.name} stage"
+        yield LintProblem(loc, message, "write witness: weights_only; the headline then says 'training not replayed'")
+
+
 def lint_code(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
     """Code of a builder is allowed by name, where it cannot reach held-out items, and only if somebody can write it."""
     if not kind_of(stage).runs_code:

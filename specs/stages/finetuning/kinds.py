@@ -6,7 +6,7 @@ from specs.stages.finetuning import parameters, rows
 from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS
 from specs.stages.kind import Added, StageKind
 
-_SNAPSHOTS = Added("snapshot_steps", outputs={"snapshots": "snapshots"})
+_SNAPSHOTS = Added("leaves_snapshots", outputs={"snapshots": "snapshots"})
 
 SFT = StageKind(
     name="sft",
@@ -16,6 +16,7 @@ SFT = StageKind(
     rows={"rows": rows.TrainingRow},
     metrics=SFT_METRICS,
     job="training.jobs.finetuning.sft:sft",
+    replayed="training.jobs.finetuning.replay:replay",
     judge="reviews.stages.finetuning.measure",
     trains="examples",
     resumable=True,
@@ -32,6 +33,7 @@ DPO = StageKind(
     rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore},
     metrics=DPO_METRICS,
     job="training.jobs.finetuning.dpo:dpo",
+    replayed="training.jobs.finetuning.replay:replay",
     judge="reviews.stages.finetuning.measure",
     trains="preferences",
     resumable=True,

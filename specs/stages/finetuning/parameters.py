@@ -15,6 +15,10 @@ REFERENCE_FREE: tuple[Loss, ...] = ("orpo", "simpo")
 """Losses that compare with no reference model."""
 
 
+_PARTS = 32
+"""Into which snapshots of adapters divide a training: a replay of two parts and the opening is a tenth of it."""
+
+
 class TrainingParameters(Contract):
     """What both kinds of training share."""
 
@@ -53,13 +57,21 @@ class TrainingParameters(Contract):
     checkpoint_steps: Annotated[int, Field(ge=1)] | None = omitted()
     """Optimizer steps between saved ones; a job that is started again resumes from the newest whole one."""
     snapshot_steps: Annotated[Annotated[int, Field(ge=1)] | None, NotReadBack()] = omitted()
-    """Optimizer steps between snapshots, an output from which steps can be trained again; no gate does so yet. Each
-    is as large as weights and optimizer together."""
+    """Optimizer steps between snapshots, from which a witness trains again. Each is as large as what is trained and its
+    optimizer together. Left out, adapters leave up to 31 and full weights none."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @property
+    def leaves_snapshots(self) -> bool:
+        """Say whether ``snapshots`` is an output."""
+        return self.snapshot_steps is not None or self.method != "full"
 
     def snapshots_of(self, steps: int) -> tuple[int, ...]:
         """Return after which of so many optimizer steps a snapshot is saved."""
-        return tuple(range(self.snapshot_steps, steps, self.snapshot_steps)) if self.snapshot_steps else ()
+        if not self.leaves_snapshots:
+            return ()
+        between = self.snapshot_steps or -(-steps // _PARTS)
+        return tuple(range(between, steps, between))
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

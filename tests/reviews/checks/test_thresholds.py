@@ -168,6 +168,8 @@ TOLERANCES = {
     "training.moved",
     "witness.answers",
     "witness.scores",
+    "witness.training",
+    "witness.weights",
 }
 """How far two sums of the same numbers may differ, or two clocks, or a walk from noise: nobody registers these."""
 

@@ -60,8 +60,8 @@ def test_without_the_declaration_nothing_changes(tmp_path: Path) -> None:
     ("old", "new", "problem", "times"),
     [
         (
-            ", trains: start",
-            "",
+            ", trains: start}\n    witness: weights_only",
+            "}",
             "stage 'look' (recipe) has no output 'checkpoint' (it leaves one where its parameters",
             2,
         ),
@@ -72,6 +72,7 @@ def test_without_the_declaration_nothing_changes(tmp_path: Path) -> None:
             "trains 'rows', and 'sample.accepted' is no checkpoint (checkpoint here: mod",
             1,
         ),
+        ("    witness: weights_only\n", "", "no witness can repeat the training of a recipe stage", 1),
         ("rows: sample.accepted", "rows: base.rows", "'base.rows' holds answers to held-out items", 1),
         ("rows: sample.accepted", "rows: heldout", "the held-out split is not for recipe stages", 1),
         ("start: model}", "start: look.checkpoint}", "'look.checkpoint' points to the stage itself", 1),
@@ -85,6 +86,21 @@ def test_a_training_recipe_that_is_not_one_cannot_be_registered(
     changes = (TRAINED[0], (TRAINED[1][0], TRAINED[1][1].replace(old, new)), *TRAINED[2:])
     problems = told(write_spec(tmp_path, *changes))
     assert all(problem in one for one in problems) and len(problems) == times, problems
+
+
+def test_who_trains_nothing_or_can_be_repeated_registers_no_weights_only(tmp_path: Path) -> None:
+    inputs = "    inputs: {model: model, examples: sample.accepted}\n"
+    line = "    witness: weights_only\n"
+    (problem,) = told(write_spec(tmp_path, (inputs, inputs + line)))
+    assert "a witness can repeat its training" in problem
+    sampled = "inputs: {model: model, prompts: data.prompts}\n"
+    (problem,) = told(write_spec(tmp_path, (sampled, f"{sampled}{line}")))
+    assert "the stage trains nothing" in problem
+
+
+def test_training_that_nobody_accepted_unrepeated_closes_the_gate(evidence: Evidence) -> None:
+    unsaid = replace(evidence, stage=evidence.stage.model_copy(update={"witness": None}))
+    assert found(unsaid, "witness.training").status == "BLOCKED"
 
 
 def test_what_was_made_of_answers_to_held_out_items_stays_out_at_any_remove(tmp_path: Path) -> None:
@@ -110,7 +126,9 @@ def test_the_gap_is_shown_before_a_script_trains_too(tmp_path: Path) -> None:
 
 def test_healthy_weights_pass_and_what_differs_is_told(evidence: Evidence) -> None:
     results = results_of(evidence)
-    assert {id: one.detail for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
+    told = {id: one.status for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")}
+    assert told == {"witness.training": "WARN"}
+    assert results["witness.training"].detail.startswith("training not replayed, as registered")
     said = results["recipe.checkpoint"].detail
     assert said.startswith("1 of 20 tensors differ from those of 'start'") and "in model.norm.weight" in said
     assert said.endswith(f"trained by the builder's script {evidence.parameters['code']}")

@@ -164,7 +164,7 @@ class _Seen:
 
 def _begin_snapshots(job: Job[Any], saved: Path, steps: int, resumed: int) -> tuple[int, ...]:
     """Make their folder and return after which steps they are due; a resumed job keeps the step it begins with."""
-    if job.order.challenge or not job.parameters.snapshot_steps:
+    if job.order.challenge or not job.parameters.leaves_snapshots:
         return ()
     (job.out / SNAPSHOTS).mkdir(exist_ok=True)
     due = job.parameters.snapshots_of(steps)
