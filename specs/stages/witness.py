@@ -65,8 +65,8 @@ MERGED_APART: dict[str, float] = {"float32": 1e-5, "bfloat16": 0.006}
 PAIR_APART: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.05}
 """Of a response's log-probability, in other batches."""
 LOSS_FACTOR, LOSS_SPARE = 2.0, 0.2
-"""How many times as large, and nats more, one of two losses may be: the end of the curve, and that of the saved weights
-on examples they were trained on. Coarse: what is learned twice falls fast."""
+"""How many times as large as the end of the curve, and nats more, the loss of the saved weights may be on examples they
+were trained on."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1.000001)]

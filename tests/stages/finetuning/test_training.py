@@ -465,7 +465,7 @@ class Killed(BaseException):
     ("make", "parameters"),
     [
         pytest.param(sft_job, {}, marks=pytest.mark.slow),
-        (dpo_job, ADAPTER | {"target_modules": ("q_proj", "v_proj")}),
+        (dpo_job, ADAPTER | {"target_modules": ("q_proj", "v_proj"), "snapshot_steps": 2}),
     ],
 )
 def test_training_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
