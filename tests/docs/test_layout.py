@@ -199,6 +199,7 @@ COMMANDS = {
     "list": {"--runs", "--everywhere", "--json"},
     "report": {"name", "--runs", "--json"},
     "cost": {"run", "--json"},
+    "prune": {"run", "--keep", "--dry-run", "--yes", "--by", "--json"},
     "seeds": {"runs", "--json"},
     "graph": set[str](),
     "spec check": {"spec", "--json", "--profile"},
