@@ -55,7 +55,7 @@ app = typer.Typer(
     add_completion=False,
     epilog="Exit codes: 0 done, 1 fault, 2 usage or spec, 3 rejected by a gate, 4 blocked, 5 damage found, 6 budget, "
     "130 paused. `audit verify` has its own: 0 verified and closed, 1 tampered, 2 valid but open "
-    "or newer than the anchors given, 3 unreadable.",
+    "or newer than the anchors given, 3 unreadable, 4 not witnessed again.",
 )
 
 

@@ -205,7 +205,7 @@ COMMANDS = {
     "spec check": {"spec", "--json", "--profile"},
     "spec kinds": {"--json"},
     "spec show": {"spec", "--json", "--profile"},
-    "audit verify": {"run", "--policy", "--anchor", "--json"},
+    "audit verify": {"run", "--again", "--rows", "--seed", "--weights", "--policy", "--anchor", "--json"},
     "audit list": {
         *("run", "--kind", "--stage", "--attempt", "--decision", "--reviewer", "--overrides", "--open-conditions"),
         *("--min-cost", "--limit", "--json"),

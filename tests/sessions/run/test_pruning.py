@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from reviews.audit import pruning as audited
 from reviews.audit.verify import Audit, verify_run
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
@@ -146,6 +147,18 @@ def test_changed_weights_are_kept_as_evidence(run: Path) -> None:
     shutil.rmtree(run / TRAINED)
     (run / TRAINED).symlink_to(run.parent)
     assert called("prune", run, "--yes").returncode == 5 and (run / "trail.sqlite").is_file()
+
+
+def test_links_in_the_place_of_what_is_deleted_are_refused(run: Path) -> None:
+    (run / "jobs" / "small.train.1" / "trainer").symlink_to(run.parent)
+    assert called("prune", run, "--yes").returncode == 5
+    assert recorded(run) == [] and (run / TRAINED).is_dir()
+
+
+def test_only_outputs_of_the_kinds_of_weights_are_pruned(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [one.path for one in pruning.prunable(run).weights] == [TRAINED, PACKAGE]
+    monkeypatch.setattr(audited, "WEIGHTS", ("snapshots",))
+    assert pruning.prunable(run).paths == ()
 
 
 def test_changed_weights_that_are_recorded_as_pruned_are_damage(run: Path) -> None:
