@@ -22,7 +22,10 @@ class _Root(LazyGroup):
             "status": ("status", "Show a session's stage, decisions, money and time."),
             "list": ("status", "List the sessions of a folder."),
             "report": ("status", "Print the report of a session."),
-            "prune": ("prune", "Delete the weights and snapshots of a closed session; digests, rows, records and reports stay."),
+            "prune": (
+                "prune",
+                "Delete the weights and snapshots of a closed session; digests, rows, records and reports stay.",
+            ),
             "cost": ("cost", "Show what is spent, reserved and left, and what the next stage may take."),
         },
         "People": {
