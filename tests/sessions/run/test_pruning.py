@@ -8,13 +8,17 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from reviews.audit import pruning as audited
 from reviews.audit.verify import Audit, verify_run
-from reviews.trail.tables.open_table import read_entries
+from reviews.trail.integrity import walk_trail
+from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail
+from sessions.pods import pull
 from sessions.run import pruning
 from sessions.run.lease import lease
 from tests.e2e.sessions import called
@@ -201,3 +205,20 @@ def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_p
     missing = called("prune", tmp_path / "nosuch", "--yes")
     assert missing.returncode == 2 and "there is no session" in missing.stderr
     assert (run / TRAINED).is_dir()
+
+
+def test_a_pull_does_not_ask_a_pod_for_what_was_pruned(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert called("prune", run, "--keep", "ship", "--yes").returncode == 0
+    asked: list[str] = []
+
+    def bring(_: object, relative: str, digest: str, target: Path) -> None:
+        asked.append(relative)
+
+    courier: Any = vars(pull)["_Courier"]
+    monkeypatch.setattr(courier, "_bring", bring)
+    courier(None, SimpleNamespace(folder=tmp_path, run=run), print).bring_files(
+        walk_trail(read_trail(run / "trail.sqlite"))
+    )
+    assert PACKAGE in asked and TRAINED not in asked
