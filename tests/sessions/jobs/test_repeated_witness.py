@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from sessions.commands.audit import again_command
+from sessions.commands.audit.trail_place import place_of
 from sessions.jobs import repeated_witness
 from sessions.jobs.launcher import JobState
 from specs.digests import digest_path
 from specs.job_records import ExitRecord, JobOrder, Manifest
 from tests.e2e.sessions import called
 from tests.factories.evidence_on_disk import witnessed, write_rows
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from tests.fixtures.quick_session import QuickLauncher
 
 Change = Callable[[Path, JobOrder], None]
 
@@ -43,11 +44,9 @@ def rewritten(folder: Path, rows: list[dict[str, Any]], **manifest: Any) -> None
     (folder / "manifest.json").write_bytes(told.canonical())
 
 
-@pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = open_quick(tmp_path_factory.mktemp("closed"))
-    drive(quick_session(run))
-    return run
+@pytest.fixture
+def closed(closed_quick: Path) -> Path:
+    return closed_quick
 
 
 @pytest.fixture
@@ -56,10 +55,9 @@ def ask(closed: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[in
     monkeypatch.setattr(Here, "change", None)
     monkeypatch.setattr(Here, "orders", ())
 
-    def asked(*words: str | Path, run: Path = closed) -> tuple[int, dict[str, Any]]:
-        done = called("audit", "verify", run, "--again", "--json", *words)
-        assert done.stdout, done.stderr
-        return done.returncode, json.loads(done.stdout)["again"]
+    def asked(run: Path = closed, **given: Any) -> tuple[int, dict[str, Any]]:
+        outcome = again_command.repeat(place_of(run), again_command.Asked(again=True, **given))
+        return outcome.exit_code, outcome.as_json()
 
     return asked
 
@@ -68,7 +66,8 @@ def test_every_row_of_a_new_challenge_is_reproduced_and_nothing_is_recorded(
     closed: Path, ask: Callable[..., tuple[int, dict[str, Any]]]
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in closed.rglob("*")}
-    code, told = ask("--rows", "5")
+    done = called("audit", "verify", closed, "--again", "--rows", "5", "--json")
+    code, told = done.returncode, json.loads(done.stdout)["again"]
     assert (code, told["not_witnessed_by_the_gate"]) == (0, ["train", "ship"])
     counts = [(one["stage"], one["read"], one["reproduced"], one["of"]) for one in told["witnesses"]]
     assert [one[:3] for one in counts] == [("base", 5, 5), ("sample", 5, 5), ("tuned", 5, 5)]
@@ -78,9 +77,9 @@ def test_every_row_of_a_new_challenge_is_reproduced_and_nothing_is_recorded(
 
     drawn = [one.challenge and one.challenge.rows for one in Here.orders]
     assert all(Path(each.path).is_absolute() for one in Here.orders for each in one.inputs.values())
-    ask("--rows", "5", "--seed", told["seed"])
+    ask(rows=5, seed=told["seed"])
     assert [one.challenge and one.challenge.rows for one in Here.orders[3:]] == drawn
-    ask("--rows", "5", "--seed", "another")
+    ask(rows=5, seed="another")
     assert [one.challenge and one.challenge.rows for one in Here.orders[6:]] != drawn
 
 
@@ -118,7 +117,7 @@ def test_what_is_not_witnessed_is_told_and_ends_with_4(
     ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, change: Change, why: str
 ) -> None:
     monkeypatch.setattr(Here, "change", change)
-    code, told = ask("--rows", "2")
+    code, told = ask(rows=2)
     assert code == 4 and all(why in one["why"] and one["reproduced"] is None for one in told["witnesses"])
 
 
@@ -159,14 +158,14 @@ def test_pruned_weights_are_asked_for_and_a_copy_will_do(
     shutil.copytree(run / "jobs/small.train.1/out/checkpoint", copy)
     shutil.copytree(closed.parent.parent / "model", tmp_path / "model")
     assert called("prune", run, "--keep", "ship", "--yes").returncode == 0
-    assert ask("--rows", "2", run=run)[0] == 0, "the package holds the same weights"
+    assert ask(run, rows=2)[0] == 0, "the package holds the same weights"
     assert called("prune", run, "--yes").returncode == 0
-    code, told = ask("--rows", "2", run=run)
+    code, told = ask(run, rows=2)
     lost = [one["why"] for one in told["witnesses"] if not one["holds"]]
     assert code == 4 and len(lost) == 1 and "train.checkpoint" in lost[0] and "--weights" in lost[0]
     tuned = next(one for one in told["needs"] if one["stage"] == "tuned")
     assert tuned["weights"][0]["digest"] == digest_path(copy) and tuned["dtype"] == "float32"
-    assert ask("--rows", "2", "--weights", copy, run=run)[0] == 0
+    assert ask(run, rows=2, weights=[copy])[0] == 0
 
 
 def test_an_export_is_witnessed_with_copies_and_says_what_it_needs(
@@ -177,7 +176,7 @@ def test_an_export_is_witnessed_with_copies_and_says_what_it_needs(
     copy = closed / "jobs/small.train.1/out/checkpoint"
     page = (target / "report.html").read_text(encoding="utf-8")
     assert digest_path(copy) in page and "torch 2.13.0" in page and 'id="witness"' in page
-    assert ask("--rows", "2", "--weights", copy, run=target)[0] == 0
+    assert ask(target, rows=2, weights=[copy])[0] == 0
 
 
 def test_options_without_again_are_refused(closed: Path) -> None:
@@ -191,6 +190,5 @@ def test_a_lost_witness_is_no_answer(closed: Path, monkeypatch: pytest.MonkeyPat
             return JobState("lost", told="the machine is gone")
 
     monkeypatch.setattr(repeated_witness, "LocalLauncher", Lost)
-    place = again_command.Place(closed, closed / "trail.sqlite")
-    outcome = again_command.repeat(place, again_command.Asked(again=True, rows=1))
+    outcome = again_command.repeat(place_of(closed), again_command.Asked(again=True, rows=1))
     assert outcome.exit_code == 4 and "the machine is gone" in outcome.found[0].why

@@ -22,21 +22,14 @@ from sessions.pods import pull
 from sessions.run import pruning
 from sessions.run.lease import lease
 from tests.e2e.sessions import called
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from tests.fixtures.quick_session import open_quick
 
 TRAINED, PACKAGE = "jobs/small.train.1/out/checkpoint", "jobs/small.ship.1/out/package"
 
 
-@pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = open_quick(tmp_path_factory.mktemp("closed"))
-    drive(quick_session(run))
-    return run.parent
-
-
 @pytest.fixture
-def run(closed: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed, tmp_path / "runs") / "small"
+def run(closed_quick: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
 
 
 def audit_of(run: Path) -> Audit:
@@ -111,8 +104,8 @@ def _in_the_middle(folder: Path) -> None:
     ("where", "what", "dies", "code"),
     [
         (Trail, "close", _die, 1),
-        (pruning, "_delete", _die, 0),
-        (pruning, "sync_folder", _die, 0),
+        pytest.param(pruning, "_delete", _die, 0, marks=pytest.mark.slow),
+        pytest.param(pruning, "sync_folder", _die, 0, marks=pytest.mark.slow),
         (shutil, "rmtree", _in_the_middle, 0),
     ],
     ids=["before the seal", "before a folder is renamed", "renamed", "half deleted"],
