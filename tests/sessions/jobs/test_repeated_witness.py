@@ -192,3 +192,7 @@ def test_a_lost_witness_is_no_answer(closed: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(repeated_witness, "LocalLauncher", Lost)
     outcome = again_command.repeat(place_of(closed), again_command.Asked(again=True, rows=1))
     assert outcome.exit_code == 4 and "the machine is gone" in outcome.found[0].why
+
+
+def test_a_session_without_any_witness_is_not_witnessed() -> None:
+    assert again_command.Outcome("seed", (), ("train",), ()).exit_code == 4
