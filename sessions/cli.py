@@ -22,6 +22,10 @@ class _Root(LazyGroup):
             "status": ("status", "Show a session's stage, decisions, money and time."),
             "list": ("status", "List the sessions of a folder."),
             "report": ("status", "Print the report of a session."),
+            "prune": (
+                "prune",
+                "Delete the weights and snapshots of a closed session; digests, rows, records and reports stay.",
+            ),
             "cost": ("cost", "Show what is spent, reserved and left, and what the next stage may take."),
         },
         "People": {
@@ -54,7 +58,7 @@ app = typer.Typer(
     add_completion=False,
     epilog="Exit codes: 0 done, 1 fault, 2 usage or spec, 3 rejected by a gate, 4 blocked, 5 damage found, 6 budget, "
     "130 paused. `audit verify` has its own: 0 verified and closed, 1 tampered, 2 valid but open "
-    "or newer than the anchors given, 3 unreadable.",
+    "or newer than the anchors given, 3 unreadable, 4 not witnessed again.",
 )
 
 

@@ -50,8 +50,10 @@ VERIFY_EXIT_MEANINGS: dict[int, str] = {
     1: "Tampered: the list says what.",
     2: "Valid, but the session is still open, or anchors were given and none covers the newest entries: it says which.",
     3: "Unreadable: no trail there, or an anchor or policy that was given cannot be read.",
+    4: "Verified, but with `--again` a row was not reproduced, or a stage could not be witnessed: it says which.",
 }
 """Of `peergate audit verify` alone."""
+NOT_WITNESSED = 4
 
 
 class PeergateError(Exception):

@@ -65,6 +65,14 @@ def block(text: str, limit: int, indent: str = "") -> str:
     return "\n".join(f"{indent}{BAR}{line}".rstrip() for line in plain(text, limit).split("\n"))
 
 
+def size_in_words(count: int) -> str:
+    """Return a number of bytes in decimal units, as disks are sold."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} bytes"
+
+
 def json_text(data: Any) -> str:
     """Return indented JSON without a character that a terminal obeys or does not show: those are escaped, and exact."""
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reviews.audit.pruning import pruned_weights
 from reviews.trail.envelope import Recorded
 from specs.digests import digest_file, digest_path
 from specs.stages.witness import ROWS
@@ -204,12 +205,19 @@ class Compared:
 
     def file_damage(self) -> Iterator[str]:
         """Compare every file outside the store that an entry names with its digest."""
+        pruned = pruned_weights(self.entries)
         for recorded in self.entries:
             for relative, digest in named_files(recorded):
+                if relative in pruned and not self._is_there(relative):
+                    continue
                 self.files += 1
                 self._covered.add(Path(relative).as_posix())
                 found = self._digest(relative)
                 if found == digest:
+                    if relative in pruned:
+                        self.notes.append(
+                            f"{relative} was recorded as pruned and is still here: `peergate prune` again"
+                        )
                     continue
                 who = f"entry {recorded.entry.seq} ({recorded.entry.kind})"
                 sentence = f"{who}: {relative} is {found}, recorded as {digest}"
@@ -217,6 +225,9 @@ class Compared:
                     self.notes.append(f"{sentence}; it is outside the run folder")
                 else:
                     yield sentence
+
+    def _is_there(self, relative: str) -> bool:
+        return relative in self.tree.files | self.tree.folders or bool(self.tree.other_at(relative))
 
     def _digest(self, relative: str) -> str:
         if what := self.tree.other_at(relative):

@@ -23,17 +23,19 @@ from specs.stages.registry import resolve_parameters
 
 REGISTERED_CODE = "registration.code"
 """The check that a person may lift where another version of Peergate judges than the registered one."""
+AFTER_THE_END = frozenset({"retraction", "pruned"})
+"""Kinds of entries that people may add to the trail of a closed session."""
 
 
 def sequence_damage(entries: list[Recorded]) -> Iterator[str]:
-    """Check that every key appears once and that only retractions follow the end; no body is read."""
+    """Check that every key appears once and that only :data:`AFTER_THE_END` follows it; no body is read."""
     seen: set[str] = set()
     for recorded in entries:
         if recorded.entry.key in seen:
             yield f"entry {recorded.entry.seq}: key '{recorded.entry.key}' appears twice"
         seen.add(recorded.entry.key)
     kinds = [one.entry.kind for one in entries]
-    if "close" in kinds and (late := set(kinds[kinds.index("close") + 1 :]) - {"retraction"}):
+    if "close" in kinds and (late := set(kinds[kinds.index("close") + 1 :]) - AFTER_THE_END):
         yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
 
 

@@ -22,7 +22,6 @@ from reviews.gate.packet_derivation import check_design, derive_packet, verdict_
 from reviews.gate.panel import member_answer, merge
 from reviews.gate.reviewer import no_verdict
 from reviews.reviewers.checklist import Checklist
-from reviews.stages.finetuning.weights import weights_are_here
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.digests import digest_value
@@ -158,7 +157,7 @@ def _attempt_packet(
     if again != recorded:
         return [f"the metrics computed from the raw rows are not the recorded ones{_which(again, recorded)}"]
     checks = run_checks(evidence, again)
-    if not weights_are_here(evidence):
+    if not all(path.exists() for path in (*evidence.inputs.values(), *evidence.outputs.values())):
         checks = _as_with_weights(all_checks(evidence.resolved), checks, packet, f"{stage}.{attempt}", notes)
     if derive_packet(entries, store, evidence, again, checks, _digest_of(checks)) != packet:
         return [_other_checks(packet.checks, checks) or "the evidence gives another packet than the recorded one"]

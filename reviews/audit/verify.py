@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from reviews.audit.audit_files import Compared, Tree, tree_of
 from reviews.audit.event_order import code_damage, launch_damage, order_damage, people_damage, sequence_damage
+from reviews.audit.pruning import not_witnessed_again, prune_damage, pruned_weights
 from reviews.audit.recompute import FORMLESS, formless, rederive, spec_at_hand
 from reviews.evidence.gather import find, registered_code
 from reviews.requests.request_audit import requests_damage
@@ -193,6 +194,8 @@ def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:
         lambda: people_damage(entries, store),
         lambda: code_damage(entries),
         lambda: requests_damage(entries, store, audit.notes),
+        lambda: prune_damage(entries, store),
+        lambda: audit.not_proven.extend(_not_witnessed_again(entries, store)) or (),
     )
     for part in parts:
         try:
@@ -203,6 +206,10 @@ def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:
                 audit.damage.append(formless(error))
             elif told not in audit.not_proven:
                 audit.not_proven.append(told)
+
+
+def _not_witnessed_again(entries: list[Recorded], store: Store) -> Iterable[str]:
+    return not_witnessed_again(entries, store, pruned_weights(entries).values())
 
 
 def _is_of_other_code(entries: list[Recorded], store: Store) -> bool:

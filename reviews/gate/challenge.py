@@ -7,18 +7,31 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil, comb
-from typing import Any
+from typing import Any, NamedTuple
 
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
+from specs.digests import digest_bytes
 from specs.job_records import LEFT, WITNESS, Artifact, Challenge, Drawn, ExitRecord, JobOrder, Manifest, Segment
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE
 
 
-def witness_order(entries: Sequence[Recorded], store: Store, key: str) -> JobOrder | None:
-    """Return the order of the witness of a job, the same whenever it is asked for.
+class Again(NamedTuple):
+    """A challenge that the trail does not draw: of a person who repeats a witness."""
+
+    seed: str
+    most: int | None = None
+    """Rows of each file; None for as many as the gate draws."""
+
+    def digest(self, ended: Recorded) -> str:
+        """Return what the rows of a job are drawn by."""
+        return digest_bytes(f"{self.seed} {ended.digest}".encode())
+
+
+def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Again | None = None) -> JobOrder | None:
+    """Return the order of the witness of a job, the same whenever it is asked for; ``again``: with other rows.
 
     None where there is nothing to read: the job is lost or failed, left no rows, or its kind cannot say what was asked
     or scored.
@@ -37,18 +50,21 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str) -> JobOrd
         return None
     manifest = Manifest.model_validate_json(store.get(ended.body["manifest"]))
     every = manifest.device.startswith("cuda")
+    drawn_by = again.digest(ended) if again else ended.digest
+    most = again.most if again else None
 
     def draw(output: str) -> Drawn:
         held = store.get(ended.body["outputs"][output]["digest"]) if output in ended.body["outputs"] else b""
         count = sum(1 for line in held.split(b"\n") if line.strip())
-        seed = ended.digest if output == "rows" else f"{ended.digest} {output}"
-        return Drawn(of=count, rows=drawn(seed, count, count if every else sample_size(count)))
+        seed = drawn_by if output == "rows" else f"{drawn_by} {output}"
+        size = count if every else sample_size(count)
+        return Drawn(of=count, rows=drawn(seed, count, size if most is None else min(most, count)))
 
     first = draw("rows") if kind.asked or "rows" in scored else Drawn(of=0, rows=())
     others = {name: draw(name) for name in scored if name != "rows"}
-    challenge = Challenge(ended=ended.digest, of=first.of, rows=first.rows, others=others or None)
+    challenge = Challenge(ended=drawn_by, of=first.of, rows=first.rows, others=others or None)
     if kind.replayed:
-        challenge = _of_training(ended.digest, draw("rows").of, order)
+        challenge = _of_training(drawn_by, draw("rows").of, order)
     left = {
         LEFT + name: Artifact(name=LEFT + name, path=one["path"], digest=one["digest"], bytes=one["bytes"])
         for name, one in sorted(ended.body["outputs"].items())

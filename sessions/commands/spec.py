@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sessions.commands.options import Json, Profile, SpecName
+from sessions.commands.options import DEFAULT_RUNS, Json, Profile, SpecName
 from sessions.commands.output import print_json, print_line
-from sessions.money.estimate import estimate
+from sessions.money.estimate import estimate, require_disk
 from sessions.plugin_imports import require_importable
 from sessions.wiring import require_machine
 from specs.errors import Blocked, Problem, SpecError
@@ -71,6 +71,7 @@ def check(
                 print_line(f"  not on this machine: {lacking}")
     if profile is not None:
         require_machine(checked[profile].spec)
+        require_disk(checked[profile], DEFAULT_RUNS)
 
 
 @app.command("kinds")
@@ -109,6 +110,7 @@ def _lacking(resolved: ResolvedSpec) -> str:
     """Return what this machine lacks for the spec; empty if it can start here."""
     try:
         require_machine(resolved.spec)
+        require_disk(resolved, DEFAULT_RUNS)
     except Blocked as error:
         return f"{error.where}: {error.message}"
     return ""

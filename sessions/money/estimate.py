@@ -6,14 +6,20 @@ for a GPU; the hours are as wrong as that speed.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from specs.errors import Blocked
 from specs.resources import attempt_usd, held_hours, usd_per_hour
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
+from specs.text import size_in_words
+
+if TYPE_CHECKING:
+    from training.planning.disk_space import Disk
 
 SPEED = {"cpu": 6e10, "cuda": 1e14}
 """Operations a second in training: on two cores 29 to 33 % of 216 GFLOP/s; for a GPU an assumption, a third of an
@@ -41,10 +47,14 @@ class Estimate(NamedTuple):
     """Training stages of which nothing is forecast."""
     auto: tuple[str, ...]
     """Stages with a model that take a GPU or the CPU, whichever is there."""
+    disk: Disk
+    """For checkpoints, packages and snapshots."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `spec check --json` prints it."""
-        return self._asdict() | {"forecasts": [one._asdict() for one in self.forecasts]}
+        stages = [one.as_json() for one in self.disk.stages]
+        disk = {"stages": stages, "bytes": self.disk.total()._asdict(), "unknown": self.disk.unknown()}
+        return self._asdict() | {"forecasts": [one._asdict() for one in self.forecasts], "disk": disk}
 
     def lines(self) -> Iterator[str]:
         """Yield the printed lines."""
@@ -59,6 +69,12 @@ class Estimate(NamedTuple):
             )
         for stage in self.unknown:
             yield f"no forecast of {stage}: the size of its model or of its data is not known"
+        least, most = (size_in_words(round(one)) for one in self.disk.total())
+        if self.disk.stages:
+            told = least if least == most else f"{least} to {most}"
+            yield f"disk for weights and snapshots, an attempt of each stage: {told}"
+        if unknown := self.disk.unknown():
+            yield f"no forecast of the disk that {', '.join(unknown)} takes: the size of model or data is not known"
         if self.auto:
             yield f"device: auto, a GPU where there is one, else the CPU: {', '.join(self.auto)}"
 
@@ -74,8 +90,29 @@ def estimate(resolved: ResolvedSpec) -> Estimate:
         budget_usd=spec.budget.max_cost_usd,
         forecasts=tuple(one for one in found.values() if one is not None),
         unknown=tuple(name for name, one in found.items() if one is None),
+        disk=_disk(resolved),
         auto=tuple(stage.name for stage in spec.stages if kind_of(stage).loads_model and _device(stage) == "auto"),
     )
+
+
+def _disk(resolved: ResolvedSpec) -> Disk:
+    from training.planning.disk_space import disk
+
+    return disk(resolved.spec, Path(resolved.origin))
+
+
+def require_disk(resolved: ResolvedSpec, runs: Path) -> None:
+    """Raise Blocked where a session's checkpoints alone take more than is free where runs are kept."""
+    least = _disk(resolved).total().least
+    place = next(one for one in (runs.absolute(), *runs.absolute().parents) if one.is_dir())
+    free = shutil.disk_usage(place).free
+    if least > free:
+        need, has = size_in_words(round(least)), size_in_words(free)
+        raise Blocked(
+            f"one attempt of each stage leaves at least {need} of weights, {has} are free",
+            where=str(place),
+            hint="`peergate prune` frees the disk of closed sessions; or name another disk with --runs",
+        )
 
 
 def _device(stage: Stage) -> str:

@@ -209,7 +209,9 @@ def is_from_outside(recorded: Recorded) -> bool:
         return True
     if kind == "verdict" and body["reviewer"] == PERSON:
         return True
-    return kind in ("asked", "answered", "override", "retraction", "amendment") or body.get("stage") == AMENDMENT
+    return (
+        kind in ("asked", "answered", "override", "retraction", "amendment", "pruned") or body.get("stage") == AMENDMENT
+    )
 
 
 def ends_a_stretch(recorded: Recorded) -> bool:

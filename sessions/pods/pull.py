@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock
 
 from reviews.audit.audit_files import named_files
+from reviews.audit.pruning import pruned_weights
 from reviews.audit.verify import Audit, verify_run
 from reviews.trail.anchor_places import keep_in_folder
 from reviews.trail.anchors import check_policy
@@ -160,7 +161,9 @@ class _Courier:
         """Bring the files that the trail names outside of the store, unless they are here with the same digest."""
         index = self.place.folder / _KEPT
         kept: dict[str, str] = json.loads(index.read_bytes()) if index.exists() else {}
-        wanted = {path: digest for one in walk.entries for path, digest in named_files(one)}
+        pruned = pruned_weights(walk.entries)
+        named = (one for entry in walk.entries for one in named_files(entry))
+        wanted = {path: digest for path, digest in named if path not in pruned}
         for relative, digest in wanted.items():
             # The recorded path of a model on the pod is absolute; it is no file of the run.
             if PurePosixPath(relative).is_absolute() or kept.get(relative) == digest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from reviews.audit.witness_needs import witness_needs
 from reviews.evidence.gather import evaluations, is_in_force, registered_spec
 from reviews.gate.human_answers import last_question
 from reviews.trail.envelope import Recorded
@@ -58,6 +59,7 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
         "sentence": _sentence(entries, resolved, at, compared),
         "why": why,
         "objective": resolved.spec.objective,
+        "witnesses": witness_needs(entries, store),
         "effect": _effect(compared) if compared else None,
         "registered": {
             "metric": analysis.primary_metric.replace("_", " "),

@@ -60,13 +60,20 @@ def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tupl
         case "keys":
             way = "revoked" if body.get("revoked") else "replaced"
             return f"key of {body.get('role')} {way}{_by(body)}: {body.get('reason', '')}", []
-        case "pause" | "resume":
-            over = taken_over(body)
-            return f"{kind}d{_by(body)}", [over] if over else []
-        case "close":
-            return f"close: {body.get('decision', '')}", []
+        case "pause" | "resume" | "pruned" | "close":
+            return _of_session(kind, body)
         case _:
             return None
+
+
+def _of_session(kind: str, body: Mapping[str, Any]) -> tuple[str, list[str]]:
+    if kind == "close":
+        return f"close: {body.get('decision', '')}", []
+    if kind == "pruned":
+        gone = [one for one in body.get("weights") or () if isinstance(one, dict)]
+        return f"weights pruned{_by(body)}", [f"deletes {one.get('path')}" for one in gone]
+    over = taken_over(body)
+    return f"{kind}d{_by(body)}", [over] if over else []
 
 
 def is_override(one: Recorded) -> bool:

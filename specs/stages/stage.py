@@ -41,6 +41,9 @@ ArtifactKind = Literal["checkpoint", "items", "rows", "examples", "preferences",
 FOLDERS: tuple[ArtifactKind, ...] = ("checkpoint", "files", "snapshots")
 """Artifact kinds that are folders. The others are files of one JSON object a line, the constitution is YAML."""
 
+WEIGHTS: tuple[ArtifactKind, ...] = ("checkpoint", "snapshots")
+"""Artifact kinds that only jobs and witnesses read: a person may prune them from a closed session."""
+
 
 class NotReadBack:
     """Marks a parameter that no effective setting repeats: it chooses the data, or becomes another setting."""

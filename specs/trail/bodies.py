@@ -50,6 +50,7 @@ FORMS: dict[EntryKind, Form] = {
     "override": Form(gate_bodies.Override),
     "amendment": Form(gate_bodies.Amendment),
     "retraction": Form(gate_bodies.Retraction),
+    "pruned": Form(session_bodies.Pruned),
     "asked": Form(requested_review.AskedEntry),
     "answered": Form(requested_review.AnsweredEntry),
     "workspace": Form(session_bodies.Workspace),

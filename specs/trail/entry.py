@@ -10,7 +10,7 @@ _OfSessions = Literal["open", "model", "workspace", "keys", "pause", "resume", "
 _OfJobs = Literal["launch", "exit", "lost", "challenge", "witness", "spend", "budget"]
 _OfBuilders = Literal["turn", "call", "result", "note", "plan", "submit"]
 _OfGates = Literal["grant", "metrics", "checks", "packet", "verdict", "decision"]
-_OfPeople = Literal["human", "override", "amendment", "retraction", "asked", "answered"]
+_OfPeople = Literal["human", "override", "amendment", "retraction", "pruned", "asked", "answered"]
 EntryKind = Literal[_OfSessions, _OfJobs, _OfBuilders, _OfGates, _OfPeople]
 
 KINDS: frozenset[str] = frozenset(get_args(EntryKind))

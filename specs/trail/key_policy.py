@@ -26,6 +26,7 @@ SIGNERS: dict[str, tuple[Role, ...]] = {
     "override": ("human",),
     "amendment": ("human",),
     "retraction": ("human",),
+    "pruned": ("human",),
     "keys": ("human",),
 }
 """Which role signs which kind of entry, `*` being all others; the log signs heads.

@@ -185,6 +185,23 @@ class By(Contract):
     by: str
 
 
+class PrunedWeights(OfAttempt):
+    """Weights or snapshots that a job left, as its ``exit`` entry names them."""
+
+    output: str
+    path: str
+    digest: Digest
+    bytes: int
+
+
+class Pruned(By):
+    """``pruned``: what was deleted from the folder of a closed session; written before anything is."""
+
+    weights: tuple[PrunedWeights, ...]
+    leftovers: tuple[str, ...]
+    """Folders with saved steps of interrupted trainings, which no entry names."""
+
+
 class Resume(By):
     """``resume``: who did it, and on what kind of machine, which may be another one."""
 

@@ -53,6 +53,10 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
         "exploratory": False, "packet": NAME, "verdict": NAME, "overridden": False, "code": NAME,
     },
     "retraction": {**AT, **WHO, "since": 1, "judgements": [], "grants": [], "reasons": []},
+    "pruned": {
+        "by": "ada", "leftovers": [],
+        "weights": [{**AT, "output": "checkpoint", "path": "p", "digest": NAME, "bytes": 1}],
+    },
     "asked": {
         **ASKED, "number": 1, "request": NAME, "read": NAME, "instructions": None, "same": NAME, "policy": None,
         "policy_code": None, "max_cost_usd": None, "timeout_s": None,

@@ -182,6 +182,7 @@ def _possible_drop(evidence: Evidence) -> float:
     source="data starvation; Zhou et al. 2023, arXiv:2305.11206; Muennighoff et al. 2023, arXiv:2305.16264",
     blocking=False,
     limits=(Limit("<=", "thresholds.passes"), Limit("<=", "thresholds.parameters_per_token")),
+    reads_weights=True,
 )
 def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare passes over the data, and trained parameters for each distinct token that carries loss, with limits.

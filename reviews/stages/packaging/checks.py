@@ -21,7 +21,12 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
     return [{"item": row.item, "tokens": len(row.expected), "identical": row.expected == row.reloaded} for row in rows]
 
 
-@CHECKS.add("package.weights", "The package holds the evaluated weights", source="another checkpoint shipped")
+@CHECKS.add(
+    "package.weights",
+    "The package holds the evaluated weights",
+    source="another checkpoint shipped",
+    reads_weights=True,
+)
 def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
     before, after = evidence.inputs.get("model"), evidence.outputs.get("package")
     if before is None or after is None:

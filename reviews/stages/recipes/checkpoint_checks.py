@@ -33,6 +33,7 @@ def trained_role(evidence: Evidence) -> str | None:
     "recipe.checkpoint",
     "The checkpoint is the registered model, trained",
     source="another model under the name of the trained one; weights that never moved",
+    reads_weights=True,
 )
 def checkpoint(evidence: Evidence, _: MetricSet | None) -> Found:
     """Read the weights of base and checkpoint and compare what differs with what the manifest states."""

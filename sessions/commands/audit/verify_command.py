@@ -13,10 +13,12 @@ from reviews.audit.export import verify_export
 from reviews.audit.verify import Audit, verify_run
 from reviews.trail.anchors import read_anchor, read_policy
 from reviews.trail.tiles import is_export
+from sessions.commands.audit.again_command import Asked, repeat
+from sessions.commands.audit.again_command import tell as tell_again
 from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.list_command import as_data
 from sessions.commands.audit.trail_place import place_of, way_of
-from sessions.commands.options import Json, TrailPath
+from sessions.commands.options import Json, TrailPath, spread
 from sessions.commands.output import print_block, print_json, print_line, say
 from sessions.report.trail_page import page_damage
 from sessions.run.run_layout import STORE, run_folder, trail_name
@@ -36,8 +38,10 @@ app = typer.Typer()
 
 
 @app.command("verify")
+@spread
 def verify(
     run: TrailPath,
+    asked: Asked,
     policy: Annotated[
         Path | None, typer.Option("--policy", help="Policy kept elsewhere: whose keys may have signed.")
     ] = None,
@@ -48,9 +52,12 @@ def verify(
 ) -> None:
     """Verify a trail and its evidence, offline and read-only.
 
-    Checks signatures, tree, digests and grants, and derives every number and decision again. Exit codes: 0 verified and
-    closed, 1 tampered, 2 valid but open or newer than the anchors given, 3 unreadable.
+    Checks signatures, tree, digests and grants, and derives every number and decision again. With --again it also
+    repeats the witnesses: the weights read rows that a new seed draws, judged by the gate's own checks, and nothing is
+    recorded. Exit codes: 0 verified and closed, 1 tampered, 2 valid but open or newer than the anchors given, 3
+    unreadable, 4 with --again: a row was not reproduced, or a stage could not be witnessed.
     """
+    asked.refuse_alone()
     place = run if is_export(run) else run_folder(run)
     try:
         trusted = read_policy(policy) if policy else None
@@ -67,11 +74,16 @@ def verify(
             result = verify_run(
                 place, trail_name(place), STORE, lambda text: say(f"{text} ..."), policy=trusted, anchors=heads
             )
+    outcome = None
+    if asked.again and result.exit_code in (0, 2):
+        outcome = repeat(place_of(run), asked)
     if as_json:
-        print_json(result.as_json())
+        print_json(result.as_json() | ({"again": outcome.as_json()} if outcome else {}))
     else:
         _tell(place, result)
-    raise SystemExit(result.exit_code)
+        if outcome:
+            tell_again(outcome)
+    raise SystemExit((outcome.exit_code if outcome else 0) or result.exit_code)
 
 
 def _tell(place: Path, result: Audit) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from sessions.cli import app
 from sessions.jobs import machine_capacity
 from sessions.jobs.local_launcher import LocalLauncher
+from sessions.money import estimate
 from sessions.wiring import require_machine
 from specs.errors import Blocked
 from specs.session.loading import find_spec, load_spec
@@ -26,11 +28,16 @@ PROFILES = "profile: cpu\nprofiles:\n  cpu: {}\n  gpu: {stages: {train: {paramet
 
 @pytest.fixture
 def machine_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder that stands for /proc and /dev: no GPU in it."""
+    """Return a folder that stands for /proc and /dev: no GPU in it. Its disk has room for everything."""
     (tmp_path / "dev").mkdir()
     monkeypatch.setattr(machine_capacity, "_NVIDIA", tmp_path / "gpus")
     monkeypatch.setattr(machine_capacity, "_DEVICES", tmp_path / "dev")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def roomy(_: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=10**15)
+
+    monkeypatch.setattr(estimate.shutil, "disk_usage", roomy)
     return tmp_path
 
 

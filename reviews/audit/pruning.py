@@ -1,0 +1,109 @@
+"""Weights that a person pruned from a closed session: which may be, which were, and what that leaves unproven.
+
+An entry names them before any is deleted. Only they may be missing; a file that is there must be the recorded one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from reviews.evidence.gather import find
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.job_records import JobOrder
+from specs.stages.registry import STAGE_KINDS
+from specs.stages.stage import WEIGHTS
+from specs.trail.session_bodies import Pruned, PrunedWeights
+
+SAVED_STEPS = "trainer"
+"""The folder of a job with saved steps that no entry names (``training/jobs/saved_steps.py``)."""
+
+
+def weights_left(entries: Sequence[Recorded], store: Store) -> list[PrunedWeights]:
+    """Return everything that jobs left and a person may prune: no rows, and nothing that the store keeps.
+
+    Raises:
+        EvidenceMissing: the order of a job is not in the store.
+        AuditDamage: it has other bytes than its name.
+    """
+    found: list[PrunedWeights] = []
+    for ended in (one for one in entries if one.entry.kind == "exit"):
+        body, order = ended.body, _order(entries, store, ended.body["key"])
+        if order is None:
+            continue
+        kind = STAGE_KINDS[order.kind]
+        due = kind.outputs_of(kind.parameters.model_validate(order.parameters))
+        for output, left in body["outputs"].items():
+            own = left["path"] == f"jobs/{body['key']}/out/{output}"
+            if own and not left["stored"] and due.get(output) in WEIGHTS:
+                named = {name: left[name] for name in ("path", "digest", "bytes")}
+                found.append(PrunedWeights(stage=body["stage"], attempt=body["attempt"], output=output, **named))
+    return found
+
+
+def pruned_weights(entries: Sequence[Recorded]) -> dict[str, PrunedWeights]:
+    """Return by path what was recorded as pruned."""
+    bodies = [Pruned.model_validate(one.body) for one in entries if one.entry.kind == "pruned"]
+    return {one.path: one for body in bodies for one in body.weights}
+
+
+def saved_steps(entries: Sequence[Recorded]) -> list[str]:
+    """Return where jobs that were launched may have saved steps."""
+    return [f"jobs/{one.body['key']}/{SAVED_STEPS}" for one in entries if one.entry.kind == "launch"]
+
+
+def prune_damage(entries: Sequence[Recorded], store: Store) -> Iterator[str]:
+    """Check that only ended sessions were pruned, and of nothing but what jobs left as weights."""
+    before: dict[str, PrunedWeights] = {}
+    for recorded in (one for one in entries if one.entry.kind == "pruned"):
+        where, body = f"entry {recorded.entry.seq} (pruned)", Pruned.model_validate(recorded.body)
+        earlier = entries[: recorded.entry.seq]
+        if find(earlier, "close") is None:
+            yield f"{where}: the session had not ended"
+        known = weights_left(earlier, store)
+        for one in body.weights:
+            if one not in known:
+                yield f"{where}: {one.path} is not what a job left as weights"
+            if one.path in before:
+                yield f"{where}: {one.path} had been pruned before"
+            before[one.path] = one
+        steps = saved_steps(earlier)
+        yield from (f"{where}: {one} is no folder of saved steps" for one in body.leftovers if one not in steps)
+
+
+def not_witnessed_again(entries: Sequence[Recorded], store: Store, pruned: Collection[PrunedWeights]) -> Iterator[str]:
+    """Say of each stage with pruned weights what no witness can make again without a copy of them."""
+    if not pruned:
+        return
+    gone = {one.path for one in pruned}
+    still = {one.digest: one.path for one in weights_left(entries, store) if one.path not in gone}
+    still |= {one.body["digest"]: one.body["path"] for one in entries if one.entry.kind == "model"}
+    for stage in dict.fromkeys(one.stage for one in pruned):
+        some = [one for one in pruned if one.stage == stage]
+        lost = {one.digest for one in some} - still.keys()
+        told = f"weights of {stage} were pruned ({', '.join(one.path for one in some)}): "
+        if lost:
+            yield told + f"without a copy {_read_from(entries, store, stage, lost)} can no longer be witnessed"
+        else:
+            yield told + f"the same weights are still in {', '.join(sorted({still[one.digest] for one in some}))}"
+
+
+def _read_from(entries: Sequence[Recorded], store: Store, stage: str, lost: set[str]) -> str:
+    """Return in words what was made with these weights: the steps of their stage, answers and scores of others."""
+    trained, readers = False, dict[str, None]()
+    for launch in (one for one in entries if one.entry.kind == "launch"):
+        order = _order(entries, store, launch.body["key"])
+        if order is None:
+            continue
+        trained = trained or (launch.body["stage"] == stage and bool(STAGE_KINDS[order.kind].trains))
+        if any(one.digest in lost for one in order.inputs.values()):
+            readers[launch.body["stage"]] = None
+    parts = ["its training steps"] if trained else []
+    if readers:
+        parts.append(f"answers and scores of {', '.join(readers)}")
+    return " and ".join(parts) or "what it wrote"
+
+
+def _order(entries: Sequence[Recorded], store: Store, key: str) -> JobOrder | None:
+    launch = find(entries, f"launch/{key}")
+    return JobOrder.model_validate_json(store.get(launch.body["order"])) if launch else None

@@ -1,0 +1,85 @@
+"""What repeating a session's witnesses needs: which attempts were witnessed, with which weights and software."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from reviews.evidence.gather import accepted_attempt, find
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.job_records import JobOrder, Manifest
+
+
+class Weights(NamedTuple):
+    """A folder that only those have who trained it or found it at its source."""
+
+    role: str
+    reference: str
+    """As in the spec: ``model``, or the stage and output that made it."""
+    source: str
+    """Where the spec says the base model comes from; empty for what a stage made."""
+    digest: str
+    path: str
+    """Where it was, from the run folder on."""
+
+
+class Need(NamedTuple):
+    """What the witness of one attempt needs to be repeated."""
+
+    stage: str
+    attempt: int
+    rows: int
+    """That the gate's witness read."""
+    of: int
+    weights: tuple[Weights, ...]
+    engine: str
+    """That wrote the answers; the witness is always transformers."""
+    dtype: str
+    device: str
+    packages: dict[str, str]
+    """Of the job; those of the gate's witness in its own manifest."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it in the form of JSON."""
+        return self._asdict() | {"weights": [one._asdict() for one in self.weights]}
+
+
+def witnessed_attempts(entries: Sequence[Recorded]) -> list[tuple[str, int]]:
+    """Return the witnessed attempt of each stage that counts: the accepted one, or the newest where none was."""
+    found: dict[str, int] = {}
+    for one in (one for one in entries if one.entry.kind == "challenge"):
+        stage, attempt = one.body["stage"], one.body["attempt"]
+        if found.get(stage) is None or found[stage] != accepted_attempt(entries, stage):
+            found[stage] = attempt
+    return list(found.items())
+
+
+def witness_needs(entries: Sequence[Recorded], store: Store) -> list[Need]:
+    """Return what each witnessed attempt needs; raises EvidenceMissing and AuditDamage as the store does."""
+    return [_need(entries, store, stage, attempt) for stage, attempt in witnessed_attempts(entries)]
+
+
+def _need(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> Need:
+    asked = find(entries, f"challenge/{stage}.{attempt}")
+    ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")
+    assert asked is not None and ended is not None
+    order = JobOrder.model_validate_json(store.get(asked.body["order"]))
+    manifest = Manifest.model_validate_json(store.get(ended.body["manifest"]))
+    sources = {one.entry.key.rpartition("/")[2]: one.body["source"] for one in entries if one.entry.kind == "model"}
+    read, of = order.challenge.counts() if order.challenge else (0, 0)
+    return Need(
+        stage=stage,
+        attempt=attempt,
+        rows=read,
+        of=of,
+        weights=tuple(
+            Weights(role, one.name, sources.get(one.name, ""), one.digest, one.path)
+            for role, one in sorted(order.inputs.items())
+            if not store.path(one.digest).is_file()
+        ),
+        engine=str(order.parameters.get("engine", "batched")),
+        dtype=manifest.dtype,
+        device=manifest.device,
+        packages=manifest.packages,
+    )

@@ -1,0 +1,116 @@
+"""`peergate audit verify --again`: the witnesses of a session, repeated with a challenge of one's own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reviews.audit.witness_needs import Need, witness_needs
+from reviews.gate.challenge import Again
+from sessions.commands.audit.trail_place import Place
+from sessions.commands.output import print_line, say
+from sessions.jobs.repeated_witness import Repeated, Repetition, copies_of, stages_without
+from sessions.terminal import masked_line
+from specs.errors import NOT_WITNESSED
+
+SHOWN_ROWS = 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which witnesses are repeated, and how."""
+
+    again: Annotated[
+        bool, typer.Option("--again", help="Also repeat the witnesses, with a new challenge and the weights here.")
+    ] = False
+    rows: Annotated[
+        int | None,
+        typer.Option("--rows", help="With --again: rows of each file; as many as the gate by default.", min=1),
+    ] = None
+    seed: Annotated[
+        str | None, typer.Option("--seed", help="With --again: what the challenge is drawn by; random by default.")
+    ] = None
+    weights: Annotated[
+        list[Path] | None, typer.Option("--weights", help="With --again: a copy of weights, known by its digest.")
+    ] = None
+
+    def refuse_alone(self) -> None:
+        """Raise BadParameter for an option that says nothing without ``--again``."""
+        if not self.again and (self.rows is not None or self.seed is not None or self.weights):
+            raise typer.BadParameter("--rows, --seed and --weights belong to --again")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What repeating the witnesses found."""
+
+    seed: str
+    found: tuple[Repeated, ...]
+    without: tuple[str, ...]
+    needs: tuple[Need, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every row that was drawn is right, otherwise that of `audit verify` for the rest."""
+        return 0 if self.found and all(one.holds for one in self.found) else NOT_WITNESSED
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the member ``again`` of `audit verify --json`."""
+        return {
+            "seed": self.seed,
+            "witnesses": [one.as_data() for one in self.found],
+            "not_witnessed_by_the_gate": list(self.without),
+            "needs": [one.as_data() for one in self.needs],
+        }
+
+
+def repeat(place: Place, asked: Asked) -> Outcome:
+    """Repeat the witnesses of a verified session; raises Blocked for copies of weights that cannot be read."""
+    entries, seed = place.entries(), asked.seed or secrets.token_hex(16)
+    say(f"witnesses with the challenge of --seed {seed}")
+    copies = copies_of(asked.weights or (), say)
+    repetition = Repetition(place.folder, entries, place.store, Again(seed, asked.rows), copies, say)
+    needs = tuple(witness_needs(entries, place.store))
+    return Outcome(seed, tuple(repetition.run()), tuple(stages_without(entries)), needs)
+
+
+def tell(outcome: Outcome) -> None:
+    """Print what was found, a paragraph a stage, and what else is needed where something was not witnessed."""
+    print_line(f"  witnessed again with --seed {outcome.seed}:")
+    for one in outcome.found:
+        _tell_stage(one)
+    if not outcome.found:
+        print_line("    nothing: no job of this session was witnessed")
+    if outcome.without:
+        print_line(f"    not witnessed by their gates: {', '.join(outcome.without)}")
+    if any(one.why for one in outcome.found):
+        tell_needs(outcome.needs)
+
+
+def _tell_stage(one: Repeated) -> None:
+    name = f"    {one.stage}.{one.attempt}"
+    if one.why:
+        print_line(f"{name}: NOT WITNESSED: {masked_line(one.why, 1000)} ({one.seconds:.1f} s)")
+        return
+    right = f"{one.read - one.wrong} of {one.read} rows reproduced, of {one.of} ({one.seconds:.1f} s)"
+    print_line(f"{name}: {'' if one.holds else 'NOT REPRODUCED: '}{right}")
+    for check in one.checks:
+        print_line(f"      {check.status} {check.id}: {masked_line(check.detail, 500)}")
+        for row in check.shown[:SHOWN_ROWS]:
+            print_line(f"        row {row.get('row')}: {masked_line(row.get('why', ''), 300)}")
+    for line in one.differs:
+        print_line(f"      here: {masked_line(line, 300)}; the registered tolerances hold, the coarser type's")
+
+
+def tell_needs(needs: Sequence[Need]) -> None:
+    """Print what each witness needs."""
+    for one in needs:
+        print_line(f"    {one.stage}.{one.attempt} needs (it was engine {one.engine}, {one.dtype} on {one.device}):")
+        for each in one.weights:
+            where = f", from {masked_line(each.source, 200)}" if each.source else ""
+            print_line(f"      {each.role}: {each.reference} {each.digest}{where}")

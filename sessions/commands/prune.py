@@ -1,0 +1,90 @@
+"""`peergate prune`."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sessions.commands.options import By, Json, RunPath
+from sessions.commands.output import print_json, print_line, say
+from sessions.run.pruning import Prunable, prunable
+from sessions.run.pruning import prune as carry_out
+from sessions.run.run_layout import run_folder
+from specs.errors import UserError
+from specs.text import size_in_words
+
+app = typer.Typer()
+
+
+@app.command()
+def prune(
+    run: RunPath,
+    keep: Annotated[
+        list[str] | None, typer.Option("--keep", help="Keep the weights of this stage; can be repeated.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    by: By = None,
+    as_json: Json = False,
+) -> None:
+    """Delete the weights and snapshots of a closed session; digests, rows, records and reports stay.
+
+    Says first what it deletes and what no witness can read again afterwards. A signed entry of the trail names it.
+    Files outside the run folder, such as the model it started from, stay. Repeat it after an interruption. Exit codes:
+    0 deleted, or there is nothing to delete; 2 there is no session, it has not ended, or nobody agreed; 4 a process has
+    the session; 5 the trail or the weights are not what was recorded, and nothing was deleted.
+    """
+    folder = run_folder(run)
+    found = prunable(folder, keep or ())
+    if found.paths and not dry_run:
+        if not yes:
+            _tell(found, say)
+            _ask()
+        found = carry_out(folder, by or getpass.getuser(), keep or (), say)
+    if as_json:
+        print_json(_as_data(folder, found, dry_run))
+    elif dry_run or yes or not found.paths:
+        _tell(found, print_line)
+    if found.paths and not as_json:
+        print_line(f"{size_in_words(found.frees)} {'would be freed' if dry_run else 'freed'}")
+
+
+def _ask() -> None:
+    """Return if a person agrees; raises UserError if not, or if there is none to ask."""
+    if not sys.stdin.isatty():
+        raise UserError("nothing was deleted: nobody is there to ask", hint="--yes deletes without asking")
+    say("delete this? Copies elsewhere are the only way back [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UserError("nothing was deleted")
+
+
+def _tell(found: Prunable, tell: Any) -> None:
+    for one in found.weights:
+        tell(f"{one.path}: {size_in_words(one.bytes)}, {one.digest}")
+    for path in found.leftovers:
+        tell(f"{path}: saved steps of an interrupted training")
+    for path in (*(one.path for one in found.unfinished), *found.aside):
+        tell(f"{path}: an earlier prune was interrupted and did not delete it")
+    for line in found.loses:
+        tell(f"afterwards: {line}")
+    if found.gone:
+        tell(f"pruned before: {', '.join(one.path for one in found.gone)}")
+    if not found.paths:
+        tell("there is nothing to delete")
+
+
+def _as_data(folder: Path, found: Prunable, dry_run: bool) -> dict[str, Any]:
+    return {
+        "path": str(folder),
+        "dry_run": dry_run,
+        "weights": [one.model_dump(mode="json") for one in found.weights],
+        "leftovers": list(found.leftovers),
+        "unfinished": [*(one.path for one in found.unfinished), *found.aside],
+        "pruned_before": [one.model_dump(mode="json") for one in found.gone],
+        "not_witnessed_again": list(found.loses),
+        "freed_bytes": found.frees,
+    }

@@ -1,0 +1,223 @@
+"""Repeats the witnesses of a session with a new challenge, in a temporary folder: its trail and files stay unchanged.
+
+The order, the process and the checks are the gate's; only the seed, and what the machine has, are others.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from reviews.audit.pruning import weights_left
+from reviews.audit.recompute import FORMLESS, formless
+from reviews.audit.witness_needs import witnessed_attempts
+from reviews.checks.definition import apply
+from reviews.evidence.evidence import Evidence, Witness
+from reviews.evidence.gather import gather
+from reviews.gate.challenge import Again, witness_order
+from reviews.gate.check_list import CHECKS
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store, write_durably
+from sessions.jobs.job_state import POLL_S
+from sessions.jobs.launcher import JobState, Launcher, job_folder
+from sessions.jobs.local_launcher import LocalLauncher
+from sessions.jobs.untrusted_files import NotReadable, read_end
+from specs.digests import digest_path
+from specs.errors import Blocked, EvidenceMissing, PeergateError
+from specs.job_records import Artifact, JobOrder, Manifest, Progress
+from specs.stages.registry import kind_of
+from specs.stages.witness import ROWS
+from specs.strict_json import read_json
+from specs.text import plain
+from specs.trail.verdict import CheckResult
+from training.running_code import code_digest
+
+CHECKED = "witness."
+"""How the ids of the checks begin that judge what a witness read."""
+MOST_SECONDS = 7 * 86400.0
+"""Nobody pays for it: whoever waits can end it."""
+TELL_EVERY_S = 2.0
+_COMPARED = ("python", "torch", "transformers", "tokenizers")
+"""Packages whose other versions are told."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What the repeated witness of one attempt found."""
+
+    stage: str
+    attempt: int
+    read: int
+    of: int
+    wrong: int
+    """Rows of those that were read that the granted weights did not write or score."""
+    checks: tuple[CheckResult, ...]
+    seconds: float
+    differs: tuple[str, ...] = ()
+    """What of this machine is not as the job's was."""
+    why: str = ""
+    """Why it could not be witnessed; empty if it was."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether every row that was drawn was read and is right."""
+        return not self.why and all(one.status in ("PASS", "NOT_APPLICABLE") for one in self.checks)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it in the form of JSON."""
+        told = {name: getattr(self, name) for name in ("stage", "attempt", "read", "of", "seconds", "why")}
+        checks = [one.model_dump(mode="json", include={"id", "status", "detail", "shown"}) for one in self.checks]
+        reproduced = None if self.why else self.read - self.wrong
+        return told | {"reproduced": reproduced, "differs": list(self.differs), "checks": checks, "holds": self.holds}
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What is repeated: a session's folder or export, and with which challenge."""
+
+    folder: Path
+    entries: Sequence[Recorded]
+    store: Store
+    again: Again
+    copies: Mapping[str, Path]
+    """Folders of weights by digest, wherever they lie."""
+    say: Callable[[str], None]
+
+    def run(self, launcher: Launcher | None = None) -> Iterator[Repeated]:
+        """Repeat the witness of each stage that was witnessed, in order."""
+        for stage, attempt in witnessed_attempts(self.entries):
+            begun = time.monotonic()
+            try:
+                found = self._repeat(launcher or LocalLauncher(), stage, attempt)
+            except FORMLESS as error:
+                found = Repeated(stage, attempt, 0, 0, 0, (), 0.0, why=formless(error))
+            yield replace(found, seconds=round(time.monotonic() - begun, 3))
+
+    def _repeat(self, launcher: Launcher, stage: str, attempt: int) -> Repeated:
+        key = f"{self.entries[0].entry.session}.{stage}.{attempt}"
+        order = witness_order(self.entries, self.store, key, self.again)
+        if order is None or order.challenge is None:
+            raise EvidenceMissing("its job left nothing that a witness could read")
+        challenge = order.challenge
+        read, of = challenge.counts()
+        order = order.model_copy(
+            update={
+                "inputs": {role: self._found(role, one) for role, one in order.inputs.items()},
+                "code": code_digest(),
+                "max_seconds": MOST_SECONDS,
+                "dead_man_minutes": None,
+            }
+        )
+        self.say(f"{stage}.{attempt}: a witness reads {read} of {of} rows again")
+        with tempfile.TemporaryDirectory(prefix="peergate-witness-") as place:
+            folder = job_folder(Path(place), order.key)
+            write_durably(folder / "order.json", order.canonical())
+            job = self._await(launcher, folder, f"{stage}.{attempt}")
+            manifest = _manifest(folder, job)
+            evidence = gather(self.folder, list(self.entries), self.store, stage, attempt)
+            witness = Witness(challenge, folder / "out" / f"{ROWS}.jsonl", manifest, "")
+            checks = _checked(replace(evidence, witness=witness))
+        if unread := next((one.detail for one in checks if one.status in ("BLOCKED", "ERROR")), ""):
+            return Repeated(stage, attempt, read, of, 0, checks, 0.0, why=unread)
+        wrong = round(sum(one.figure or 0 for one in checks if one.status == "FAIL"))
+        return Repeated(stage, attempt, read, of, wrong, checks, 0.0, differs=_differs(evidence, order, manifest))
+
+    def _found(self, role: str, artifact: Artifact) -> Artifact:
+        """Return an input by where it is on this machine; the witness itself compares its digest."""
+        kept = self.store.path(artifact.digest)
+        same = [one.path for one in weights_left(self.entries, self.store) if one.digest == artifact.digest]
+        same += [
+            one.body["path"]
+            for one in self.entries
+            if one.entry.kind == "model" and one.body["digest"] == artifact.digest
+        ]
+        places = [kept, *(self.folder / one for one in (artifact.path, *same))]
+        if artifact.digest in self.copies:
+            places.insert(1, self.copies[artifact.digest])
+        path = next((one for one in places if one.exists()), None)
+        if path is None:
+            raise EvidenceMissing(
+                f"input '{role}', {artifact.name} {artifact.digest}, is not here; --weights names a copy"
+            )
+        return artifact.model_copy(update={"path": str(path.resolve())})
+
+    def _await(self, launcher: Launcher, folder: Path, name: str) -> JobState:
+        launcher.start(folder)
+        told, last = time.monotonic(), ""
+        try:
+            while (job := launcher.poll(folder)).state not in ("exited", "lost"):
+                time.sleep(POLL_S)
+                if time.monotonic() - told > TELL_EVERY_S and (line := _progress(folder)) != last:
+                    told, last = time.monotonic(), line
+                    self.say(f"{name}: {line}")
+        except BaseException:
+            launcher.cancel(folder, "whoever repeated it ended it")
+            while launcher.poll(folder).state == "running":
+                time.sleep(POLL_S)
+            raise
+        return job
+
+
+def copies_of(folders: Sequence[Path], say: Callable[[str], None]) -> dict[str, Path]:
+    """Return folders of weights by their digests; raises Blocked for one that cannot be read."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        say(f"digesting {folder}")
+        try:
+            found[digest_path(folder)] = folder
+        except (OSError, ValueError) as error:
+            raise Blocked(f"cannot be read: {error}", where=str(folder)) from error
+    return found
+
+
+def stages_without(entries: Sequence[Recorded]) -> list[str]:
+    """Return the stages whose jobs ended and were not witnessed."""
+    witnessed = {stage for stage, _ in witnessed_attempts(entries)}
+    return [one for one in dict.fromkeys(one.body["stage"] for one in entries if one.entry.kind == "exit")
+            if one not in witnessed]  # fmt: skip
+
+
+def _progress(folder: Path) -> str:
+    try:
+        lines = read_end(folder / "progress.jsonl", 4096)[0].splitlines()
+        newest = Progress.model_validate(read_json(lines[-1]))
+    except (NotReadable, ValueError, IndexError):
+        return "it loads the weights"
+    return f"{newest.done} of {newest.total} answers and scores"
+
+
+def _manifest(folder: Path, job: JobState) -> Manifest:
+    """Return the manifest of a witness that read its rows; raises EvidenceMissing for any other end."""
+    if job.exit is None:
+        raise EvidenceMissing(f"the witness is lost: {plain(job.told, 400)}")
+    if job.exit.code != 0:
+        said = [""]
+        with suppress(NotReadable):
+            said = read_end(folder / "log.txt", 4096)[0].decode("utf-8", "replace").strip().splitlines() or said
+        ended = f"ended with code {job.exit.code} ({job.exit.reason})"
+        raise EvidenceMissing(f"the witness {ended}: {plain(said[-1], 400)}")
+    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    if manifest.outputs.get(ROWS) != digest_path(folder / "out" / f"{ROWS}.jsonl"):
+        raise PeergateError("the witness left other rows than its manifest says")
+    return manifest
+
+
+def _checked(evidence: Evidence) -> tuple[CheckResult, ...]:
+    kind = kind_of(evidence.stage)
+    asked = (one for one in CHECKS if one.id.startswith(CHECKED) and one.belongs_to(kind))
+    return tuple(apply(check, evidence, None) for check in asked)
+
+
+def _differs(evidence: Evidence, order: JobOrder, manifest: Manifest) -> tuple[str, ...]:
+    """Say what is not as it was for the job. Where types differ, the checks take the coarser one's tolerance."""
+    job = evidence.manifest
+    assert job is not None
+    pairs = {"dtype": (job.dtype, manifest.dtype), "device": (job.device, manifest.device)}
+    pairs |= {"engine": (str(order.parameters.get("engine", "batched")), "batched")}
+    pairs |= {name: (job.packages.get(name, "none"), manifest.packages.get(name, "none")) for name in _COMPARED}
+    return tuple(f"{name} {here}, the job's was {then}" for name, (then, here) in pairs.items() if then != here)

