@@ -8,43 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import redirect_stdout
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
-from bench.flaws.healthy import VARIATIONS, Healthy, summary_of
-from bench.flaws.operator import FAMILIES, Operator
+from bench.flaws.healthy import VARIATIONS, summary_of
+from bench.flaws.operator import FAMILIES
 from bench.flaws.operators import OPERATORS
-from bench.flaws.session import Ended, run_session
-from bench.flaws.small_specs import Variation, tiny_model
+from bench.flaws.run_many import Result, each, planted, sound, twin
+from bench.flaws.small_specs import tiny_model
 from bench.flaws.table import page
-
-One = TypeVar("One")
-Result = dict[str, Any]
-
-
-def outcome(operator: Operator, ended: Ended, twin: Ended) -> str:
-    """Return how a flaw fared.
-
-    ``stopped`` or ``named`` (accepted all the same) by a check that was expected to fail, ``warned`` (accepted, such a
-    check only warned), ``ended without acceptance`` for another reason, or ``missed``. A finding that the healthy twin
-    raises too names nothing.
-    """
-    if _any(operator, [one for one in ended.failed if one not in twin.failed]):
-        return "named" if ended.accepted else "stopped"
-    if not ended.accepted:
-        return "ended without acceptance"
-    return "warned" if _any(operator, [one for one in ended.warned if one not in twin.warned]) else "missed"
-
-
-def _any(operator: Operator, found: Sequence[str]) -> bool:
-    return any(wanted in one for wanted in operator.expected for one in found)
 
 
 def main() -> int:
@@ -85,10 +58,10 @@ def _flaws(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> int:
     wanted = [one for one in wanted if one.name not in known]
     tiny_model(folder)
     sessions = list(dict.fromkeys(one.session for one in wanted))
-    twins = dict(_each(chosen.workers, _twin, [(folder, one) for one in sessions]))
-    for session, twin in twins.items():
-        print(f"the healthy twin {session}: {twin.outcome} {' '.join(twin.failed)}", flush=True)
-    for result in _each(chosen.workers, _planted, [(folder, one.name, twins[one.session]) for one in wanted]):
+    twins = dict(each(chosen.workers, twin, [(folder, one) for one in sessions]))
+    for session, ended in twins.items():
+        print(f"the healthy twin {session}: {ended.outcome} {' '.join(ended.failed)}", flush=True)
+    for result in each(chosen.workers, planted, [(folder, one.name, twins[one.session]) for one in wanted]):
         results.append(result)
         _keep(result, chosen)
     bad = [one for one in results if one["result"] == "missed"]
@@ -102,60 +75,15 @@ def _healthy(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> in
     wanted = [number for number in range(1, chosen.healthy + 1) if number not in known]
     for kinds in dict.fromkeys(VARIATIONS[number % len(VARIATIONS)].kinds for number in wanted):
         tiny_model(folder, kinds)
-    for result in _each(chosen.workers, _sound, [(folder, number) for number in wanted]):
+    for result in each(chosen.workers, sound, [(folder, number) for number in wanted]):
         results.append(result)
         _keep(result, chosen)
     print(summary_of(results))
     return int(any(one["result"] == "rejected" for one in results))
 
 
-def _twin(folder: Path, session: str) -> tuple[str, Ended]:
-    return session, run_session(folder / f"twin-{session}", tiny_model(folder), None, Variation(session=session))
-
-
-def _planted(folder: Path, name: str, twin: Ended) -> Result:
-    operator = next(one for one in OPERATORS if one.name == name)
-    began = time.perf_counter()
-    ended = run_session(folder / name, tiny_model(folder), operator)
-    told = {"operator": name, "family": operator.family, "result": outcome(operator, ended, twin)}
-    found = {"failed": _new(ended.failed, twin.failed), "warned": _new(ended.warned, twin.warned)}
-    return told | {"outcome": ended.outcome} | found | {"seconds": round(time.perf_counter() - began, 1)}
-
-
-def _new(found: Sequence[str], twins: Sequence[str]) -> list[str]:
-    return [one for one in found if one not in twins]
-
-
-def _sound(folder: Path, number: int) -> Result:
-    healthy: Healthy = VARIATIONS[number % len(VARIATIONS)]
-    began = time.perf_counter()
-    variation = Variation(number, healthy.session, healthy.kinds, healthy.changes)
-    ended = run_session(folder / f"healthy{number}", tiny_model(folder, healthy.kinds), None, variation)
-    fine = ended.outcome in ("approve", "null")
-    told = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}
-    found = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
-    return told | found | {"seconds": round(time.perf_counter() - began, 1)}
-
-
-def _each(workers: int, work: Callable[..., One], given: Sequence[tuple[Any, ...]]) -> Iterator[One]:
-    """Yield what the work returns for each, in processes of their own, as they end."""
-    if not given:
-        return
-    # Started anew: what torch holds does not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        for done in as_completed([pool.submit(_quiet, work, *one) for one in given]):
-            yield done.result()
-
-
-def _quiet(work: Callable[..., One], *given: Any) -> One:
-    """Do work without what trainers print."""
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
-        return work(*given)
-
-
 def _keep(result: Result, chosen: argparse.Namespace) -> None:
-    if chosen.out:
+    if chosen.out and result["result"] != "broken":
         with chosen.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")
     _show(result, chosen)
@@ -165,7 +93,7 @@ def _show(result: Result, chosen: argparse.Namespace) -> None:
     if chosen.json:
         print(json.dumps(result), flush=True)
         return
-    first = result["family"] if "family" in result else "healthy"
+    first = result.get("family", "healthy")
     name = result["operator"] if "operator" in result else f"{result['healthy']} {result['variation']}"
     told = f"{result['result']:<26}{result['outcome']:<10}{result['seconds']:>6}  {' '.join(result['failed'])}"
     print(f"{first:<12}{name:<26}{told[:150]}", flush=True)

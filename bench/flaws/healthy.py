@@ -43,20 +43,16 @@ def summary_of(results: Sequence[dict[str, Any]]) -> str:
     wrong = [one for one in results if one["result"] == "rejected"]
     lines = [f"{len(wrong)} of {len(results)} healthy sessions were neither accepted nor ended in a null result"]
     for place, what in enumerate(("method", "precision", "engine")):
-        lines.append(_counted(what, results, lambda one, place=place: one["variation"].split()[place]))
-    lines.append(_counted("items", results, lambda one: " and ".join(one["variation"].split()[3:])))
-    lines.append(_counted("outcome", results, lambda one: one["outcome"]))
+        lines.append(_counted(what, [(one["variation"].split()[place], one) for one in results]))
+    lines.append(_counted("items", [(" and ".join(one["variation"].split()[3:]), one) for one in results]))
+    lines.append(_counted("outcome", [(one["outcome"], one) for one in results]))
     return "\n".join(lines)
 
 
-def _counted(what: str, results: Sequence[dict[str, Any]], key: Any) -> str:
-    told = [
-        f"{name} {sum(key(one) == name for one in results)}"
-        + (
-            f" ({bad} rejected)"
-            if (bad := sum(key(one) == name and one["result"] == "rejected" for one in results))
-            else ""
-        )
-        for name in dict.fromkeys(map(key, results))
-    ]
+def _counted(what: str, results: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    told: list[str] = []
+    for name in dict.fromkeys(key for key, _ in results):
+        these = [one for key, one in results if key == name]
+        bad = sum(one["result"] == "rejected" for one in these)
+        told.append(f"{name} {len(these)}" + (f" ({bad} rejected)" if bad else ""))
     return f"{what}: {', '.join(told)}"

@@ -65,7 +65,8 @@ class Operator:
     family: str
     what: str
     expected: tuple[str, ...]
-    """Ids of checks, of :data:`REPORT`, :data:`AUDIT` or :data:`REFUSALS`, any of which names the flaw. The twin raises none of them."""
+    """Ids of checks, of :data:`REPORT`, :data:`AUDIT` or :data:`REFUSALS`: any of them names the flaw, and the twin
+    raises none."""
     session: str = "sft"
     spec: tuple[Change, ...] = ()
     data: Data | None = None

@@ -67,7 +67,7 @@ OPERATORS = (
     Operator("unrelated-arm", "comparison", "the treatment was trained on other weights than the baseline's",
              ("parity.models", "registration.model"),
              spec=(
-                 ("kind: instruct}\nbudget", "kind: instruct}\ncontrol: {source: \"path:OTHER\", kind: instruct}\nbudget"),
+                 ("instruct}\nbudget", "instruct}\ncontrol: {source: \"path:OTHER\", kind: instruct}\nbudget"),
                  ("inputs: {model: model, examples", "inputs: {model: control, examples"),
              )),
     Operator("short-base", "parity", "the base may say four tokens", ("parity.settings", "design.paired"),

@@ -52,7 +52,7 @@ OPERATORS = (
     Operator("package-from-base", "packaging", "the job packs the untrained model", WEIGHTS, stage="ship",
              swap=base_instead),
     Operator("package-of-base", "packaging", "the spec packs the untrained model, not the accepted one", WEIGHTS,
-             spec=(("kind: package\n    inputs: {model: train.checkpoint", "kind: package\n    inputs: {model: model"),)),
+             spec=(("package\n    inputs: {model: train.checkpoint", "package\n    inputs: {model: model"),)),
     Operator("package-template", "packaging", "the packed chat template adds words", WEIGHTS, stage="ship",
              spoil=_template),
     Operator("package-config", "packaging", "the packed configuration computes otherwise", WEIGHTS, stage="ship",

@@ -55,7 +55,7 @@ def _other_seed(job: Job) -> None:
 
 def _heldout_examples(job: Job) -> None:
     """Train on the held-out prompts with right answers, as many as there are examples."""
-    examples = [one for one in _read(job.inputs["examples"])]
+    examples = _read(job.inputs["examples"])
     (path,) = job.run.parents[1].glob("heldout.jsonl")
     right = [(one.prompt, reference(job.order.task, one) or "") for one in load_items(path)]
     for place, one in enumerate(examples):
