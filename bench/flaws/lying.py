@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from bench.flaws.operator import Operator
-from specs.digests import digest_file
+from specs.digests import digest_file, digest_path
 from specs.job_records import ExitRecord, JobOrder
 from tests.fixtures import small_pipeline
 from tests.fixtures.small_pipeline import Here
@@ -62,11 +62,12 @@ def lying(run: Path, operator: Operator | None) -> Generator[None]:
 
     def write(job: Job, done: Done, *rest: Any) -> None:
         if operator and lies(job.order, operator):
-            granted = {name: value for name, value in job.order.parameters.items() if name in done.effective}
+            order = JobOrder.model_validate_json((job.folder / "order.json").read_bytes())
+            granted = {name: value for name, value in order.parameters.items() if name in done.effective}
             done = replace(done, effective=done.effective | granted)
             _plant(job, operator, run)
             done = replace(done, **operator.manifest)
-            job = Job(job.folder, job.order)
+            job = Job(job.folder, order)
         honest(job, done, *rest)
 
     with (
@@ -76,7 +77,18 @@ def lying(run: Path, operator: Operator | None) -> Generator[None]:
         yield
 
 
+class NotPlanted(BaseException):
+    """An operator changed nothing: its session is healthy, and shows nothing."""
+
+
+def other_parameters(job: Job, **others: Any) -> None:
+    """Have a job work with other parameters than its order holds; it does not compare them with each other."""
+    job.parameters = job.parameters.model_copy(update=others)
+    job.order = job.order.model_copy(update={"parameters": job.order.parameters | others})
+
+
 def _plant(job: Job, operator: Operator, run: Path) -> None:
+    before = digest_path(job.out)
     path = job.out / f"{operator.output}.jsonl"
     if operator.lie:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -86,6 +98,9 @@ def _plant(job: Job, operator: Operator, run: Path) -> None:
         operator.spoil(job)
     if operator.weights:
         shake(job.out / "checkpoint" / "model.safetensors", operator.weights)
+    changes = operator.lie or operator.spoil or operator.weights
+    if changes and digest_path(job.out) == before:
+        raise NotPlanted(f"{operator.name} changed nothing")
 
 
 def shake(path: Path, share: float) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.flaws.healthy import VARIATIONS, Healthy
+from bench.flaws.lying import NotPlanted
 from bench.flaws.operator import Operator
 from bench.flaws.operators import OPERATORS
 from bench.flaws.session import Ended, run_session
@@ -52,7 +53,7 @@ def planted(folder: Path, name: str, twin: Ended) -> Result:
     began = time.perf_counter()
     try:
         ended = run_session(folder / name, tiny_model(folder), operator)
-    except Exception as error:
+    except (Exception, NotPlanted) as error:
         ended = Ended("broke", (f"{type(error).__name__}: {error}",))
     told = {"operator": name, "family": operator.family, "result": outcome(operator, ended, twin)}
     found = {"failed": _new(ended.failed, twin.failed), "warned": _new(ended.warned, twin.warned)}

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from bench.flaws.lying import shake
+from bench.flaws.lying import other_parameters, shake
 from bench.flaws.operator import Operator, Row
 from tests.fixtures.tiny_training import write_lines
 from training.engines.checkpoint import tokenizer_in
@@ -54,10 +54,13 @@ def _not_truncated(rows: list[Row], _: Path) -> None:
         row["truncated"] = not row["truncated"]
 
 
-def _few(rows: list[Row], _: Path) -> None:
-    """Take the form from a tenth of the base's answers, so that training gains more."""
-    for row in rows[::10]:
-        row["output"] = row["output"].strip('"').title()
+def _few(job: Job) -> None:
+    """Take the form from four of the base's right answers, so that training gains more."""
+    items, judge = load_items(job.inputs["items"]), verifier(job.order.task)
+    right = [
+        one for one, row in zip(items, _read(job.out / "rows.jsonl"), strict=True) if judge(one, row["output"]).passed
+    ]
+    _rewrite(job, {one.id: "That Is What I Like Today." for one in right[:4]})
 
 
 def _rewrite(job: Job, texts: dict[str, str]) -> None:
@@ -68,7 +71,7 @@ def _rewrite(job: Job, texts: dict[str, str]) -> None:
         if row["item"] in texts:
             ids = [*tokenizer(texts[row["item"]], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
             row |= {"output": texts[row["item"]], "answer_ids": ids, "output_tokens": len(ids), "truncated": False}
-            row |= {"finish": "end", "stop": None}
+            row |= {"finish": "eos", "stop": None}
     write_lines(job.out / "rows.jsonl", rows)
 
 
@@ -129,25 +132,51 @@ def base_instead(job: Job) -> None:
 
 
 def _colder(job: Job) -> None:
-    job.parameters = job.parameters.model_copy(update={"temperature": 0.2})
+    other_parameters(job, temperature=0.45)
 
 
 def _hotter(job: Job) -> None:
-    job.parameters = job.parameters.model_copy(update={"temperature": 1.2})
+    other_parameters(job, temperature=1.2)
 
 
 def _greedy(job: Job) -> None:
-    job.parameters = job.parameters.model_copy(update={"temperature": 0.01})
+    """State greedy answers in the place of the last two thirds of the samples."""
+    rows = _read(job.out / "rows.jsonl")
+    engine, asked = _asked(job, rows)
+    outputs = engine.complete(asked, Sampling(job.parameters.max_new_tokens))
+    for row, (output,) in list(zip(rows, outputs, strict=True))[len(rows) // 3 :]:
+        row |= output.as_row("completion", "completion_tokens") | {"truncated": output.truncated}
+    write_lines(job.out / "rows.jsonl", rows)
+    _accept_again(job, rows)
+
+
+def _copied(job: Job) -> None:
+    """State each prompt's first sample as its second too."""
+    rows = _read(job.out / "rows.jsonl")
+    for first, second in zip(rows[::2], rows[1::2], strict=True):
+        second |= {name: value for name, value in first.items() if name != "sample"}
+    write_lines(job.out / "rows.jsonl", rows)
+    _accept_again(job, rows)
+
+
+def _asked(job: Job, rows: list[Row]) -> tuple[Any, list[list[int]]]:
+    """Return an engine with the granted weights, and what it was asked for each row."""
+    items = {one.id: one for one in load_items(job.inputs["prompts"])}
+    engine = make_engine("batched", job.inputs["model"], 16, scratch=job.folder, share=False)
+    form = form_of("instruct")
+    prompts = [
+        sample_ids(engine.tokenizer, item.prompt, _shown(job, item), job.parameters, form)
+        for item in (items[row["item"]] for row in rows)
+    ]
+    return engine, prompts
 
 
 def _kept_draws(job: Job) -> None:
     """Draw eight samples a prompt and hand on the first right ones, in the place of the first two drawn."""
     given, judge = job.parameters, verifier(job.order.task)
     items = {one.id: one for one in load_items(job.inputs["prompts"])}
-    engine = make_engine("batched", job.inputs["model"], 16, scratch=job.folder, share=False)
     rows = _read(job.out / "rows.jsonl")
-    asked = [sample_ids(engine.tokenizer, items[row["item"]].prompt, _shown(job, items[row["item"]]), given,
-                        form_of("instruct")) for row in rows]  # fmt: skip
+    engine, asked = _asked(job, rows)
     sampling = Sampling(given.max_new_tokens, given.temperature, given.top_p, stops=given.stops)
     for row, outputs in zip(rows, engine.complete(asked, sampling, samples=8, seed=5), strict=True):
         right = next((one for one in outputs if judge(items[row["item"]], one.text).passed), None)
@@ -237,13 +266,13 @@ ANSWERS = (
     Operator("token-ids", "answers", "the last token id is another", ROWS, stage="after", lie=_ids),
     Operator("wrong-end", "answers", "rows say the opposite of how they ended", ROWS, stage="after",
              lie=_not_truncated),
-    Operator("few-spoiled", "answers", "a tenth of the base's answers loses its form", ROWS, stage="before", lie=_few),
+    Operator("few-spoiled", "answers", "right answers of the base lose their form", ROWS, stage="before", spoil=_few),
     Operator("ghostwritten", "answers", "half of the treatment's answers are of another author", ROWS, stage="after",
              spoil=_ghost),
     Operator("cut-base", "answers", "the base's answers are cut after six tokens, and said to end there", ROWS,
              stage="before", spoil=_cut),
     Operator("best-of-four", "answers", "the best of four sampled answers stands for the greedy one", ROWS,
-             stage="after", spoil=_best_of_four),
+             stage="after", spoil=_best_of_four, spec=(("2e-3", "5e-4"),)),
     Operator("other-weights", "answers", "cached answers of other weights are the base's", ROWS, stage="before",
              swap=shaken_model),
     Operator("hinted", "answers", "the treatment was asked with a hint", ROWS, stage="after", swap=_hinted),
@@ -252,9 +281,12 @@ SAMPLES = (
     Operator("repaired-samples", "samples", "drawn answers are shifted by one prompt", ROWS, stage="sample",
              lie=_other_order),
     Operator("sample-ids", "samples", "the last drawn token id is another", ROWS, stage="sample", lie=_ids),
-    Operator("colder", "samples", "drawn at 0.2 instead of 0.7", ROWS, stage="sample", swap=_colder),
+    Operator("colder", "samples", "drawn at 0.45 instead of 0.7", ROWS, stage="sample", swap=_colder),
     Operator("hotter", "samples", "drawn at 1.2 instead of 0.7", ROWS, stage="sample", swap=_hotter),
-    Operator("greedy-copies", "samples", "greedy answers are said to be drawn", ROWS, stage="sample", swap=_greedy),
+    Operator("greedy-copies", "samples", "two thirds of the samples are greedy answers", ROWS, stage="sample",
+             spoil=_greedy),
+    Operator("copied-draws", "samples", "each second sample is a copy of the first", ROWS, stage="sample",
+             spoil=_copied),
     Operator("samples-of-others", "samples", "other weights drew the samples", ROWS, stage="sample",
              swap=shaken_model),
     Operator("kept-best-draws", "samples", "eight samples were drawn, right ones stand for the first two", ROWS,

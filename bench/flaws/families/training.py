@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.flaws.families.rows import shaken_model
-from bench.flaws.lying import shake
+from bench.flaws.lying import other_parameters, shake
 from bench.flaws.operator import Operator, Row
 from tests.fixtures.tiny_training import write_lines
 from training.jobs.job import Job
@@ -40,7 +40,7 @@ def _smoothed(rows: list[Row], _: Path) -> None:
 
 
 def _faster(job: Job) -> None:
-    job.parameters = job.parameters.model_copy(update={"learning_rate": 2 * job.parameters.learning_rate})
+    other_parameters(job, learning_rate=2 * job.parameters.learning_rate)
 
 
 def _granted_rates(rows: list[Row], _: Path) -> None:
@@ -50,7 +50,7 @@ def _granted_rates(rows: list[Row], _: Path) -> None:
 
 def _other_seed(job: Job) -> None:
     """Train with the seed that came out best in trials that nobody saw."""
-    job.parameters = job.parameters.model_copy(update={"seed": job.parameters.seed + 5})
+    other_parameters(job, seed=job.parameters.seed + 5)
 
 
 def _heldout_examples(job: Job) -> None:
