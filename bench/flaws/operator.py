@@ -34,6 +34,10 @@ class Desk(Protocol):
         """Answer what the session asks, and let it go on."""
         ...
 
+    def waits(self) -> bool:
+        """Say whether the session waits for an answer."""
+        ...
+
     def lift(self, check: str, stage: str) -> None:
         """Lift a check of a stage."""
         ...

@@ -70,6 +70,10 @@ class _Desk:
         given = {"answer": answer, "reason": reason, "by": PERSON, "expires": None}
         drive(_session(self.run, self._operator), given)
 
+    def waits(self) -> bool:
+        """Say whether the session waits for an answer."""
+        return overview(self.run).state == "waiting"
+
     def lift(self, check: str, stage: str) -> None:
         """Lift a check of a stage."""
         human_actions.lift_check(self.run, check, stage, PERSON, "it is in the way", None)

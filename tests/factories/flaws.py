@@ -154,6 +154,23 @@ def _repacked(evidence: Evidence) -> Evidence:
     return evidence
 
 
+def _repacked_file(evidence: Evidence, name: str, content: str) -> Evidence:
+    """The package has another file beside its weights than the checkpoint."""
+    (evidence.outputs["package"] / name).write_text(content, encoding="utf-8")
+    return evidence
+
+
+def _unfinished_package(evidence: Evidence) -> Evidence:
+    (evidence.inputs["model"] / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    return evidence
+
+
+def _another_packed(evidence: Evidence) -> Evidence:
+    """The stage packs the untrained model, and the treatment is the trained one."""
+    untrained = evidence.stage.model_copy(update={"inputs": evidence.stage.inputs | {"model": "model"}})
+    return replace(evidence, stage=untrained)
+
+
 def _same_weights(evidence: Evidence) -> Evidence:
     assert evidence.manifest is not None
     digests = evidence.output_digests | {"checkpoint": evidence.manifest.inputs["model"]}
@@ -352,6 +369,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a time limit that did not hold": lambda one: replace(
         _exit(one, ended=3600.0), observed=Observed(at_least_s=3500.0, at_most_s=3700.0)
     ),
+    "another precision than the granted one": lambda one: with_manifest(one, dtype="bfloat16"),
     "the same weights in other files": _saved_again,
     "weights that hardly moved": _nudged,
     "rows that nobody can read": lambda one: replace(
@@ -379,6 +397,10 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "more passes than are of use": lambda one: with_thresholds(one, passes=1),
     "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
     "other weights in the package": _repacked,
+    "a package with weights of another format": lambda one: _repacked_file(one, "pytorch_model.bin", "weights"),
+    "a package with another configuration": lambda one: _repacked_file(one, "config.json", '{"rms_norm_eps": 0.1}'),
+    "a package without its tokenizer": _unfinished_package,
+    "a package of the untrained model": _another_packed,
     "a script outside of a sandbox": lambda one: with_manifest(one, facts={"sandbox": "none"}),
     "a script that left links": lambda one: with_manifest(one, facts={"left_out": 2}),
     "a log that was cut": lambda one: with_manifest(one, facts={"log_bytes_left_out": 9}),
@@ -445,6 +467,7 @@ CASES = [
     ("train", "another seed", "jobs.effective", "FAIL"),
     ("train", "a setting not read back", "jobs.effective", "FAIL"),
     ("base", "half precision", "jobs.device", "WARN"),
+    ("train", "another precision than the granted one", "jobs.device", "FAIL"),
     ("tuned", "another device than the baseline", "jobs.device", "FAIL"),
     ("ship", "a time limit that did not hold", "jobs.cost", "FAIL"),
     ("ship", "a clock that runs backwards", "jobs.clock", "FAIL"),
@@ -526,6 +549,10 @@ CASES = [
     ("train", "only adapters trained", "training.moved", "FAIL"),
     ("train", "weights that did not move", "training.moved", "FAIL"),
     ("ship", "other weights in the package", "package.weights", "FAIL"),
+    ("ship", "a package with weights of another format", "package.weights", "FAIL"),
+    ("ship", "a package with another configuration", "package.weights", "FAIL"),
+    ("ship", "a package without its tokenizer", "package.weights", "FAIL"),
+    ("ship", "a package of the untrained model", "package.weights", "FAIL"),
     ("ship", "silent probes", "package.probes", "FAIL"),
     ("ship", "other probes", "package.probes", "FAIL"),
     ("look", "a script outside of a sandbox", "recipe.sandbox", "FAIL"),

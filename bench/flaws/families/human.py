@@ -21,24 +21,31 @@ def _loosen_in_a_name(desk: Desk) -> None:
 
 
 def _ease(desk: Desk) -> None:
-    desk.amend(_EASIER)
-    desk.answer("approve", "the goal is another now")
+    desk.amend(_EASIER, override=True)
+    _approve(desk)
+
+
+def _approve(desk: Desk) -> None:
+    while desk.waits():
+        desk.answer("approve", "it was approved before")
 
 
 def _by_rule(desk: Desk) -> None:
-    desk.answer("approve", "rule: approve whatever asks")
+    while desk.waits():
+        desk.answer("approve", "rule: approve whatever asks")
 
 
 def _lifted(desk: Desk) -> None:
-    desk.lift("health.collapse", "before")
+    for stage in ("before", "after"):
+        desk.lift("health.collapse", stage)
     desk.answer("retry", "the check is lifted")
+    _approve(desk)
 
 
 def _stale(desk: Desk) -> None:
     """Take the design's approval back and approve it again at once, without another review."""
     desk.retract("decision/design.1")
-    desk.answer("approve", "it was approved before")
-    desk.answer("approve", "it was approved before")
+    _approve(desk)
 
 
 OPERATORS = (

@@ -27,6 +27,11 @@ def _older_torch(manifest: dict[str, Any]) -> None:
     manifest["packages"]["torch"] = "1.13.1"
 
 
+def _gpu(manifest: dict[str, Any]) -> None:
+    manifest["device"] = "cuda:0"
+    manifest["device_name"] = "NVIDIA H100 80GB HBM3"
+
+
 def _other_code(manifest: dict[str, Any]) -> None:
     manifest["code"] = f"sha256:{'0' * 64}"
 
@@ -49,7 +54,7 @@ def _earlier(record: dict[str, Any]) -> None:
 
 
 def _rows_later(job: Job) -> None:
-    _replace(job.out / "rows.jsonl", b'"output": "', b'"output": "x')
+    _replace(job.out / "rows.jsonl", b'"output":"', b'"output":"x')
 
 
 def _replace(path: Path, before: bytes, after: bytes) -> None:
@@ -77,7 +82,7 @@ OPERATORS = (
     Operator("said-dtype", "records", "the training says another precision",
              ("jobs.effective", "jobs.device", "witness.training"), stage="train", manifest={"dtype": "bfloat16"}),
     Operator("said-device", "records", "the training says that it had a GPU", ("jobs.device",), stage="train",
-             manifest={"device": "cuda"}),
+             later=_edit("manifest.json", _gpu)),
     Operator("said-tokens", "records", "the treatment says ten tokens", ("jobs.measured",), stage="after",
              manifest={"tokens": 10}),
     Operator("said-threads", "records", "the treatment says 64 threads", ("parity.settings",), stage="after",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, need
+from reviews.checks.definition import Checks, Found, listed, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.digests import digest_file
@@ -13,6 +15,15 @@ from specs.stages.metric import MetricSet
 from specs.stages.packaging.rows import PackageRow
 
 CHECKS = Checks(("package",))
+_DESCRIBING = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+_WRITTEN_BY = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
+_LOADED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".pkl", ".py")
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:
@@ -23,16 +34,53 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
 
 @CHECKS.add("package.weights", "The package holds the evaluated weights", source="another checkpoint shipped")
 def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the package with the checkpoint of the registered comparison: weights, configuration and tokenizer."""
     before, after = evidence.inputs.get("model"), evidence.outputs.get("package")
     if before is None or after is None:
         raise EvidenceMissing("checkpoint or package is not there")
+    spec = evidence.resolved.spec
+    packed, evaluated = evidence.stage.inputs["model"], spec.stage(spec.analysis.treatment).inputs.get("model")
+    if packed != evaluated:
+        told = f"{packed} is packed, the registered comparison evaluates {evaluated}"
+        return Found("FAIL", told, repairable=False)
     names = sorted(path.name for path in before.glob("*.safetensors"))
-    packed = sorted(path.name for path in after.glob("*.safetensors"))
-    if not names or not packed:
+    found = sorted(path.relative_to(after).as_posix() for path in after.rglob("*.safetensors"))
+    if not names or not found:
         raise EvidenceMissing("there are no weight files to compare")
-    if names != packed or any(digest_file(before / name) != digest_file(after / name) for name in names):
+    if names != found or any(digest_file(before / name) != digest_file(after / name) for name in names):
         return Found("FAIL", "the weights in the package are not those of the evaluated checkpoint", repairable=False)
+    if wrong := [*_loaded_instead(after), *_described_otherwise(before, after)]:
+        told = f"the package computes otherwise than the evaluated checkpoint: {listed(wrong)}"
+        return Found("FAIL", told, float(len(wrong)), tuple({"file": one} for one in wrong), repairable=False)
     return Found("PASS", f"{len(names)} weight files are those of the evaluated checkpoint", float(len(names)))
+
+
+def _loaded_instead(package: Path) -> list[str]:
+    """Return the files of other formats from which a loader could take weights or code."""
+    files = sorted(path for path in package.rglob("*") if path.suffix in _LOADED)
+    return [f"{path.relative_to(package).as_posix()} is no part of it" for path in files]
+
+
+def _described_otherwise(before: Path, after: Path) -> list[str]:
+    """Return the files that decide what the weights compute and read, and are missing or others in the package."""
+    wrong: list[str] = []
+    for name in _DESCRIBING:
+        one, other = before / name, after / name
+        if one.is_file() and not other.is_file():
+            wrong.append(f"{name} is missing")
+        elif other.is_file() and (not one.is_file() or _content(one) != _content(other)):
+            wrong.append(f"{name} is another")
+    return wrong
+
+
+def _content(path: Path) -> Any:
+    """Return what a describing file says, without what says only where and by what it was written."""
+    data = path.read_bytes()
+    try:
+        found: Any = json.loads(data) if path.suffix == ".json" else data
+    except ValueError:
+        return data
+    return {key: value for key, value in found.items() if key not in _WRITTEN_BY} if isinstance(found, dict) else found
 
 
 @CHECKS.add("package.probes", "The registered probes were answered", source="a package nobody loaded")
