@@ -26,13 +26,15 @@ def outcome(operator: Operator, ended: Ended, twin: Ended) -> str:
     """Return how a flaw fared.
 
     ``stopped`` or ``named`` (accepted all the same) by a check that was expected to fail, ``warned`` (accepted, such a
-    check only warned), ``ended without acceptance`` for another reason, or ``missed``. A finding that the healthy twin
-    raises too names nothing.
+    check only warned), ``refused`` (by other words of the spec's rules, before anything ran), ``ended without
+    acceptance`` for another reason, or ``missed``. A finding that the healthy twin raises too names nothing.
     """
     if ended.outcome == "broke":
         return "broken"
     if _any(operator, [one for one in ended.failed if one not in twin.failed]):
         return "named" if ended.accepted else "stopped"
+    if ended.outcome == "refused":
+        return "refused"
     if not ended.accepted:
         return "ended without acceptance"
     return "warned" if _any(operator, [one for one in ended.warned if one not in twin.warned]) else "missed"
@@ -57,6 +59,7 @@ def planted(folder: Path, name: str, twin: Ended) -> Result:
         ended = Ended("broke", (f"{type(error).__name__}: {error}",))
     told = {"operator": name, "family": operator.family, "result": outcome(operator, ended, twin)}
     found = {"failed": _new(ended.failed, twin.failed), "warned": _new(ended.warned, twin.warned)}
+    found["blocked"] = list(ended.blocked)
     return told | {"outcome": ended.outcome} | found | {"seconds": round(time.perf_counter() - began, 1)}
 
 

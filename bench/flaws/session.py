@@ -36,6 +36,8 @@ class Ended:
     """Every check that failed, refusals, what the report says of people, and damage that an audit found."""
     warned: tuple[str, ...] = ()
     """Every check that only warned."""
+    blocked: tuple[str, ...] = ()
+    """Every check that had no evidence or broke, and closed its gate thereby."""
 
     @property
     def accepted(self) -> bool:
@@ -125,13 +127,13 @@ def _approve(run: Path, operator: Operator | None, variation: Variation) -> None
 def _ended(run: Path, operator: Operator | None, told: list[str]) -> Ended:
     state = overview(run)
     outcome = str(state.decision if state.state == "closed" else state.state)
-    found = {status: tuple(_checks(run, status)) for status in ("FAIL", "WARN")}
+    found = {status: tuple(_checks(run, status)) for status in ("FAIL", "WARN", "BLOCKED", "ERROR")}
     told += _reported(run)
     if operator and operator.tamper:
         operator.tamper(run)
     if state.state == "closed" and operator and (operator.tamper or operator.later):
         told += [f"{AUDIT}: {one}" for one in verify_run(run, TRAIL, STORE).damage]
-    return Ended(outcome, (*found["FAIL"], *told), found["WARN"])
+    return Ended(outcome, (*found["FAIL"], *told), found["WARN"], (*found["BLOCKED"], *found["ERROR"]))
 
 
 def _reported(run: Path) -> list[str]:

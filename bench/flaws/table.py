@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,22 +12,24 @@ from bench.flaws.operators import OPERATORS
 
 HEAD = """<!-- Written by `python -m bench.flaws --out FILE --table PAGE` from the results in FILE. -->
 
-# Flaws that were planted, and what stopped them
+# 46. Flaws that were planted, and what stopped them
 
 Each operator plants one flaw in a session of real jobs, gates and witnesses on a model of two layers, whose healthy
 twin is accepted. What has to name the flaw was written down before the operator ran. `stopped`: a check that was
 expected failed, and no effect was accepted; `named`: it failed, or the report says it, and the effect was accepted all
-the same; `warned`: such a check only warned; `ended without acceptance`: something else stopped it; `missed`: accepted.
+the same; `warned`: such a check only warned; `refused`: the spec's own rules refused it in other words, before
+anything ran; `ended without acceptance`: something else stopped it; `missed`: accepted.
 
 ```
 python -m bench.flaws --out flaws.jsonl --workers 2
 python -m bench.flaws --out healthy.jsonl --workers 2 --healthy 100
 cat flaws.jsonl healthy.jsonl > all.jsonl
-python -m bench.flaws --out all.jsonl --table docs/reference/flaws.md
+python -m bench.flaws --out all.jsonl --table docs/decisions/0046-planted-flaws.md
 ```
 """
-RESULTS = ("stopped", "named", "warned", "ended without acceptance", "missed")
-_SHOWN = 60
+RESULTS = ("stopped", "refused", "named", "warned", "ended without acceptance", "missed")
+_SHOWN, _MANY = 70, 3
+_PATH = re.compile(r"^(audit: )?/\S*?:\d+:\d+: ")
 
 
 def page(results: Sequence[dict[str, Any]]) -> str:
@@ -53,10 +56,18 @@ def _operators(flaws: dict[str, dict[str, Any]]) -> str:
     rows: list[Sequence[Any]] = []
     for one in OPERATORS:
         found = flaws.get(one.name)
-        by = ", ".join(f"`{id[:_SHOWN]}`" for id in (found["failed"] or found["warned"])) if found else ""
+        by = _found(found) if found else ""
         expected = ", ".join(f"`{id}`" for id in one.expected)
         rows.append((one.family, one.name, one.what, expected, found["result"] if found else "not run", by))
     return _table(("family", "operator", "flaw", "expected", "result", "failed or warned beyond the twin"), rows)
+
+
+def _found(result: dict[str, Any]) -> str:
+    """Return what failed, else what lacked its evidence, else what warned; a refusal by the place that it names."""
+    named = result["failed"] or result["warned"]
+    if not result["failed"] and result["blocked"]:
+        named = [f"{one} (blocked)" for one in result["blocked"][:_MANY]]
+    return ", ".join(f"`{_PATH.sub('', one)[:_SHOWN]}`" for one in named)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
