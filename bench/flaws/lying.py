@@ -88,7 +88,7 @@ def other_parameters(job: Job, **others: Any) -> None:
 
 
 def _plant(job: Job, operator: Operator, run: Path) -> None:
-    before = digest_path(job.out)
+    before = _outputs(job)
     path = job.out / f"{operator.output}.jsonl"
     if operator.lie:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -99,8 +99,18 @@ def _plant(job: Job, operator: Operator, run: Path) -> None:
     if operator.weights:
         shake(job.out / "checkpoint" / "model.safetensors", operator.weights)
     changes = operator.lie or operator.spoil or operator.weights
-    if changes and digest_path(job.out) == before:
+    if changes and _outputs(job) == before:
         raise NotPlanted(f"{operator.name} changed nothing")
+
+
+def _outputs(job: Job) -> dict[str, Any]:
+    """Return what a job left, rows as what they say: another way of writing them is no change."""
+    return {
+        path.name: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if path.suffix == ".jsonl"
+        else digest_path(path)
+        for path in sorted(job.out.iterdir())
+    }
 
 
 def shake(path: Path, share: float) -> None:

@@ -55,12 +55,11 @@ def _not_truncated(rows: list[Row], _: Path) -> None:
 
 
 def _few(job: Job) -> None:
-    """Take the form from four of the base's right answers, so that training gains more."""
+    """Write right answers in the place of four wrong ones, as if the model had given them."""
     items, judge = load_items(job.inputs["items"]), verifier(job.order.task)
-    right = [
-        one for one, row in zip(items, _read(job.out / "rows.jsonl"), strict=True) if judge(one, row["output"]).passed
-    ]
-    _rewrite(job, {one.id: "That Is What I Like Today." for one in right[:4]})
+    rows = _read(job.out / "rows.jsonl")
+    wrong = [one for one, row in zip(items, rows, strict=True) if not judge(one, row["output"]).passed]
+    _rewrite(job, {one.id: reference(job.order.task, one) or "" for one in wrong[:4]})
 
 
 def _rewrite(job: Job, texts: dict[str, str]) -> None:
@@ -266,7 +265,8 @@ ANSWERS = (
     Operator("token-ids", "answers", "the last token id is another", ROWS, stage="after", lie=_ids),
     Operator("wrong-end", "answers", "rows say the opposite of how they ended", ROWS, stage="after",
              lie=_not_truncated),
-    Operator("few-spoiled", "answers", "right answers of the base lose their form", ROWS, stage="before", spoil=_few),
+    Operator("few-repaired", "answers", "four wrong answers of the treatment are repaired, token ids too", ROWS,
+             stage="after", spoil=_few, spec=(("2e-3", "5e-4"),)),
     Operator("ghostwritten", "answers", "half of the treatment's answers are of another author", ROWS, stage="after",
              spoil=_ghost),
     Operator("cut-base", "answers", "the base's answers are cut after six tokens, and said to end there", ROWS,
