@@ -165,6 +165,17 @@ def _unfinished_package(evidence: Evidence) -> Evidence:
     return evidence
 
 
+def _trained_from_another(evidence: Evidence) -> Evidence:
+    """The baseline is the untrained model, the treatment was trained from the control."""
+    spec = evidence.resolved.spec
+    stages = [
+        one.model_copy(update={"inputs": one.inputs | {"model": "control"}}) if one.name == "train" else one
+        for one in spec.stages
+    ]
+    resolved = evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"stages": tuple(stages)})})
+    return replace(evidence, resolved=resolved)
+
+
 def _another_packed(evidence: Evidence) -> Evidence:
     """The stage packs the untrained model, and the treatment is the trained one."""
     untrained = evidence.stage.model_copy(update={"inputs": evidence.stage.inputs | {"model": "model"}})
@@ -397,6 +408,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "more passes than are of use": lambda one: with_thresholds(one, passes=1),
     "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
     "other weights in the package": _repacked,
+    "a treatment trained from other weights than the baseline": _trained_from_another,
     "a package with weights of another format": lambda one: _repacked_file(one, "pytorch_model.bin", "weights"),
     "a package with another configuration": lambda one: _repacked_file(one, "config.json", '{"rms_norm_eps": 0.1}'),
     "a package without its tokenizer": _unfinished_package,
@@ -491,6 +503,7 @@ CASES = [
     ("sample", "a pilot that had another temperature", "pilot.followed", "FAIL"),
     *EVALUATION_CASES,
     ("tuned", "the same weights in both arms", "parity.models", "FAIL"),
+    ("tuned", "a treatment trained from other weights than the baseline", "parity.models", "FAIL"),
     ("tuned", "a gain from the length limit", "parity.truncation", "FAIL"),
     ("tuned", "a gain from one kind", "strata.sensitivity", "FAIL"),
     ("tuned", "a kind that got worse", "strata.kinds", "WARN"),

@@ -49,16 +49,20 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
         raise EvidenceMissing("there are no weight files to compare")
     if names != found or any(digest_file(before / name) != digest_file(after / name) for name in names):
         return Found("FAIL", "the weights in the package are not those of the evaluated checkpoint", repairable=False)
-    if wrong := [*_loaded_instead(after), *_described_otherwise(before, after)]:
+    if wrong := [*_loaded_instead(before, after), *_described_otherwise(before, after)]:
         told = f"the package computes otherwise than the evaluated checkpoint: {listed(wrong)}"
         return Found("FAIL", told, float(len(wrong)), tuple({"file": one} for one in wrong), repairable=False)
     return Found("PASS", f"{len(names)} weight files are those of the evaluated checkpoint", float(len(names)))
 
 
-def _loaded_instead(package: Path) -> list[str]:
-    """Return the files of other formats from which a loader could take weights or code."""
-    files = sorted(path for path in package.rglob("*") if path.suffix in _LOADED)
-    return [f"{path.relative_to(package).as_posix()} is no part of it" for path in files]
+def _loaded_instead(before: Path, after: Path) -> list[str]:
+    """Return the files from which a loader could take other weights or code, and which the checkpoint does not have."""
+    names = [path.relative_to(after) for path in sorted(after.rglob("*")) if path.suffix in _LOADED]
+    return [
+        f"{name.as_posix()} is no part of it"
+        for name in names
+        if not (before / name).is_file() or digest_file(before / name) != digest_file(after / name)
+    ]
 
 
 def _described_otherwise(before: Path, after: Path) -> list[str]:
