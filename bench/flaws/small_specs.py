@@ -83,7 +83,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "lora": (
         (
             _TRAIN,
-            "learning_rate: 1e-2, warmup_ratio: 0, epochs: 6, batch_size: 4, method: lora, lora_rank: 8, "
+            "learning_rate: 1e-2, warmup_ratio: 0, epochs: 12, batch_size: 4, method: lora, lora_rank: 8, "
             "lora_alpha: 16, lora_dropout: 0.0, "
             "target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]",
         ),
