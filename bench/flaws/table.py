@@ -27,6 +27,19 @@ cat flaws.jsonl healthy.jsonl > all.jsonl
 python -m bench.flaws --out all.jsonl --table docs/decisions/0046-planted-flaws.md
 ```
 """
+FOOT = """
+## What is not found, and why
+
+- **Training** (`curve`, `weights`): no step is replayed while no stage kind names a function that replays it, so what a
+  job states of its steps is believed as far as the checks of its rows go, and saved weights are not compared with them.
+- **Paraphrases**: no check compares meaning.
+- **`two-looks`**: both evaluations are registered, so nothing is chosen after a look; evaluations that are not
+  registered warn.
+- **`said-tokens`**: nothing reads how many tokens a manifest states.
+- **`invented-probes`**: the package is compared with the checkpoint, file by file; that it can be loaded is believed.
+- **Samples** that are a little colder, greedy or copies of each other: this model draws one or two tokens of an answer
+  by chance, and a test that raises one false alarm in ten thousand stages needs more of them.
+"""
 RESULTS = ("stopped", "refused", "named", "warned", "ended without acceptance", "missed")
 _SHOWN, _MANY = 70, 3
 _PATH = re.compile(r"^(audit: )?/\S*?:\d+:\d+: ")
@@ -39,7 +52,7 @@ def page(results: Sequence[dict[str, Any]]) -> str:
     parts = [HEAD, _counts(list(flaws.values()))]
     if healthy:
         parts.append(f"Healthy sessions:\n\n```\n{summary_of(healthy)}\n```\n")
-    parts.append(_operators(flaws))
+    parts += [_operators(flaws), FOOT]
     return "\n".join(parts)
 
 
