@@ -165,11 +165,11 @@ def _unfinished_package(evidence: Evidence) -> Evidence:
     return evidence
 
 
-def _trained_from_another(evidence: Evidence) -> Evidence:
-    """The baseline is the untrained model, the treatment was trained from the control."""
+def _stage_reads(evidence: Evidence, name: str, model: str) -> Evidence:
+    """A stage of the registered spec reads other weights."""
     spec = evidence.resolved.spec
     stages = [
-        one.model_copy(update={"inputs": one.inputs | {"model": "control"}}) if one.name == "train" else one
+        one.model_copy(update={"inputs": one.inputs | {"model": model}}) if one.name == name else one
         for one in spec.stages
     ]
     resolved = evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"stages": tuple(stages)})})
@@ -408,7 +408,8 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "more passes than are of use": lambda one: with_thresholds(one, passes=1),
     "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
     "other weights in the package": _repacked,
-    "a treatment trained from other weights than the baseline": _trained_from_another,
+    "a treatment trained from other weights than the baseline": lambda one: _stage_reads(one, "train", "control"),
+    "a package that was trained on after its evaluation": lambda one: _stage_reads(one, "tuned", "model"),
     "a package with weights of another format": lambda one: _repacked_file(one, "pytorch_model.bin", "weights"),
     "a package with another configuration": lambda one: _repacked_file(one, "config.json", '{"rms_norm_eps": 0.1}'),
     "a package without its tokenizer": _unfinished_package,
@@ -566,6 +567,7 @@ CASES = [
     ("ship", "a package with another configuration", "package.weights", "FAIL"),
     ("ship", "a package without its tokenizer", "package.weights", "FAIL"),
     ("ship", "a package of the untrained model", "package.weights", "FAIL"),
+    ("ship", "a package that was trained on after its evaluation", "package.weights", "WARN"),
     ("ship", "silent probes", "package.probes", "FAIL"),
     ("ship", "other probes", "package.probes", "FAIL"),
     ("look", "a script outside of a sandbox", "recipe.sandbox", "FAIL"),
