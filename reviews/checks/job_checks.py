@@ -102,13 +102,26 @@ def _device(evidence: Evidence, _: MetricSet | None) -> Found:
     manifest = manifest_of(evidence)
     if kind_of(evidence.stage).without_precision:
         return Found("NOT_APPLICABLE", "the stage computes with no model: it has no precision")
+    granted = _granted_type(evidence, manifest.device)
     told = f"{manifest.device} ({manifest.device_name}), {manifest.dtype}, {manifest.threads} threads"
+    if granted and manifest.dtype != granted:
+        return Found("FAIL", f"trained on {told}; granted was {granted}")
     before = evidence.baseline_manifest
     if before is not None and (before.device, before.dtype) != (manifest.device, manifest.dtype):
         return Found("FAIL", f"ran on {told}; the baseline on {before.device}, {before.dtype}")
     if manifest.dtype not in ("float64", "float32", "bfloat16"):
         return Found("WARN", f"{told}: this precision overflows easily")
     return Found("PASS", told)
+
+
+def _granted_type(evidence: Evidence, device: str) -> str:
+    """Return the type of weights that a training was granted on a device; empty for what does not train."""
+    if not kind_of(evidence.stage).trains:
+        return ""
+    precision: str = evidence.parameters.get("precision", "auto")
+    if precision == "auto":
+        return "bfloat16" if device.startswith("cuda") else "float32"
+    return {"mixed": "float32"}.get(precision, precision)
 
 
 @CHECKS.add("jobs.cost", "The attempt cost no more than its cap", source="spending told in two ways")

@@ -11,7 +11,7 @@ from reviews.checks.definition import Checks, Found, Limit, listed
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
 from reviews.evidence.row_reader import read_rows
-from reviews.evidence.text_overlap import Overlap, find_overlaps
+from reviews.evidence.text_overlap import DEFAULTS, Overlap, find_overlaps
 from specs.exact import holds
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Example, Item, Preference
@@ -65,10 +65,19 @@ def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
 
 def repeats_of(pairs: Iterable[tuple[str, str]]) -> list[Overlap]:
     """Return (id, text) pairs that have the words of an earlier one of the same side."""
+    return [one for one in _within(pairs, DEFAULTS) if one.how in ("exact", "normalised")]
+
+
+def near_repeats_of(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Overlap]:
+    """Return (id, text) pairs that nearly repeat an earlier one of the same side, or contain it."""
+    return [one for one in _within(pairs, thresholds) if one.how in ("near", "contained")]
+
+
+def _within(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Overlap]:
     every = list(pairs)
     place = {id: index for index, (id, _) in enumerate(every)}
-    found = [one for one in find_overlaps(every, every) if place[one.train] > place[one.heldout]]
-    return [one for one in found if one.how in ("exact", "normalised")]
+    found = find_overlaps(every, every, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
+    return [one for one in found if place[one.train] > place[one.heldout]]
 
 
 def groups_of(train: Iterable[Item | Example | Preference], heldout: Iterable[Item]) -> Found:

@@ -7,6 +7,7 @@ from typing import Any
 from reviews.checks.definition import Checks, Found, manifest_of, need_exact, unless
 from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.weight_lineage import NAMED, trained_from
 from reviews.stages.evaluation.judged_answers import both_arms, paired
 from specs.errors import EvidenceMissing
 from specs.exact import holds
@@ -55,9 +56,16 @@ def _settings(evidence: Evidence, _: MetricSet | None) -> Found:
 
 @CHECKS.add("parity.models", "The arms are different weights", source="a model compared with itself")
 def _models(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the weights of the arms, and from which named weights a trained treatment and its baseline come."""
     ours, theirs = manifest_of(evidence).inputs.get("model"), _baseline(evidence).inputs.get("model")
     if ours == theirs:
         return Found("FAIL", f"both arms evaluated the same weights {ours}", repairable=False)
+    spec = evidence.resolved.spec
+    arms = [spec.stage(name).inputs["model"] for name in (spec.analysis.treatment, spec.analysis.baseline)]
+    roots = [trained_from(spec, one)[-1] for one in arms]
+    if arms[0] not in NAMED and set(roots) <= set(NAMED) and roots[0] != roots[1]:
+        told = f"the treatment {arms[0]} was trained from '{roots[0]}', the baseline {arms[1]} comes from '{roots[1]}'"
+        return Found("FAIL", f"{told}: the gain is not that of the training", repairable=False)
     return Found("PASS", f"treatment {ours}, baseline {theirs}")
 
 

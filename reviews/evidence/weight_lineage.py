@@ -53,6 +53,19 @@ def lineages(entries: Sequence[Recorded], store: Store, spec: SessionSpec, order
     return {role: way for role, way in found.items() if way}
 
 
+def trained_from(spec: SessionSpec, reference: str) -> tuple[str, ...]:
+    """Return a reference and what it was trained from, by the spec, up to where a stage reads several weights."""
+    way = [reference]
+    while way[-1] not in NAMED:
+        owner = way[-1].partition(".")[0]
+        stage = next((one for one in spec.stages if one.name == owner), None)
+        read = {one for one in stage.inputs.values() if _is_checkpoint(spec, one)} if stage else set[str]()
+        if len(read) != 1:
+            break
+        way += read
+    return tuple(way)
+
+
 def _is_checkpoint(spec: SessionSpec, reference: str) -> bool:
     if reference in NAMED:
         return True

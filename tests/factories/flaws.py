@@ -172,6 +172,34 @@ def _repacked(evidence: Evidence) -> Evidence:
     return evidence
 
 
+def _repacked_file(evidence: Evidence, name: str, content: str) -> Evidence:
+    """The package has another file beside its weights than the checkpoint."""
+    (evidence.outputs["package"] / name).write_text(content, encoding="utf-8")
+    return evidence
+
+
+def _unfinished_package(evidence: Evidence) -> Evidence:
+    (evidence.inputs["model"] / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    return evidence
+
+
+def _stage_reads(evidence: Evidence, name: str, model: str) -> Evidence:
+    """A stage of the registered spec reads other weights."""
+    spec = evidence.resolved.spec
+    stages = [
+        one.model_copy(update={"inputs": one.inputs | {"model": model}}) if one.name == name else one
+        for one in spec.stages
+    ]
+    resolved = evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"stages": tuple(stages)})})
+    return replace(evidence, resolved=resolved)
+
+
+def _another_packed(evidence: Evidence) -> Evidence:
+    """The stage packs the untrained model, and the treatment is the trained one."""
+    untrained = evidence.stage.model_copy(update={"inputs": evidence.stage.inputs | {"model": "model"}})
+    return replace(evidence, stage=untrained)
+
+
 def _same_weights(evidence: Evidence) -> Evidence:
     assert evidence.manifest is not None
     digests = evidence.output_digests | {"checkpoint": evidence.manifest.inputs["model"]}
@@ -376,6 +404,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a time limit that did not hold": lambda one: replace(
         _exit(one, ended=3600.0), observed=Observed(at_least_s=3500.0, at_most_s=3700.0)
     ),
+    "another precision than the granted one": lambda one: with_manifest(one, dtype="bfloat16"),
     "the same weights in other files": _saved_again,
     "weights that hardly moved": _nudged,
     "rows that nobody can read": lambda one: replace(
@@ -403,6 +432,12 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "more passes than are of use": lambda one: with_thresholds(one, passes=1),
     "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
     "other weights in the package": _repacked,
+    "a treatment trained from other weights than the baseline": lambda one: _stage_reads(one, "train", "control"),
+    "a package that was trained on after its evaluation": lambda one: _stage_reads(one, "tuned", "model"),
+    "a package with weights of another format": lambda one: _repacked_file(one, "pytorch_model.bin", "weights"),
+    "a package with another configuration": lambda one: _repacked_file(one, "config.json", '{"rms_norm_eps": 0.1}'),
+    "a package without its tokenizer": _unfinished_package,
+    "a package of the untrained model": _another_packed,
     "a script outside of a sandbox": lambda one: with_manifest(one, facts={"sandbox": "none"}),
     "a script that left links": lambda one: with_manifest(one, facts={"left_out": 2}),
     "a log that was cut": lambda one: with_manifest(one, facts={"log_bytes_left_out": 9}),
@@ -477,6 +512,7 @@ CASES = [
     ("train", "another seed", "jobs.effective", "FAIL"),
     ("train", "a setting not read back", "jobs.effective", "FAIL"),
     ("base", "half precision", "jobs.device", "WARN"),
+    ("train", "another precision than the granted one", "jobs.device", "FAIL"),
     ("tuned", "another device than the baseline", "jobs.device", "FAIL"),
     ("ship", "a time limit that did not hold", "jobs.cost", "FAIL"),
     ("ship", "a clock that runs backwards", "jobs.clock", "FAIL"),
@@ -500,6 +536,7 @@ CASES = [
     ("sample", "a pilot that had another temperature", "pilot.followed", "FAIL"),
     *EVALUATION_CASES,
     ("tuned", "the same weights in both arms", "parity.models", "FAIL"),
+    ("tuned", "a treatment trained from other weights than the baseline", "parity.models", "FAIL"),
     ("tuned", "a gain from the length limit", "parity.truncation", "FAIL"),
     ("tuned", "a gain from one kind", "strata.sensitivity", "FAIL"),
     ("tuned", "a kind that got worse", "strata.kinds", "WARN"),
@@ -558,6 +595,11 @@ CASES = [
     ("train", "only adapters trained", "training.moved", "FAIL"),
     ("train", "weights that did not move", "training.moved", "FAIL"),
     ("ship", "other weights in the package", "package.weights", "FAIL"),
+    ("ship", "a package with weights of another format", "package.weights", "FAIL"),
+    ("ship", "a package with another configuration", "package.weights", "FAIL"),
+    ("ship", "a package without its tokenizer", "package.weights", "FAIL"),
+    ("ship", "a package of the untrained model", "package.weights", "FAIL"),
+    ("ship", "a package that was trained on after its evaluation", "package.weights", "WARN"),
     ("ship", "silent probes", "package.probes", "FAIL"),
     ("ship", "other probes", "package.probes", "FAIL"),
     ("look", "a script outside of a sandbox", "recipe.sandbox", "FAIL"),

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from bench.flaws.operator import FAMILIES
+from collections import Counter
+
+from bench.flaws.healthy import ENGINES, ITEMS, METHODS, PRECISIONS, VARIATIONS
+from bench.flaws.operator import AUDIT, FAMILIES, REFUSALS, REPORT, SESSIONS
 from bench.flaws.operators import OPERATORS
+from bench.flaws.run_many import outcome
+from bench.flaws.session import Ended
+from bench.flaws.table import page
+from reviews.gate import loosening_check
 from reviews.gate.check_list import CHECKS
 from reviews.gate.design_checks import DESIGN_CHECKS
 
@@ -12,11 +19,14 @@ def test_operators_have_names_of_their_own_and_something_expected() -> None:
     assert len({one.name for one in OPERATORS}) == len(OPERATORS)
     for one in OPERATORS:
         assert one.family in FAMILIES and one.expected, one
-        assert one.spec or one.data or one.lie or one.manifest or one.weights, one
+        assert one.changes_something() and one.session in SESSIONS, one
+    assert len(OPERATORS) >= 60
+    assert min(Counter(one.family for one in OPERATORS)[name] for name in FAMILIES) >= 3
 
 
 def test_what_has_to_stop_an_operator_is_a_check() -> None:
-    ids = {one.id for one in (*CHECKS, *DESIGN_CHECKS)}
+    named = {one.id for one in (*CHECKS, *DESIGN_CHECKS, *loosening_check.CHECKS)}
+    ids = named | {*REPORT, AUDIT, *REFUSALS}
     for one in OPERATORS:
         unknown = [
             what
@@ -24,3 +34,35 @@ def test_what_has_to_stop_an_operator_is_a_check() -> None:
             if not any(id.startswith(what) if what.endswith(".") else id == what for id in ids)
         ]
         assert unknown == [], one.name
+
+
+def test_a_flaw_is_stopped_by_what_was_expected_only() -> None:
+    operator = next(one for one in OPERATORS if one.expected == ("witness.answers",))
+    twin = Ended("approve", ("critics.swap",), ("health.near",))
+    fared = {
+        Ended("reject", ("witness.answers",)): "stopped",
+        Ended("approve", ("witness.answers",)): "named",
+        Ended("approve", (), ("witness.answers",)): "warned",
+        Ended("waiting", ("health.kept",), ("witness.answers",)): "ended without acceptance",
+        Ended("waiting", (), (), ("witness.answers",)): "ended without acceptance",
+        Ended("refused", ("spec.yaml:1:1: no",)): "refused",
+        Ended("approve", ("critics.swap",)): "missed",
+        Ended("broke", ("NotPlanted",)): "broken",
+    }
+    assert {ended: outcome(operator, ended, twin) for ended in fared} == fared
+    known = Ended("waiting", ("witness.answers",))
+    assert outcome(operator, known, known) == "ended without acceptance"
+
+
+def test_the_page_counts_by_family_and_names_what_was_not_run() -> None:
+    found = {"outcome": "reject", "failed": ["witness.answers"], "warned": [], "blocked": []}
+    result = found | {"operator": "repaired", "family": "answers", "result": "stopped", "seconds": 1.0}
+    healthy = {"healthy": 1, "variation": "lora float32 batched quoted", "result": "rejected", "outcome": "waiting"}
+    told = page([result, healthy])
+    assert "| all | 1 | 0 | 0 | 0 | 0 | 0 |" in told and told.count("not run") == len(OPERATORS) - 1
+    assert "1 of 1 healthy sessions" in told and "method: lora 1 (1 rejected)" in told
+
+
+def test_healthy_sessions_have_every_combination_once() -> None:
+    names = {one.name for one in VARIATIONS}
+    assert len(names) == len(VARIATIONS) == len(METHODS) * len(PRECISIONS) * len(ENGINES) * len(ITEMS)

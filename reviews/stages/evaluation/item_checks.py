@@ -33,6 +33,10 @@ NAMED = 40
 """Items that are named in a line of the report."""
 _UNFILLED = re.compile(r"\{[a-z_]+\}|\[TODO\]|\bTODO\b")
 _NUMBERS = {"1": "one", "2": "two", "3": "three", "4": "four", "5": "five", "6": "six", "7": "seven", "8": "eight"}
+_EXCLUSIVE = tuple(
+    map(frozenset, (("lowercase", "uppercase"), ("quoted", "bullets"), ("quoted", "title"), ("bullets", "title")))
+)
+"""Forms that no text has together: by its letters, or by what it begins with."""
 _LONG = "Well, I do not know; ask Somebody ELSE about it, please. " * 120
 PLAIN = ("I do not know.", "x", _LONG)
 """Answers to nothing in particular: a verifier that accepts all of them, and the item's own words in a row, accepts
@@ -83,6 +87,8 @@ def _fault(task: str, item: Item) -> str:
         others = asked_kinds(item.prompt) if task == "format_instructions" else frozenset[str]()
         if others and item.kind not in others:
             return f"asks for the form of {' and '.join(sorted(others))}, and is judged by that of {item.kind}"
+        if both := next((pair for pair in _EXCLUSIVE if pair <= others), None):
+            return f"asks for {' and '.join(sorted(both))}, and no answer can be both"
         missing = [value for value in stated_values(task, item) if not _says(item.prompt, value)]
     except (KeyError, ValueError, TypeError) as error:
         return f"has a constraint that cannot be read: {type(error).__name__}: {error}"

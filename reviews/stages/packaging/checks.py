@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, need
+from reviews.checks.definition import Checks, Found, listed, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
+from reviews.evidence.weight_lineage import trained_from
 from specs.digests import digest_file
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.stages.packaging.rows import PackageRow
 
 CHECKS = Checks(("package",))
+_DESCRIBING = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+_WRITTEN_BY = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
+_LOADED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".pkl", ".py")
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:
@@ -28,16 +40,59 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
     reads_weights=True,
 )
 def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the package with the checkpoint of the registered comparison: weights, configuration and tokenizer."""
     before, after = evidence.inputs.get("model"), evidence.outputs.get("package")
     if before is None or after is None:
         raise EvidenceMissing("checkpoint or package is not there")
+    spec = evidence.resolved.spec
+    packed, evaluated = evidence.stage.inputs["model"], spec.stage(spec.analysis.treatment).inputs.get("model")
+    told = f"{packed} is packed, the registered comparison evaluates {evaluated}"
+    if evaluated not in trained_from(spec, packed):
+        return Found("FAIL", told, repairable=False)
     names = sorted(path.name for path in before.glob("*.safetensors"))
-    packed = sorted(path.name for path in after.glob("*.safetensors"))
-    if not names or not packed:
+    found = sorted(path.relative_to(after).as_posix() for path in after.rglob("*.safetensors"))
+    if not names or not found:
         raise EvidenceMissing("there are no weight files to compare")
-    if names != packed or any(digest_file(before / name) != digest_file(after / name) for name in names):
+    if names != found or any(digest_file(before / name) != digest_file(after / name) for name in names):
         return Found("FAIL", "the weights in the package are not those of the evaluated checkpoint", repairable=False)
+    if wrong := [*_loaded_instead(before, after), *_described_otherwise(before, after)]:
+        told = f"the package computes otherwise than the evaluated checkpoint: {listed(wrong)}"
+        return Found("FAIL", told, float(len(wrong)), tuple({"file": one} for one in wrong), repairable=False)
+    if packed != evaluated:
+        return Found("WARN", f"{told}: it was trained on after that, and never evaluated")
     return Found("PASS", f"{len(names)} weight files are those of the evaluated checkpoint", float(len(names)))
+
+
+def _loaded_instead(before: Path, after: Path) -> list[str]:
+    """Return the files from which a loader could take other weights or code, and which the checkpoint does not have."""
+    names = [path.relative_to(after) for path in sorted(after.rglob("*")) if path.suffix in _LOADED]
+    return [
+        f"{name.as_posix()} is no part of it"
+        for name in names
+        if not (before / name).is_file() or digest_file(before / name) != digest_file(after / name)
+    ]
+
+
+def _described_otherwise(before: Path, after: Path) -> list[str]:
+    """Return the files that decide what the weights compute and read, and are missing or others in the package."""
+    wrong: list[str] = []
+    for name in _DESCRIBING:
+        one, other = before / name, after / name
+        if one.is_file() and not other.is_file():
+            wrong.append(f"{name} is missing")
+        elif other.is_file() and (not one.is_file() or _content(one) != _content(other)):
+            wrong.append(f"{name} is another")
+    return wrong
+
+
+def _content(path: Path) -> Any:
+    """Return what a describing file says, without what says only where and by what it was written."""
+    data = path.read_bytes()
+    try:
+        found: Any = json.loads(data) if path.suffix == ".json" else data
+    except ValueError:
+        return data
+    return {key: value for key, value in found.items() if key not in _WRITTEN_BY} if isinstance(found, dict) else found
 
 
 @CHECKS.add("package.probes", "The registered probes were answered", source="a package nobody loaded")

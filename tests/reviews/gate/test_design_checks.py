@@ -82,3 +82,12 @@ def test_a_held_out_question_asked_twice_stops_the_design(tmp_path: Path) -> Non
     result = next(one for one in results if one.id == "design.unique")
     assert (result.status, result.repairable) == ("FAIL", False)
     assert [(row["heldout"], row["repeats"]) for row in result.shown] == [("again", heldout_items()[0].id)]
+
+
+def test_a_held_out_question_asked_nearly_twice_is_shown_to_the_reviewer(tmp_path: Path) -> None:
+    first = heldout_items()[0]
+    long = f"{first.prompt} Mind that somebody reads it aloud at a table with many guests"
+    near = [first.model_copy(update={"id": id, "prompt": text}) for id, text in (("one", long), ("two", f"{long}, so"))]
+    results = design_checks(resolved_spec(tmp_path, *POWERED), (*heldout_items(), *near), {})
+    result = next(one for one in results if one.id == "design.unique")
+    assert result.status == "WARN" and ("two", "one") in [(row["train"], row["heldout"]) for row in result.shown]

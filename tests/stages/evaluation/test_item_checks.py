@@ -77,6 +77,12 @@ def test_what_is_sound_passes() -> None:
     assert sound(FORMAT, [item("quoted", both)]).status == "PASS"
 
 
+def test_two_forms_that_exclude_each_other_are_no_question() -> None:
+    either = "Write about tea. Use only lowercase letters. Use only capital letters."
+    found = sound(FORMAT, [item("lowercase", either)])
+    assert found.status == "FAIL" and "lowercase and uppercase, and no answer can be both" in found.detail
+
+
 def test_one_unsound_item_closes_the_design_gate(tmp_path: Path) -> None:
     resolved = resolved_spec(tmp_path)
     results = {one.id: one for one in design_checks(resolved, heldout_items(), {})}

@@ -1,4 +1,4 @@
-"""Save the model for use, load it again in a fresh process and compare greedy answers, token for token.
+"""Copy the checkpoint for use, load it in a fresh process and compare greedy answers, token for token.
 
 The fresh process is ``python -P -m training.jobs.packaging.package PACKAGE QUESTIONS ANSWERS``: QUESTIONS is
 ``{"prompts": [...], "form": "completion" or "chat", "max_new_tokens": n}``; ANSWERS gets the token ids per prompt.
@@ -7,6 +7,7 @@ The fresh process is ``python -P -m training.jobs.packaging.package PACKAGE QUES
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from specs.stages.answer_end import Form
 from specs.stages.packaging.parameters import PackageParameters
 from specs.stages.packaging.rows import PackageRow
-from training.engines.checkpoint import device_of, free, load, save
+from training.engines.checkpoint import device_of, free, load
 from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job
@@ -30,7 +31,10 @@ def package(job: Job[PackageParameters]) -> Done:
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
     model, tokenizer = load(job.inputs["model"])
     target = job.out / "package"
-    save(model, tokenizer, target)
+    target.mkdir(exist_ok=True)
+    # Copied, because saved again weights would have the type in which this machine computes.
+    for path in sorted(one for one in job.inputs["model"].iterdir() if one.is_file()):
+        shutil.copyfile(path, target / path.name)
     job.progress(1, 3, "steps")
     prompts = [item.prompt for item in probes]
     expected = _greedy(model, tokenizer, prompts, form, parameters.max_new_tokens)

@@ -1,0 +1,1 @@
+"""The flaw operators, by family, with what has to stop them: stated before any of them ran."""

@@ -1,0 +1,58 @@
+"""Healthy sessions: what differs between them beside the seed, and what their results come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from bench.flaws.operator import Change
+from bench.flaws.small_specs import KINDS
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """What a healthy session has otherwise than the twin."""
+
+    session: str
+    kinds: tuple[str, ...] = KINDS
+    changes: tuple[Change, ...] = ()
+    name: str = ""
+
+
+PRECISIONS: dict[str, tuple[Change, ...]] = {
+    "float32": (),
+    "bfloat16": (("warmup_ratio: 0,", "warmup_ratio: 0, precision: bfloat16,"),),
+}
+ENGINES: dict[str, tuple[Change, ...]] = {
+    "batched": (),
+    "continuous": (("max_new_tokens: 48", "engine: continuous, max_new_tokens: 48"),),
+}
+METHODS = ("sft", "lora", "dpo", "scored")
+ITEMS = (KINDS, ("lowercase", "title"), ("quoted", "uppercase"))
+_EVERY = product(METHODS, PRECISIONS, ENGINES, ITEMS)
+VARIATIONS = tuple(
+    Healthy(method, items, PRECISIONS[precision] + ENGINES[engine], " ".join((method, precision, engine, *items)))
+    for method, precision, engine, items in _EVERY
+)
+
+
+def summary_of(results: Sequence[dict[str, Any]]) -> str:
+    """Return how many healthy sessions were rejected, overall and by each thing that varied."""
+    wrong = [one for one in results if one["result"] == "rejected"]
+    lines = [f"{len(wrong)} of {len(results)} healthy sessions were neither accepted nor ended in a null result"]
+    for place, what in enumerate(("method", "precision", "engine")):
+        lines.append(_counted(what, [(one["variation"].split()[place], one) for one in results]))
+    lines.append(_counted("items", [(" and ".join(one["variation"].split()[3:]), one) for one in results]))
+    lines.append(_counted("outcome", [(one["outcome"], one) for one in results]))
+    return "\n".join(lines)
+
+
+def _counted(what: str, results: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    told: list[str] = []
+    for name in dict.fromkeys(key for key, _ in results):
+        these = [one for key, one in results if key == name]
+        bad = sum(one["result"] == "rejected" for one in these)
+        told.append(f"{name} {len(these)}" + (f" ({bad} rejected)" if bad else ""))
+    return f"{what}: {', '.join(told)}"

@@ -1,0 +1,96 @@
+"""Run flaws and healthy sessions in processes of their own, and say how each fared."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.flaws.healthy import VARIATIONS, Healthy
+from bench.flaws.lying import NotPlanted
+from bench.flaws.operator import Operator
+from bench.flaws.operators import OPERATORS
+from bench.flaws.session import Ended, run_session
+from bench.flaws.small_specs import Variation, tiny_model
+
+One = TypeVar("One")
+Result = dict[str, Any]
+
+
+def outcome(operator: Operator, ended: Ended, twin: Ended) -> str:
+    """Return how a flaw fared.
+
+    ``stopped`` or ``named`` (accepted all the same) by a check that was expected to fail, ``warned`` (accepted, such a
+    check only warned), ``refused`` (by other words of the spec's rules, before anything ran), ``ended without
+    acceptance`` for another reason, or ``missed``. A finding that the healthy twin raises too names nothing.
+    """
+    if ended.outcome == "broke":
+        return "broken"
+    if _any(operator, [one for one in ended.failed if one not in twin.failed]):
+        return "named" if ended.accepted else "stopped"
+    if ended.outcome == "refused":
+        return "refused"
+    if not ended.accepted:
+        return "ended without acceptance"
+    return "warned" if _any(operator, [one for one in ended.warned if one not in twin.warned]) else "missed"
+
+
+def _any(operator: Operator, found: Sequence[str]) -> bool:
+    return any(wanted in one for wanted in operator.expected for one in found)
+
+
+def twin(folder: Path, session: str) -> tuple[str, Ended]:
+    """Return how the healthy twin of a session ended, after its name."""
+    return session, run_session(folder / f"twin-{session}", tiny_model(folder), None, Variation(session=session))
+
+
+def planted(folder: Path, name: str, twin: Ended) -> Result:
+    """Run an operator and return how it fared; ``broken`` if it could not be planted."""
+    operator = next(one for one in OPERATORS if one.name == name)
+    began = time.perf_counter()
+    try:
+        ended = run_session(folder / name, tiny_model(folder), operator)
+    except (Exception, NotPlanted) as error:
+        ended = Ended("broke", (f"{type(error).__name__}: {error}",))
+    told = {"operator": name, "family": operator.family, "result": outcome(operator, ended, twin)}
+    found = {"failed": _new(ended.failed, twin.failed), "warned": _new(ended.warned, twin.warned)}
+    found["blocked"] = list(ended.blocked)
+    return told | {"outcome": ended.outcome} | found | {"seconds": round(time.perf_counter() - began, 1)}
+
+
+def _new(found: Sequence[str], twins: Sequence[str]) -> list[str]:
+    return [one for one in found if one not in twins]
+
+
+def sound(folder: Path, number: int) -> Result:
+    """Run a healthy session and return whether it was accepted or ended in a null result."""
+    healthy: Healthy = VARIATIONS[number % len(VARIATIONS)]
+    began = time.perf_counter()
+    variation = Variation(number, healthy.session, healthy.kinds, healthy.changes)
+    ended = run_session(folder / f"healthy{number}", tiny_model(folder, healthy.kinds), None, variation)
+    fine = ended.outcome in ("approve", "null")
+    told = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}
+    found = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
+    return told | found | {"seconds": round(time.perf_counter() - began, 1)}
+
+
+def each(workers: int, work: Callable[..., One], given: Sequence[tuple[Any, ...]]) -> Iterator[One]:
+    """Yield what the work returns for each, in processes of their own, as they end."""
+    if not given:
+        return
+    # Started anew: what torch holds does not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        for done in as_completed([pool.submit(_quiet, work, *one) for one in given]):
+            yield done.result()
+
+
+def _quiet(work: Callable[..., One], *given: Any) -> One:
+    """Do work without what trainers print."""
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        return work(*given)

