@@ -161,12 +161,13 @@ def _require_recorded(run: Path, one: PrunedWeights) -> None:
 
 def _record(trail: Trail, by: str, found: Prunable) -> None:
     """Add the entries; a kill before the last leaves what the earlier name for the next prune."""
-    number = sum(1 for _ in trail.iterate("pruned"))
-    for first in range(0, len(found.weights), ENTRY_WEIGHTS):
-        number += 1
+    before = list(trail.iterate("pruned"))
+    told = {path for one in before for path in one.body["leftovers"]}
+    leftovers = tuple(one for one in found.leftovers if one not in told)
+    for first in range(0, max(len(found.weights), min(len(leftovers), 1)), ENTRY_WEIGHTS):
         some = found.weights[first : first + ENTRY_WEIGHTS]
-        body = Pruned(by=by, weights=some, leftovers=found.leftovers if first == 0 else ())
-        trail.append("pruned", f"pruned/{number}", body.model_dump(mode="json"))
+        body = Pruned(by=by, weights=some, leftovers=leftovers if first == 0 else ())
+        trail.append("pruned", f"pruned/{len(before) + 1 + first // ENTRY_WEIGHTS}", body.model_dump(mode="json"))
 
 
 def _delete(run: Path, relative: str) -> None:

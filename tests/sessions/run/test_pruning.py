@@ -146,6 +146,17 @@ def test_changed_weights_are_kept_as_evidence(run: Path) -> None:
     assert called("prune", run, "--yes").returncode == 5 and (run / "trail.sqlite").is_file()
 
 
+def test_many_weights_take_several_entries_and_saved_steps_alone_one(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning, "ENTRY_WEIGHTS", 1)
+    assert called("prune", run, "--yes").returncode == 0
+    (run / "jobs" / "small.train.1" / "trainer").mkdir()
+    assert called("prune", run, "--yes").returncode == 0
+    assert recorded(run) == [[TRAINED], [PACKAGE], []] and audit_of(run).exit_code == 0
+    assert not (run / "jobs" / "small.train.1" / "trainer").exists()
+
+
 def test_links_in_the_place_of_what_is_deleted_are_refused(run: Path) -> None:
     (run / "jobs" / "small.train.1" / "trainer").symlink_to(run.parent)
     assert called("prune", run, "--yes").returncode == 5
