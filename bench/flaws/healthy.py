@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -46,6 +47,9 @@ def summary_of(results: Sequence[dict[str, Any]]) -> str:
         lines.append(_counted(what, [(one["variation"].split()[place], one) for one in results]))
     lines.append(_counted("items", [(" and ".join(one["variation"].split()[3:]), one) for one in results]))
     lines.append(_counted("outcome", [(one["outcome"], one) for one in results]))
+    if wrong:
+        stopped = Counter(check for one in wrong for check in one["failed"])
+        lines.append(f"rejected by: {', '.join(f'{check} {count}' for check, count in stopped.most_common())}")
     return "\n".join(lines)
 
 

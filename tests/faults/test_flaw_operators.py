@@ -57,10 +57,12 @@ def test_a_flaw_is_stopped_by_what_was_expected_only() -> None:
 def test_the_page_counts_by_family_and_names_what_was_not_run() -> None:
     found = {"outcome": "reject", "failed": ["witness.answers"], "warned": [], "blocked": []}
     result = found | {"operator": "repaired", "family": "answers", "result": "stopped", "seconds": 1.0}
-    healthy = {"healthy": 1, "variation": "lora float32 batched quoted", "result": "rejected", "outcome": "waiting"}
+    healthy = {"healthy": 1, "variation": "lora float32 batched quoted", "result": "rejected"}
+    healthy |= {"outcome": "waiting", "failed": ["strata.sensitivity"]}
     told = page([result, healthy])
     assert "| all | 1 | 0 | 0 | 0 | 0 | 0 |" in told and told.count("not run") == len(OPERATORS) - 1
     assert "1 of 1 healthy sessions" in told and "method: lora 1 (1 rejected)" in told
+    assert "rejected by: strata.sensitivity 1" in told
 
 
 def test_healthy_sessions_have_every_combination_once() -> None:
