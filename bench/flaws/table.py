@@ -12,7 +12,7 @@ from bench.flaws.operators import OPERATORS
 
 HEAD = """<!-- Written by `python -m bench.flaws --out FILE --table PAGE` from the results in FILE. -->
 
-# 46. Flaws that were planted, and what stopped them
+# 49. Flaws that were planted, and what stopped them
 
 Each operator plants one flaw in a session of real jobs, gates and witnesses on a model of two layers, whose healthy
 twin is accepted. What has to name the flaw was written down before the operator ran. `stopped`: a check that was
@@ -24,7 +24,7 @@ anything ran; `ended without acceptance`: something else stopped it; `missed`: a
 python -m bench.flaws --out flaws.jsonl --workers 2
 python -m bench.flaws --out healthy.jsonl --workers 2 --healthy 100
 cat flaws.jsonl healthy.jsonl > all.jsonl
-python -m bench.flaws --out all.jsonl --table docs/decisions/0046-planted-flaws.md
+python -m bench.flaws --out all.jsonl --table docs/decisions/0049-planted-flaws.md
 ```
 """
 FOOT = """
