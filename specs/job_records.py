@@ -74,6 +74,11 @@ class Challenge(Contract):
         rows = Drawn(of=self.of, rows=self.rows)
         return ({"rows": rows} | (self.others or {})).get(output, Drawn(of=0, rows=()))
 
+    @property
+    def unit(self) -> str:
+        """Return what its rows are."""
+        return "steps" if self.segments else "rows"
+
     def counts(self) -> tuple[int, int]:
         """Return how many rows of all outputs are to be made again, and of how many."""
         every = [self.drawn(name) for name in ("rows", *(self.others or ()))]

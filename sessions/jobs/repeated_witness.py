@@ -55,11 +55,12 @@ class Repeated:
     read: int
     of: int
     wrong: int
-    """Rows of those that were read that the granted weights did not write or score."""
+    """Of those that were read: rows that the granted weights did not write or score, or steps that differ."""
     checks: tuple[CheckResult, ...]
     seconds: float
     differs: tuple[str, ...] = ()
     """What of this machine is not as the job's was."""
+    unit: str = "rows"
     why: str = ""
     """Why it could not be witnessed; empty if it was."""
 
@@ -70,9 +71,9 @@ class Repeated:
 
     def as_data(self) -> dict[str, Any]:
         """Return it in the form of JSON."""
-        told = {name: getattr(self, name) for name in ("stage", "attempt", "read", "of", "seconds", "why")}
+        told = {name: getattr(self, name) for name in ("stage", "attempt", "read", "of", "unit", "seconds", "why")}
         checks = [one.model_dump(mode="json", include={"id", "status", "detail", "shown"}) for one in self.checks]
-        reproduced = None if self.why else self.read - self.wrong
+        reproduced = None if self.why else max(self.read - self.wrong, 0)
         return told | {"reproduced": reproduced, "differs": list(self.differs), "checks": checks, "holds": self.holds}
 
 
@@ -113,7 +114,8 @@ class Repetition:
                 "dead_man_minutes": None,
             }
         )
-        self.say(f"{stage}.{attempt}: a witness reads {read} of {of} rows again")
+        does = "trains" if challenge.segments else "reads"
+        self.say(f"{stage}.{attempt}: a witness {does} {read} of {of} {challenge.unit} again")
         with tempfile.TemporaryDirectory(prefix="peergate-witness-") as place:
             folder = job_folder(Path(place), order.key)
             write_durably(folder / "order.json", order.canonical())
@@ -125,7 +127,8 @@ class Repetition:
         if unread := next((one.detail for one in checks if one.status in ("BLOCKED", "ERROR")), ""):
             return Repeated(stage, attempt, read, of, 0, checks, 0.0, why=unread)
         wrong = round(sum(one.figure or 0 for one in checks if one.status == "FAIL"))
-        return Repeated(stage, attempt, read, of, wrong, checks, 0.0, differs=_differs(evidence, order, manifest))
+        differs = _differs(evidence, order, manifest)
+        return Repeated(stage, attempt, read, of, wrong, checks, 0.0, differs=differs, unit=challenge.unit)
 
     def _found(self, role: str, artifact: Artifact) -> Artifact:
         """Return an input by where it is on this machine; the witness itself compares its digest."""
@@ -188,7 +191,7 @@ def _progress(folder: Path) -> str:
         newest = Progress.model_validate(read_json(lines[-1]))
     except (NotReadable, ValueError, IndexError):
         return "it loads the weights"
-    return f"{newest.done} of {newest.total} answers and scores"
+    return f"{newest.done} of {newest.total} {newest.unit}"
 
 
 def _manifest(folder: Path, job: JobState) -> Manifest:

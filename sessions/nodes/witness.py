@@ -60,7 +60,7 @@ def end_witnesses(session: Session, challenges: Sequence[Recorded], why: str) ->
 
 def _told(challenge: Challenge) -> str:
     count, of = challenge.counts()
-    return f"trains {count} of {of} steps again" if challenge.segments else f"reads {count} of {of} rows again"
+    return f"{'trains' if challenge.segments else 'reads'} {count} of {of} {challenge.unit} again"
 
 
 def _seconds(session: Session, order: JobOrder, key: str) -> float:

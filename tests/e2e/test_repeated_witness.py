@@ -30,9 +30,10 @@ def test_real_weights_reproduce_their_rows_and_pruned_ones_are_asked_for(finishe
     run = shutil.copytree(finished.parent, tmp_path / "runs", copy_function=_copied) / "small"
     code, found = again(run)
     assert code == 0, found
-    assert {name: (one["reproduced"], one["read"]) for name, one in found.items()} == dict.fromkeys(
-        ("before", "sample", "after"), (3, 3)
-    )
+    assert {name: (one["reproduced"], one["read"], one["unit"]) for name, one in found.items()} == {
+        **dict.fromkeys(("before", "sample", "after"), (3, 3, "rows")),
+        "train": (2, 2, "steps"),
+    }
     kept = shutil.copytree(run / "jobs" / "small.train.1" / "out" / "checkpoint", tmp_path / "kept")
     # The base model, wrongly said to be the trained one, is not taken for it.
     base = next((run / "jobs" / "small.before.1").glob("order.json"))

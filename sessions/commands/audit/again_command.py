@@ -97,12 +97,13 @@ def _tell_stage(one: Repeated) -> None:
     if one.why:
         print_line(f"{name}: NOT WITNESSED: {masked_line(one.why, 1000)} ({one.seconds:.1f} s)")
         return
-    right = f"{one.read - one.wrong} of {one.read} rows reproduced, of {one.of} ({one.seconds:.1f} s)"
+    right = f"{max(one.read - one.wrong, 0)} of {one.read} {one.unit} reproduced, of {one.of} ({one.seconds:.1f} s)"
     print_line(f"{name}: {'' if one.holds else 'NOT REPRODUCED: '}{right}")
     for check in one.checks:
         print_line(f"      {check.status} {check.id}: {masked_line(check.detail, 500)}")
         for row in check.shown[:SHOWN_ROWS]:
-            print_line(f"        row {row.get('row')}: {masked_line(row.get('why', ''), 300)}")
+            where = next((f"{name} {row[name]}: " for name in ("row", "step") if name in row), "")
+            print_line(f"        {where}{masked_line(row.get('why', ''), 300)}")
     for line in one.differs:
         print_line(f"      here: {masked_line(line, 300)}; the registered tolerances hold, the coarser type's")
 
