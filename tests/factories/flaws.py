@@ -11,7 +11,7 @@ from typing import Any
 from reviews.evidence.evidence import Arm, Evidence
 from specs.code_state import CodeState
 from specs.digests import digest_bytes
-from specs.job_records import Observed
+from specs.job_records import Observed, Segment
 from specs.session.thresholds import Thresholds
 from specs.trail.grant_and_claim import Claim
 from specs.trail.session_bodies import HeldoutUse
@@ -72,6 +72,15 @@ def _witness_finds(evidence: Evidence, **facts: Any) -> Evidence:
     found = trained_facts(steps()) | facts if facts else {}
     manifest = evidence.witness.manifest.model_copy(update={"facts": found})
     return replace(evidence, witness=evidence.witness._replace(manifest=manifest))
+
+
+def _ends_at(evidence: Evidence, apart: float | None) -> Evidence:
+    """Return the evidence of a witness that trained the last steps again, this far from the saved weights."""
+    found = _witness_finds(evidence, end_apart=apart) if apart is not None else evidence
+    assert found.witness is not None
+    last = Segment(after=0, until=len(steps()))
+    challenge = found.witness.challenge.model_copy(update={"segments": (last,)})
+    return replace(found, witness=found.witness._replace(challenge=challenge))
 
 
 def _steps(**changes: Any) -> list[dict[str, Any]]:
@@ -325,6 +334,8 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "steps on other batches": lambda one: _steps_again(one, lambda row: row | {"batches": ["another batch"]}),
     "a step that nobody trained again": lambda one: _steps_again(one, lambda row: row if row["step"] > 1 else {}),
     "a checkpoint of another step": lambda one: _witness_finds(one, saved=sketch(4)),
+    "a checkpoint that the last steps do not lead to": lambda one: _ends_at(one, 0.3),
+    "a checkpoint that nobody compared with the last steps": lambda one: _ends_at(one, None),
     "a curve far below what the weights read": lambda one: _witness_finds(one, read_loss=2.5),
     "a witness that did not look at the weights": lambda one: _witness_finds(one),
     "a witness that left nothing": lambda one: replace(one, witness=one.witness and one.witness._replace(rows=None)),
@@ -482,6 +493,8 @@ CASES = [
     ("train", "steps on other batches", "witness.training", "FAIL"),
     ("train", "a step that nobody trained again", "witness.training", "BLOCKED"),
     ("train", "a checkpoint of another step", "witness.weights", "FAIL"),
+    ("train", "a checkpoint that the last steps do not lead to", "witness.weights", "FAIL"),
+    ("train", "a checkpoint that nobody compared with the last steps", "witness.weights", "BLOCKED"),
     ("train", "a curve far below what the weights read", "witness.weights", "FAIL"),
     ("train", "a witness that did not look at the weights", "witness.weights", "BLOCKED"),
     ("sample", "a witness that left nothing", "witness.answers", "BLOCKED"),

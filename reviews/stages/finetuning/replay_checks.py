@@ -172,6 +172,8 @@ def _wrong_weights(evidence: Evidence, facts: dict[str, Any], rows: Sequence[Tra
         last = rows[-1].sketch
         if not same_weights(last, saved):
             yield f"the saved weights are not those after step {len(rows)}"
+        if any(one.until == len(rows) for one in witness_of(evidence).challenge.segments):
+            yield from _wrong_end(evidence, float(facts["end_apart"]))
         if evidence.parameters.get("method", "full") != "full":
             yield from _wrong_merge(evidence, facts)
         if evidence.stage.kind == "sft":
@@ -180,6 +182,13 @@ def _wrong_weights(evidence: Evidence, facts: dict[str, Any], rows: Sequence[Tra
             yield from _wrong_pairs(evidence, facts["pairs"])
     except (KeyError, TypeError, ValueError) as error:
         raise EvidenceMissing(f"the witness does not say what it read of the saved weights: {error}") from error
+
+
+def _wrong_end(evidence: Evidence, apart: float) -> Iterator[str]:
+    """Compare all saved weights with those that the witness comes to: a sketch holds a few of them."""
+    most = REPLAYED["float32" if _precision(evidence) == "float32" else "bfloat16"].update
+    if not apart <= most:
+        yield f"the saved weights are {apart:.2g} of their movement from those that the last steps lead to"
 
 
 def _wrong_merge(evidence: Evidence, facts: dict[str, Any]) -> Iterator[str]:

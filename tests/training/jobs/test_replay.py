@@ -19,6 +19,7 @@ from specs.stages.stage import Kind
 from specs.stages.witness import REPLAYED
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.jobs.finetuning.replay import replay
+from training.jobs.finetuning.weight_sketch import _places, sketch  # pyright: ignore[reportPrivateUsage]
 from training.jobs.job import Job
 
 pytestmark = [
@@ -89,6 +90,7 @@ def test_an_honest_training_is_trained_again_to_the_same_figures(
     assert replayed[-1].step == (len(rows) if "snapshot_steps" in parameters else 2)
     assert [why for one in replayed if (why := differs(rows, one, REPLAYED["float32"]))] == []
     assert list(facts["saved"]) == list(rows[-1].sketch)
+    assert facts.get("end_apart", 0.0) < 1e-6 and ("end_apart" in facts) == ("snapshot_steps" in parameters)
     if "method" in parameters:
         assert facts["merged_modules"] == ["q_proj", "v_proj"]
         assert facts["merged_apart"] < 1e-6 and facts["frozen_apart"] == 0
@@ -100,6 +102,31 @@ def test_an_honest_training_is_trained_again_to_the_same_figures(
             )
             for pair, one in scored.items()
         }
+
+
+@pytest.mark.parametrize("parameters", [LORA, {"snapshot_steps": 10}], ids=["adapters", "full"])
+def test_weights_saved_otherwise_beside_those_of_the_sketch_are_seen(
+    tmp_path: Path, parameters: dict[str, Any]
+) -> None:
+    """Who knows which weights a sketch holds can save others in every other place."""
+    from safetensors.torch import load_file, save_file
+
+    job = _trained(tmp_path, "sft", learning_rate=1e-2, **parameters)
+    path = job.out / "checkpoint" / ("adapter/adapter_model" if "method" in parameters else "model")
+    path = path.with_suffix(".safetensors")
+    weights = load_file(path)
+    kept, before = sketch(weights), {name: one.clone() for name, one in weights.items()}
+    name = next(one for one in weights if "lora_B" in one or "down_proj" in one)
+    weights[name] = weights[name].flip(0)
+    places = [(tensor, at) for tensor, at in _places(sorted(weights), weights) if tensor == name]
+    for tensor, at in places:
+        weights[tensor].view(-1)[at] = before[tensor].view(-1)[at]
+    norm = before[name].norm() / weights[name].norm()
+    assert abs(float(norm) - 1) < 0.1
+    save_file(weights, path, {"format": "pt"})
+    assert sketch(weights)[1:] == kept[1:]
+    _, facts = _replayed(job)
+    assert facts["end_apart"] > REPLAYED["float32"].update
 
 
 def test_other_figures_and_other_data_are_seen(tmp_path: Path) -> None:

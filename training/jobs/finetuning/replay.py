@@ -18,7 +18,7 @@ from training.engines import checkpoint
 from training.jobs.finetuning import dpo, preference_trainers, sft
 from training.jobs.finetuning.adapter_merge import release
 from training.jobs.finetuning.loss_masks import MaskProof, expected
-from training.jobs.finetuning.saved_weights import saved_facts
+from training.jobs.finetuning.saved_weights import apart_from_end, saved_facts
 from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.trainer_args import logged
 from training.jobs.finetuning.weight_sketch import sketch, trained
@@ -36,14 +36,17 @@ def replay(job: Job[SftParameters | DpoParameters]) -> Done:
     assert challenge is not None
     rows: list[ReplayedStep] = []
     device, dtype = "", ""
+    facts: dict[str, Any] = {}
     for segment in challenge.segments:
         trainer, prepared = _built(job)
         device, dtype = checkpoint.device_of(trainer.model)
         rows += _replayed(job, trainer, segment)
         job.progress(len(rows), len(challenge.rows), "steps")
+        if segment.until == challenge.of:
+            facts["end_apart"] = apart_from_end(job, trained(trainer.model))
         release(trainer, prepared)
     job.write_rows(ROWS, rows)
-    facts = saved_facts(job, challenge.ended)
+    facts |= saved_facts(job, challenge.ended)
     return Done(device, dtype, sum(row.tokens for row in rows), {}, facts)
 
 

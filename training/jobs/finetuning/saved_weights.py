@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,30 @@ def saved_facts(job: Job[Any], seed: str) -> dict[str, Any]:
     if job.order.kind == "sft":
         return facts | _loss_facts(job, folder, seed)
     return facts | _pair_facts(job, folder, seed)
+
+
+def apart_from_end(job: Job[Any], ours: Mapping[str, Any]) -> float:
+    """Return how far all saved weights are from those that a replay ends with, as a share of what training moved.
+
+    A job knows which weights a sketch holds, and could save others in every other place. Adapters move from a product
+    of zero: what their second factors are. Raises NotAsked where the weights cannot be read or are not of this model.
+    """
+    folder, start = job.inputs[LEFT + "checkpoint"], dict[str, Any]()
+    if job.parameters.method == "full":
+        start = _tensors(job.inputs["model"])
+    else:
+        folder = folder / "adapter"
+    saved, far, moved = _tensors(folder), 0.0, 0.0
+    for name, one in ours.items():
+        if name not in saved or (start and name not in start):
+            raise NotAsked(f"there is no {name} among the weights in {folder.name}")
+        here = one.cpu().float()
+        far += float((saved[name].float() - here).square().sum())
+        if start:
+            moved += float((here - start[name].float()).square().sum())
+        elif ".lora_B." in name:
+            moved += float(here.square().sum())
+    return math.sqrt(far) / (math.sqrt(moved) or 1.0)
 
 
 def _tensors(folder: Path) -> dict[str, Any]:
