@@ -30,8 +30,6 @@ python -m bench.flaws --out all.jsonl --table docs/decisions/0049-planted-flaws.
 FOOT = """
 ## What is not found, and why
 
-- **Training** (`curve`, `weights`): no step is replayed while no stage kind names a function that replays it, so what a
-  job states of its steps is believed as far as the checks of its rows go, and saved weights are not compared with them.
 - **Paraphrases**: no check compares meaning.
 - **`two-looks`**: both evaluations are registered, so nothing is chosen after a look; evaluations that are not
   registered warn.

@@ -185,7 +185,9 @@ def _reports(job: Job[Any]) -> Any:
             if logs and "loss" in logs:
                 # Not in what is printed: a log line would be a screen of numbers.
                 state.log_history[-1]["sketch"] = list(sketch(trained(self.trainer.model)))
-                job.progress(state.global_step, state.max_steps, "steps", loss=float(logs["loss"]))
+                if not job.order.challenge:
+                    # A witness counts the steps of its challenge itself.
+                    job.progress(state.global_step, state.max_steps, "steps", loss=float(logs["loss"]))
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.trainer.begins(self.trainer.model)
