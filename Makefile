@@ -67,7 +67,7 @@ test-llama: setup  ## install llama-cpp-python (compiles for minutes) and run th
 test-qlora: setup  ## install bitsandbytes (125 MB) and run the tests of training over 4 bits, on the CPU
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[qlora]'
 	$(BIN)/python -c 'import bitsandbytes'
-	$(BIN)/python -m pytest tests/stages/finetuning/test_qlora.py
+	$(BIN)/python -m pytest tests/stages/finetuning/test_qlora.py tests/training/jobs/test_replay.py
 
 test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests of its tasks, offline
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm-eval]'

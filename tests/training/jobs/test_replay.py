@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from specs.job_records import LEFT, Artifact, Challenge
 from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
 from specs.stages.registry import STAGE_KINDS, outputs_of
 from specs.stages.stage import Kind
-from specs.stages.witness import REPLAYED
+from specs.stages.witness import MERGED_APART, REPLAYED
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.jobs.finetuning.replay import replay
 from training.jobs.finetuning.weight_sketch import _places, sketch  # pyright: ignore[reportPrivateUsage]
@@ -34,6 +35,10 @@ LORA: dict[str, Any] = {
     "lora_dropout": 0.1,
     "target_modules": ["q_proj", "v_proj"],
 }
+QLORA = LORA | {"method": "qlora", "precision": "bfloat16", "device": "cpu"}
+over_4_bits = pytest.mark.skipif(
+    find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed (the extra 'qlora')"
+)
 
 
 def _rows(job: Job, name: str, form: Any) -> list[Any]:
@@ -77,8 +82,13 @@ def _replayed(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("kind", "parameters"),
-    [("sft", {"snapshot_steps": 4, **LORA}), ("sft", {}), ("dpo", {"validation_share": 0.3, "snapshot_steps": 3})],
-    ids=["sft with adapters", "sft", "dpo"],
+    [
+        ("sft", {"snapshot_steps": 4, **LORA}),
+        ("sft", {}),
+        ("dpo", {"validation_share": 0.3, "snapshot_steps": 3}),
+        pytest.param("sft", {"snapshot_steps": 4, **QLORA}, marks=over_4_bits),
+    ],
+    ids=["sft with adapters", "sft", "dpo", "sft over 4 bits"],
 )
 def test_an_honest_training_is_trained_again_to_the_same_figures(
     tmp_path: Path, kind: Kind, parameters: dict[str, Any]
@@ -88,12 +98,13 @@ def test_an_honest_training_is_trained_again_to_the_same_figures(
     replayed, facts = _replayed(job)
     assert replayed[0].step == 1
     assert replayed[-1].step == (len(rows) if "snapshot_steps" in parameters else 2)
-    assert [why for one in replayed if (why := differs(rows, one, REPLAYED["float32"]))] == []
+    dtype = "bfloat16" if parameters.get("method") == "qlora" else "float32"
+    assert [why for one in replayed if (why := differs(rows, one, REPLAYED[dtype]))] == []
     assert list(facts["saved"]) == list(rows[-1].sketch)
     assert facts.get("end_apart", 0.0) < 1e-6 and ("end_apart" in facts) == ("snapshot_steps" in parameters)
     if "method" in parameters:
         assert facts["merged_modules"] == ["q_proj", "v_proj"]
-        assert facts["merged_apart"] < 1e-6 and facts["frozen_apart"] == 0
+        assert facts["merged_apart"] < MERGED_APART[dtype] and facts["frozen_apart"] == 0
     if kind == "dpo":
         scored = {one["pair"]: one for one in map(json.loads, (job.out / "pairs.jsonl").read_text().splitlines())}
         assert {pair: told for pair, *told in facts["pairs"]} == {
