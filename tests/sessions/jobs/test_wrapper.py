@@ -182,9 +182,20 @@ def test_a_stage_that_is_killed_leaves_a_record_with_the_signal(drive: Drive, fo
     assert ended(driver, folder) == ("signal", -signal.SIGKILL)
 
 
+TOO_LATE = """
+import os, signal
+child, wrapper = os.getpid(), os.getppid()
+if os.fork():
+    os._exit(0)
+# Until the stage has ended and the wrapper has not noticed: it looks every few milliseconds.
+while open(f"/proc/{child}/stat").read().rpartition(")")[2].split()[0] != "Z":
+    pass
+os.kill(wrapper, signal.SIGTERM)
+"""
+
+
 def test_a_request_that_comes_too_late_does_not_change_how_the_stage_ended(drive: Drive, folder: Path) -> None:
-    program = "import os, signal; os.kill(os.getppid(), signal.SIGTERM); os._exit(0)"
-    assert ended(drive(program, folder), folder) == ("exited", 0)
+    assert ended(drive(TOO_LATE, folder), folder) == ("exited", 0)
 
 
 def test_a_killed_wrapper_takes_its_stage_with_it_and_the_job_is_lost(drive: Drive, folder: Path) -> None:
