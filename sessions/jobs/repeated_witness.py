@@ -43,7 +43,7 @@ MOST_SECONDS = 7 * 86400.0
 """Nobody pays for it: whoever waits can end it."""
 TELL_EVERY_S = 2.0
 _COMPARED = ("python", "torch", "transformers", "tokenizers")
-"""Packages whose other versions are told."""
+"""Packages of which another version than the job's is reported."""
 
 
 @dataclass(frozen=True)

@@ -72,12 +72,12 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
     if not isinstance(given, SftParameters | DpoParameters):
         return StageDisk(stage.name, weights, Range(0, 0), 0.0)
     shape, _ = shape_of_source(spec.model, origin)
-    if shape is None or not (given.snapshot_steps or given.checkpoint_steps):
-        return StageDisk(stage.name, weights, None if given.snapshot_steps else Range(0, 0), 0.0)
+    if shape is None or not (given.leaves_snapshots or given.checkpoint_steps):
+        return StageDisk(stage.name, weights, None if given.leaves_snapshots else Range(0, 0), 0.0)
     held = memory(shape, given, gpu=given.device == "cuda")
     each = held.gradients + held.optimizer
     passing = 2 * each if given.checkpoint_steps else 0.0
-    if not given.snapshot_steps:
+    if not given.leaves_snapshots:
         return StageDisk(stage.name, weights, Range(0, 0), passing)
     data = volume(spec, stage.inputs[kind_of(stage).trains], origin)
     if data is None:

@@ -51,6 +51,18 @@ def test_snapshots_follow_from_the_most_data_and_saved_steps_count_once(tmp_path
     assert found.total() == Range(8 * SMALL, 8 * SMALL + count * each + 2 * each)
 
 
+def test_adapters_leave_snapshots_without_being_asked(tmp_path: Path) -> None:
+    adapters = "seed: 7, batch_size: 2, method: lora, lora_rank: 2, lora_alpha: 4, lora_dropout: 0, "
+    found = planned(
+        tmp_path, (TRAINING, TRAINING.replace("seed: 7", adapters + "target_modules: [q_proj], checkpoint_steps: 3"))
+    )
+    prompts = len((tmp_path / "prompts.jsonl").read_text(encoding="utf-8").splitlines())
+    steps = 2 * -(-4 * prompts // 2)
+    snapshots = found.stages[0].snapshots
+    # One after every step of so few; two checkpoints of as many bytes are kept while it trains.
+    assert snapshots is not None and snapshots.most == found.stages[0].steps / 2 * (steps - 1)
+
+
 def test_adapters_are_kept_beside_all_weights() -> None:
     resolved = load_spec(find_spec("cai_preferences"), "gpu80")
     found = disk(resolved.spec, Path(resolved.origin))
