@@ -79,6 +79,11 @@ class Challenge(Contract):
         """Return what its rows are."""
         return "steps" if self.segments else "rows"
 
+    def told(self) -> str:
+        """Return what a witness does, after the words "a witness"."""
+        count, of = self.counts()
+        return f"{'trains' if self.segments else 'reads'} {count} of {of} {self.unit} again"
+
     def counts(self) -> tuple[int, int]:
         """Return how many rows of all outputs are to be made again, and of how many."""
         every = [self.drawn(name) for name in ("rows", *(self.others or ()))]

@@ -32,6 +32,8 @@ class Need(NamedTuple):
     rows: int
     """That the gate's witness read."""
     of: int
+    unit: str
+    """What these are: rows, or training steps."""
     weights: tuple[Weights, ...]
     engine: str
     """That wrote the answers; the witness is always transformers."""
@@ -73,6 +75,7 @@ def _need(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -
         attempt=attempt,
         rows=read,
         of=of,
+        unit=order.challenge.unit if order.challenge else "rows",
         weights=tuple(
             Weights(role, one.name, sources.get(one.name, ""), one.digest, one.path)
             for role, one in sorted(order.inputs.items())

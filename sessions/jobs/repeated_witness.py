@@ -114,8 +114,7 @@ class Repetition:
                 "dead_man_minutes": None,
             }
         )
-        does = "trains" if challenge.segments else "reads"
-        self.say(f"{stage}.{attempt}: a witness {does} {read} of {of} {challenge.unit} again")
+        self.say(f"{stage}.{attempt}: a witness {challenge.told()}")
         with tempfile.TemporaryDirectory(prefix="peergate-witness-") as place:
             folder = job_folder(Path(place), order.key)
             write_durably(folder / "order.json", order.canonical())

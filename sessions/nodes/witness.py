@@ -18,7 +18,7 @@ from sessions.money import ledger
 from sessions.nodes.act import await_end, cancelled, log_of, manifest_of, observed_from
 from sessions.nodes.job_order import current_attempt
 from sessions.session import Session, State
-from specs.job_records import Challenge, ExitRecord, JobOrder, Manifest, Observed
+from specs.job_records import ExitRecord, JobOrder, Manifest, Observed
 from specs.masking import current
 from specs.resources import usd_per_hour
 from specs.stages.witness import LEAST_SHARE, ROWS
@@ -39,7 +39,7 @@ def witness(session: Session, state: State) -> State:
         ledger.reserve(session.trail, session.resolved.spec.budget, "job", stage, order.key, cap)
         session.store.put_value(order)
         submit_witness(session.launcher, session.trail, session.run, order)
-        session.display.say(f"{stage.name}: a witness {_told(challenge)}")
+        session.display.say(f"{stage.name}: a witness {challenge.told()}")
         job, alive_s = await_end(session, f"{stage.name} (witness)", job_folder(session.run, order.key))
         _record(session, stage.name, attempt, order.key, job, alive_s)
     _settle(session, session.trail.find(f"witness/{stage.name}.{attempt}"), order.max_seconds)
@@ -56,11 +56,6 @@ def end_witnesses(session: Session, challenges: Sequence[Recorded], why: str) ->
             _record(session, body["stage"], body["attempt"], body["key"], job, 0.0)
             order = JobOrder.model_validate_json(session.store.get(body["order"]))
             _settle(session, session.trail.find(key), order.max_seconds)
-
-
-def _told(challenge: Challenge) -> str:
-    count, of = challenge.counts()
-    return f"{'trains' if challenge.segments else 'reads'} {count} of {of} {challenge.unit} again"
 
 
 def _seconds(session: Session, order: JobOrder, key: str) -> float:

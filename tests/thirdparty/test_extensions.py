@@ -132,6 +132,8 @@ def test_the_kind_is_listed_with_its_distribution(peergate: Peergate) -> None:
 def test_the_report_names_them(ran: Ran) -> None:
     report = (ran.run / "report" / "report.md").read_text(encoding="utf-8")
     assert "acme-reward-model 1.0" in report and "acme-json-keys 1.0" in report and "acme-other-folder 1.0" in report
+    assert "training of 'rewards' not replayed" in report.splitlines()[0]
+    assert "| training not replayed | `rewards` |" in report
 
 
 def test_the_page_shows_the_very_files_that_ran() -> None:
