@@ -30,7 +30,7 @@ EXIT_MEANINGS: dict[ExitCode, str] = {
     ExitCode.FAULT: "Peergate or its surroundings broke.",
     ExitCode.USAGE: "The request cannot be carried out, the spec has problems, or `--runs` names no place where a "
     "session can be kept. Nothing was started.",
-    ExitCode.REJECTED: "A gate said no, or a person stopped the session at a gate.",
+    ExitCode.REJECTED: "A gate said no, whether a person lifted it or not; or a person stopped the session at a gate.",
     ExitCode.BLOCKED: "Evidence, reviewer or grant is missing; the session waits for a person; another process runs "
     "it or has taken it over; the database of its trail cannot be reached or written; a pod fails a check, its host "
     "key is not confirmed, or its orchestrator is gone; this machine lacks what a stage asks for, such as a GPU; what "

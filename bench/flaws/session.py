@@ -41,8 +41,8 @@ class Ended:
 
     @property
     def accepted(self) -> bool:
-        """Whether the claim of an effect was accepted."""
-        return self.outcome == "approve"
+        """Whether the claim of an effect was accepted, and nothing says that its evidence was changed afterwards."""
+        return self.outcome == "approve" and not any(one.startswith(AUDIT) for one in self.failed)
 
 
 class _Desk:

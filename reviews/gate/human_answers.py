@@ -13,6 +13,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import next_attempt, standing
 from specs.errors import PeergateError
 from specs.session.session_spec import ResolvedSpec
+from specs.trail.entry import EntryKind
 
 
 def last_question(entries: Sequence[Recorded], session: str) -> Recorded:
@@ -41,6 +42,25 @@ def why_no_retry(entries: Sequence[Recorded], asked: Recorded) -> str:
     if kind == "decision" and is_without_verdict(find(entries, f"verdict/{DESIGN}.{body['attempt']}")):
         return ""
     return "the design was judged, and judged again it is the same"
+
+
+BY_PEOPLE: tuple[EntryKind, ...] = ("decision", "human", "override", "amendment", "retraction")
+"""The kinds of entries that say whether a person decided instead of a gate."""
+
+
+def is_override(one: Recorded) -> bool:
+    """Say whether an entry records that a person decided instead of the gate."""
+    kind, body = one.entry.kind, one.body
+    return (
+        kind == "override"
+        or (kind == "human" and body.get("answer") == "approve")
+        or (kind == "amendment" and bool(body.get("overridden")))
+    )
+
+
+def overrides(entries: Sequence[Recorded]) -> list[Recorded]:
+    """Return the entries by which a person decided instead of a gate, without answers that were taken back."""
+    return [one for one in standing(entries) if is_override(one)]
 
 
 def is_without_verdict(judged: Recorded | None) -> bool:

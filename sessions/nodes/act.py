@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate import grants
+from reviews.gate.human_answers import BY_PEOPLE, overrides
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import write_durably
 from sessions.builder.stage_view import open_stage
@@ -289,6 +290,8 @@ def close_with(session: Session, outcome: str) -> None:
     if recorded is None:
         # The files precede the entry, and must not overwrite those of a process that took the session over.
         session.trail.guard()
+        if outcome == "approve" and overrides(list(session.trail.iterate(*BY_PEOPLE))):
+            outcome = "overridden"
         written = report.write(session.run, session.trail.path.name, session.store.root.name, outcome)
         recorded = session.trail.append("report", "report", written)
     session.trail.append("close", "close", {"decision": recorded.body["outcome"], "report": recorded.digest})

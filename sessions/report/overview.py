@@ -27,6 +27,7 @@ TOLD_BY: tuple[EntryKind, ...] = (
 EXIT_CODES: dict[str, ExitCode] = {
     "approve": ExitCode.DONE,
     "null": ExitCode.DONE,
+    "overridden": ExitCode.REJECTED,
     "reject": ExitCode.REJECTED,
     "stop": ExitCode.REJECTED,
     "retracted": ExitCode.REJECTED,
@@ -44,7 +45,7 @@ class Overview:
     path: Path
     state: SessionState
     decision: str | None
-    """approve, null, reject, stop, budget, cancelled or retracted; None while the session is open."""
+    """approve, null, overridden, reject, stop, budget, cancelled or retracted; None while the session is open."""
     stage: str | None
     attempt: int | None
     started: str | None

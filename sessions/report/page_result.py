@@ -19,6 +19,7 @@ from specs.session.session_spec import ResolvedSpec
 WORDS = {
     "approve": "Accepted",
     "null": "Null result",
+    "overridden": "Not accepted: a person lifted a gate or check",
     "reject": "Rejected",
     "stop": "Stopped by a person",
     "budget": "Stopped: the budget is used up",
@@ -46,7 +47,7 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
     compared = comparison_of(entries, store, resolved)
     balance = ledger.balance_of(entries, resolved.spec.budget)
     analysis = resolved.spec.analysis
-    why = list(at.reasons) if at.decision is None else why_it_ended(entries, store)
+    why = list(at.reasons) if at.decision is None else why_it_ended(entries, store, at.decision)
     if at.decision == "retracted":
         why = list(last_question(entries, at.name).body["reasons"])
     parties: dict[str, float] = {}

@@ -19,6 +19,7 @@ from reviews.comparison.subgroups import Pair, each_kind
 from reviews.evidence.gather import accepted_attempt, evaluations, find, gather, is_in_force, registered_spec
 from reviews.evidence.row_reader import read_rows
 from reviews.gate.conditions import obligations
+from reviews.gate.human_answers import is_override
 from reviews.reviewers.checklist import NOT_JUDGED
 from reviews.stages.evaluation.judged_answers import Answered, answered
 from reviews.trail.envelope import Recorded
@@ -34,6 +35,7 @@ from sessions.report.result import (
     answers_to,
     checks_of,
     comparison_of,
+    done_by_person,
     not_replayed,
     question,
     reasons_of,
@@ -45,7 +47,7 @@ from sessions.report.result import (
     witnessed,
 )
 from sessions.report.template import template
-from sessions.report.timeline import interruptions, is_override
+from sessions.report.timeline import interruptions
 from sessions.run.run_layout import STORE, TRAIL
 from specs import markdown
 from specs.digests import canonical_bytes, digest_file
@@ -150,7 +152,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "session": session,
         "outcome": outcome,
         "result": result_of(asked) if asked else result_in_words(entries, resolved, outcome, comparison),
-        "why": reasons_of(asked) if asked else why_it_ended(entries, store) if outcome != "approve" else [],
+        "why": reasons_of(asked) if asked else why_it_ended(entries, store, outcome) if outcome != "approve" else [],
         "answers": answers_to(entries, asked, session) if asked else [],
         "objective": resolved.spec.objective,
         "registration": registered,
@@ -211,23 +213,10 @@ _BY_PEOPLE = ("human", "override", "amendment", "retraction")
 
 def _person(one: Recorded) -> dict[str, Any]:
     """Return what a person did in one sentence, with their name and reason."""
-    kind, body = one.entry.kind, one.body
-    match kind:
-        case "human":
-            what = f"answered '{body['answer']}' at {body['stage'] or 'design'}.{body['attempt']}"
-            what += f", waiving {', '.join(body['waives'])}" if body["waives"] else ""
-        case "override":
-            lifted = f"check {body['check']} of {body['stage']}" if body["check"] else f"condition {body['condition']}"
-            what = f"lifted {lifted}"
-        case "amendment":
-            status = "in force" if is_in_force(one) else f"not in force ({body['outcome']})"
-            what = f"amended {', '.join(change['pointer'] for change in body['changes'])}: {status}"
-            what += ", over its review" if body["overridden"] else ""
-        case _:
-            what = f"took back {', '.join(body['judgements'])}"
+    body = one.body
     return {
-        "kind": kind,
-        "what": plain(what, 1000),
+        "kind": one.entry.kind,
+        "what": done_by_person(one),
         "by": plain(body["by"], 100),
         "reason": plain(body["reason"], 1000),
         "override": is_override(one),

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from reviews.evidence.gather import find, is_in_force
-from reviews.gate.human_answers import last_question, waits_for_budget, why_no_retry
+from reviews.gate.human_answers import last_question, overrides, waits_for_budget, why_no_retry
 from reviews.trail.envelope import Recorded
-from reviews.trail.retractions import standing
 from reviews.trail.store import Store
 from sessions.report.overview import is_waiting, waits_for_verdict
 from specs.exact import holds
@@ -27,13 +26,14 @@ def result_in_words(
     """Say in one sentence how the session ended."""
     last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
     stage = (last.body["stage"] or "design") if last else "design"
-    overridden = any(one.entry.kind == "human" and one.body["answer"] == "approve" for one in standing(entries))
     amended = any(is_in_force(one) and one.body["exploratory"] for one in entries)
     exploratory = " (exploratory: amended after data had been seen)" if amended else ""
     match outcome:
         case "approve":
-            by = "accepted over a gate by a person" if overridden else "accepted"
-            return f"{by}{exploratory}: {_sentence(comparison)}" if comparison else f"{by}{exploratory}"
+            return f"accepted{exploratory}: {_sentence(comparison)}" if comparison else f"accepted{exploratory}"
+        case "overridden":
+            lifted = f"not accepted by every gate, {_lifted(entries)}{exploratory}"
+            return f"{lifted}: {_sentence(comparison)}" if comparison else lifted
         case "null":
             none = f"{_nothing(comparison)}{exploratory}"
             return f"{none}: {_sentence(comparison)}" if comparison else none
@@ -46,6 +46,13 @@ def result_in_words(
             return f"stopped after the gate of '{stage}': the next attempt does not fit in the budget"
         case _:
             return f"{outcome} after the gate of '{stage}'"
+
+
+def _lifted(entries: Sequence[Recorded]) -> str:
+    """Say who decided instead of the gates, and how often."""
+    found = overrides(entries)
+    people = ", ".join(dict.fromkeys(plain(str(one.body["by"]), 100) for one in found))
+    return f"{people} decided {len(found)} time{'' if len(found) == 1 else 's'} over a gate or check"
 
 
 def _nothing(comparison: dict[str, Any] | None) -> str:
@@ -81,8 +88,14 @@ def _witnessed(comparison: dict[str, Any]) -> str:
     return "".join(f"; {one}" for one in told)
 
 
-def why_it_ended(entries: Sequence[Recorded], store: Store) -> list[str]:
-    """Return the reasons of the last judgement, with the rows that show them where a check failed."""
+def why_it_ended(entries: Sequence[Recorded], store: Store, outcome: str) -> list[str]:
+    """Return the reasons of the last judgement, with the rows that show them where a check failed.
+
+    Of a session in which people decided instead of gates: what each of them decided.
+    """
+    if outcome == "overridden":
+        told = ((plain(one.body["by"], 100), done_by_person(one), one.body["reason"]) for one in overrides(entries))
+        return [f"{by} {what}: {plain(reason, 500)}" for by, what, reason in told]
     last = next((one for one in reversed(entries) if one.entry.kind in ("decision", "human", "budget")), None)
     if last is None:
         return []
@@ -96,6 +109,25 @@ def why_it_ended(entries: Sequence[Recorded], store: Store) -> list[str]:
             if check.status == "FAIL" and check.blocking:
                 lines += [f"{check.id}: {_row(row)}" for row in check.shown]
     return lines
+
+
+def done_by_person(one: Recorded) -> str:
+    """Say what a person did by an entry: an answer, an override, an amendment or a retraction."""
+    kind, body = one.entry.kind, one.body
+    match kind:
+        case "human":
+            what = f"answered '{body['answer']}' at {body['stage'] or 'design'}.{body['attempt']}"
+            what += f", waiving {', '.join(body['waives'])}" if body["waives"] else ""
+        case "override":
+            lifted = f"check {body['check']} of {body['stage']}" if body["check"] else f"condition {body['condition']}"
+            what = f"lifted {lifted}"
+        case "amendment":
+            status = "in force" if is_in_force(one) else f"not in force ({body['outcome']})"
+            what = f"amended {', '.join(change['pointer'] for change in body['changes'])}: {status}"
+            what += ", over its review" if body["overridden"] else ""
+        case _:
+            what = f"took back {', '.join(body['judgements'])}"
+    return plain(what, 1000)
 
 
 def _row(row: dict[str, Any]) -> str:

@@ -76,16 +76,6 @@ def _of_session(kind: str, body: Mapping[str, Any]) -> tuple[str, list[str]]:
     return f"{kind}d{_by(body)}", [over] if over else []
 
 
-def is_override(one: Recorded) -> bool:
-    """Return whether a person decided instead of the gate."""
-    kind, body = one.entry.kind, one.body
-    return (
-        kind == "override"
-        or (kind == "human" and body.get("answer") == "approve")
-        or (kind == "amendment" and bool(body.get("overridden")))
-    )
-
-
 def _by(body: Mapping[str, Any]) -> str:
     return f" by {body['by']}" if body.get("by") else ""
 

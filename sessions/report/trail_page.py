@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Template
 
 from reviews.audit.export import PAGE, STORE
+from reviews.gate.human_answers import is_override
 from reviews.trail.envelope import Recorded, open_envelope, recorded, signatures_text
 from reviews.trail.signed_head import parse_note
 from reviews.trail.store import Store
@@ -40,7 +41,7 @@ GROUP = 250
 """Entries that open at once."""
 _TEMPLATE = "trail.html.j2"
 _SOURCES = ("page_result", "result", "template", "timeline")
-STATES = ("approve", "null", "reject", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
+STATES = ("approve", "null", "reject", "overridden", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
 MOST_REASONS = 6
 """Reasons of the end at the head of the page; a check may name many rows."""
 _SHOWN = (
@@ -77,7 +78,7 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         most_reasons=MOST_REASONS,
         closed=decision,
         closed_state=_state(decision),
-        overrides=sum(timeline.is_override(one) for one in entries),
+        overrides=sum(is_override(one) for one in entries),
         keys=_keys(entries),
         gates=_gates(entries, store),
         told=[

@@ -57,8 +57,8 @@ FORMS: dict[EntryKind, Form] = {
     "keys": Form(session_bodies.Keys),
     "pause": Form(session_bodies.By),
     "resume": Form(session_bodies.Resume, version=4),
-    "report": Form(session_bodies.Report, version=2),
-    "close": Form(session_bodies.Close),
+    "report": Form(session_bodies.Report, version=3),
+    "close": Form(session_bodies.Close, version=2),
 }
 
 

@@ -12,8 +12,9 @@ from specs.trail.entry import OfAttempt
 from specs.trail.key_policy import Hex, Role
 from specs.trail.verdict import Outcome
 
-Ending = Outcome | Literal["budget", "cancelled", "stop"]
-"""How a session ends: with the outcome of a gate, without money, or because somebody ended it."""
+Ending = Outcome | Literal["overridden", "budget", "cancelled", "stop"]
+"""How a session ends: with the outcome of a gate; at its goal, but over a gate or check that a person lifted; without
+money; or because somebody ended it."""
 
 
 class Over(Contract):

@@ -173,6 +173,7 @@ def test_a_closed_session_has_the_exit_code_of_its_decision() -> None:
     assert {decision: int(code) for decision, code in EXIT_CODES.items()} == {
         "approve": 0,
         "null": 0,
+        "overridden": 3,
         "reject": 3,
         "stop": 3,
         "budget": 6,

@@ -122,7 +122,7 @@ def test_stage_1_stops_at_the_critic_and_goes_on_in_a_persons_name(person: Perso
     assert lifted == ["judge_instructions", "sample_responses", "judge_responses"]
     report = person.report("cai_stage1")
     print(report["result"])
-    assert report["outcome"] in ("null", "approve") and report["overrides"] == 3
+    assert report["outcome"] in ("null", "overridden") and report["overrides"] == 3
     assert all(REASON in one["reason"] for one in report["people"])
     ends_in_time(person, "cai_stage1")
     holds(person, "cai_stage1")

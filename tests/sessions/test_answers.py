@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,7 @@ def killed_after_the_answer(run: Path, word: str) -> None:
     trail.close()
 
 
-@pytest.mark.parametrize(("word", "closed"), [("retry", "approve"), ("approve", "approve"), ("stop", "stop")])
+@pytest.mark.parametrize(("word", "closed"), [("retry", "approve"), ("approve", "overridden"), ("stop", "stop")])
 def test_an_answer_on_record_is_carried_out_by_the_next_resume(tmp_path: Path, word: str, closed: str) -> None:
     run = open_quick(tmp_path)
     killed_after_the_answer(run, word)
@@ -240,4 +241,7 @@ def test_an_answer_on_record_is_not_replaced_by_another(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the answer is 'approve' already, given by ada"):
         drive(quick_session(run), answer("stop"))
     drive(quick_session(run), answer("approve"))
-    assert entries_of(run)[-1].body["decision"] == "approve"
+    assert entries_of(run)[-1].body["decision"] == "overridden"
+    report = json.loads((run / "report" / "report.json").read_bytes())
+    assert report["result"].startswith("not accepted by every gate, ada decided 1 time over a gate or check: held-out")
+    assert report["why"] == ["ada answered 'approve' at design.1: it was lost"]

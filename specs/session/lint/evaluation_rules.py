@@ -117,6 +117,27 @@ def lint_heldout(spec: SessionSpec) -> Iterator[LintProblem]:
                 yield LintProblem(loc, f"the test of '{test.after}' {told}", f"{hint}; or write decides: false")
 
 
+def lint_looks(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Each evaluation of a trained model on the held-out split belongs to a registered comparison.
+
+    One that belongs to none is another look at the split, and nothing says what its outcome counts for.
+    """
+    plan = spec.evaluation
+    tests = (*plan.paired, *plan.drift) if plan else ()
+    named = {*spec.analysis.compared(), *(name for one in tests for name in (one.before, one.after))}
+    looks = {
+        stage.name: place
+        for place, stage in enumerate(spec.stages)
+        if kind_of(stage).arm is not None and stage.reads_heldout and _of_trained(spec, stage)
+    }
+    # A treatment that is none of them is another problem, reported elsewhere.
+    for name in looks if spec.analysis.treatment in looks else ():
+        if name not in named:
+            message = f"'{name}' evaluates a trained model on the held-out split, and no registered test names it"
+            hint = "register its test under evaluation.paired, or have it read a data file"
+            yield LintProblem(("stages", looks[name], "inputs", "items"), message, hint)
+
+
 def _trains(stage: Stage) -> bool:
     return kind_of(stage).makes_weights(stage.parameters)
 

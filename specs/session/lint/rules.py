@@ -11,7 +11,13 @@ from specs.resources import LAUNCHERS, attempt_usd, held_hours
 from specs.session.constitution import Constitution
 from specs.session.lint.arm_rules import lint_arms, lint_controls
 from specs.session.lint.criterion_rules import lint_criteria
-from specs.session.lint.evaluation_rules import lint_evaluation, lint_example, lint_heldout, lint_judge
+from specs.session.lint.evaluation_rules import (
+    lint_evaluation,
+    lint_example,
+    lint_heldout,
+    lint_judge,
+    lint_looks,
+)
 from specs.session.lint.party_rules import lint_builder, lint_parties, lint_reviewer
 from specs.session.lint.stage_rules import (
     lint_code,
@@ -172,8 +178,8 @@ _OF_STAGES = (
     *(lint_ranges, lint_pilot, lint_example, lint_judge, _lint_seed, _lint_machine),
 )
 _OF_SESSIONS = (
-    *(_lint_plugins, _lint_data, lint_arms, lint_controls, lint_evaluation, lint_heldout, lint_parties, lint_builder),
-    *(lint_reviewer, _lint_budget, _lint_hours),
+    *(_lint_plugins, _lint_data, lint_arms, lint_controls, lint_evaluation, lint_heldout, lint_looks, lint_parties),
+    *(lint_builder, lint_reviewer, _lint_budget, _lint_hours),
 )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reviews.gate.packet import DESIGN
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -130,6 +131,14 @@ def _luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+class Unwilling(Checklist):
+    """Judges the design and does not approve it."""
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Approve nothing of the design."""
+        return super().review(packet, packet_digest).model_copy(update={"approve": packet.stage != DESIGN})
+
+
 class Refuses:
     """A reviewer that finds at the evaluation what nothing would mend."""
 
@@ -159,6 +168,14 @@ def accepted(folder: Path) -> str:
     return ended(folder)
 
 
+def overridden(folder: Path) -> str:
+    """A session whose goal was reached over a gate that somebody lifted."""
+    run = open_quick(folder)
+    drive(quick_session(run, reviewer=Unwilling()))
+    drive(quick_session(run), {"answer": "approve", "reason": "I know the design", "by": "ada", "expires": None})
+    return page_of(run)
+
+
 def null(folder: Path) -> str:
     return ended(folder, launcher=QuickLauncher(rows_with(0)))
 
@@ -178,6 +195,10 @@ def hostile(folder: Path) -> str:
 
 PAGES: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     "accepted": (accepted, ("Accepted", "gain +1.000")),
+    "overridden": (
+        overridden,
+        ("Not accepted: a person lifted a gate or check", "ada answered 'approve' at design.1", "I know the design"),
+    ),
     "null": (null, ("Null result", "no significant difference")),
     "rejected": (rejected, ("Rejected", "rejected at the gate of 'tuned'", "the test does not fit the design")),
     "waiting": (

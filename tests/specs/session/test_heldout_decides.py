@@ -1,4 +1,5 @@
-"""The held-out split decides nothing but the registered comparison: no trained success on it before more training."""
+"""The held-out split decides nothing but registered comparisons: no trained success on it before more training, and no
+look at it that no test names."""
 
 from __future__ import annotations
 
@@ -28,6 +29,9 @@ MORE = """\
 TUNED = "  - name: tuned\n    kind: evaluate\n    inputs: {model: train.checkpoint, items: heldout}\n"
 RICH = ("max_cost_usd: 10", "max_cost_usd: 40")
 LONG = ("max_hours: 2", "max_hours: 9")
+TEST = "{before: base, after: peek, outcome: binary, test: exact_mcnemar, minimum_effect: 0.2, decides: DECIDES}"
+REGISTERED = ("stages:\n", f"evaluation: {{paired: [{TEST.replace('DECIDES', 'false')}]}}\nstages:\n")
+HEALTHY = "{metric: truncation_rate, at_most: 0.5}"
 GOOD = "{metric: accuracy, at_least: 0.5}"
 
 
@@ -35,7 +39,8 @@ def staged(folder: Path, model: str, criterion: str, *, items: str = "heldout", 
     """Return a spec with a look at a model between the first training and another one."""
     peek = PEEK.format(model=model, items=items, criterion=criterion)
     tuned = TUNED.replace("train.checkpoint", "more.checkpoint") if more else TUNED
-    return write_spec(folder, RICH, LONG, (TUNED, f"{peek}{more}{tuned}"))
+    test = REGISTERED if (model, items) == ("train.checkpoint", "heldout") else ("stages:\n", "stages:\n")
+    return write_spec(folder, RICH, LONG, (TUNED, f"{peek}{more}{tuned}"), test)
 
 
 def test_a_success_on_the_held_out_split_before_more_training_is_refused(tmp_path: Path) -> None:
@@ -47,7 +52,7 @@ def test_a_success_on_the_held_out_split_before_more_training_is_refused(tmp_pat
 @pytest.mark.parametrize(
     ("model", "criterion", "items", "more"),
     [
-        ("train.checkpoint", "{metric: truncation_rate, at_most: 0.5}", "heldout", MORE),
+        ("train.checkpoint", HEALTHY, "heldout", MORE),
         ("model", GOOD, "heldout", MORE),
         ("train.checkpoint", GOOD, "data.prompts", MORE),
         ("train.checkpoint", GOOD, "heldout", ""),
@@ -67,14 +72,23 @@ def test_the_registered_comparison_decides_whatever_is_trained_after_it(tmp_path
 
 
 def test_a_test_beside_the_comparison_that_decides_is_refused_too(tmp_path: Path) -> None:
-    path = staged(tmp_path, "train.checkpoint", "{metric: truncation_rate, at_most: 0.5}")
-    test = "{before: base, after: peek, outcome: binary, test: exact_mcnemar, minimum_effect: 0.2, decides: DECIDES}"
-    text = path.read_text(encoding="utf-8").replace("stages:\n", f"evaluation: {{paired: [{test}]}}\nstages:\n", 1)
-    path.write_text(text.replace("DECIDES", "true"), encoding="utf-8")
+    path = staged(tmp_path, "train.checkpoint", HEALTHY)
+    loads(path)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("decides: false", "decides: true"), encoding="utf-8")
     (found,) = told(path)
     assert "evaluation.paired[0].decides" in found and "'peek' on the held-out split decides before 'more'" in found
-    path.write_text(text.replace("DECIDES", "false"), encoding="utf-8")
+
+
+def test_a_look_that_no_test_names_is_refused(tmp_path: Path) -> None:
+    path = staged(tmp_path, "train.checkpoint", HEALTHY, more="")
     loads(path)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(REGISTERED[1], REGISTERED[0]), encoding="utf-8")
+    (found,) = told(path)
+    assert "stages[3].inputs.items" in found and "'peek' evaluates a trained model on the held-out split" in found
+    # The untrained model may be looked at as often as somebody likes.
+    loads(staged(tmp_path, "model", HEALTHY, more=""))
 
 
 def test_every_metric_of_success_exists() -> None:
