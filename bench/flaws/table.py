@@ -16,9 +16,10 @@ HEAD = """<!-- Written by `python -m bench.flaws --out FILE --table PAGE` from t
 
 Each operator plants one flaw in a session of real jobs, gates and witnesses on a model of two layers, whose healthy
 twin is accepted. What has to name the flaw was written down before the operator ran. `stopped`: a check that was
-expected failed, or an audit found the damage that an edit left afterwards, and no effect was accepted; `named`: it failed, or the report says it, and the effect was accepted all
-the same; `warned`: such a check only warned; `refused`: the spec's own rules refused it in other words, before
-anything ran; `ended without acceptance`: something else stopped it; `missed`: accepted.
+expected failed, or an audit found the damage that an edit left afterwards, and no effect was accepted; `named`: it
+failed, or the report says it, and the effect was accepted all the same; `warned`: such a check only warned; `refused`:
+the spec's own rules refused it in other words, before anything ran; `ended without acceptance`: something else stopped
+it; `missed`: accepted.
 
 ```
 python -m bench.flaws --out flaws.jsonl --workers 2
