@@ -75,7 +75,13 @@ def main() -> None:
 def _require_job(kind: StageKind) -> None:
     where = f"{kind.plugin}, the job of stage kind '{kind.name}'"
     _say(where=where)
-    module, _, name = kind.job.partition(":")
+    for named in (kind.job, kind.asked, kind.replayed, kind.scored.by if kind.scored else ""):
+        if named:
+            _callable_at(named, where)
+
+
+def _callable_at(named: str, where: str) -> None:
+    module, _, name = named.partition(":")
     try:
         function: Any = getattr(import_module(module), name, None)
     except BaseException as error:

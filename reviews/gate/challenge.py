@@ -84,7 +84,9 @@ def _of_training(seed: str, steps: int, order: JobOrder) -> Challenge:
     parameters: Any = STAGE_KINDS[order.kind].parameters.model_validate(order.parameters)
     # A resumed job has the snapshots from where it resumed.
     begun = order.resumes.step if order.resumes else 0
-    kept = [step for step in parameters.snapshots_of(steps) if step >= begun]
+    # Kinds of other distributions need not leave any.
+    left: tuple[int, ...] = parameters.snapshots_of(steps) if hasattr(parameters, "snapshots_of") else ()
+    kept = [step for step in left if step >= begun]
     parts = segments(seed, steps, kept)
     rows = tuple(step for one in parts for step in range(one.after, one.until))
     return Challenge(ended=seed, of=steps, rows=rows, segments=parts)

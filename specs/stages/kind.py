@@ -88,8 +88,9 @@ class StageKind:
     scored: Scored | None = None
     """Its outputs with log-probabilities: a witness computes them again. A kind may have answers and scores."""
     replayed: str = ""
-    """The function that trains some of its steps again, ``module:function``, in the witness's process. Empty: what it
-    trains is believed, where the spec says ``witness: weights_only``."""
+    """The function that trains some of its steps again, ``module:function``, in the witness's process; its rows derive
+    from :class:`TrainingRow`. Parameters with ``snapshots_of(steps)`` say after which steps it left a
+    snapshot. Empty: what it trains is believed, where the spec says ``witness: weights_only``."""
     judge: str
     """The module that measures and checks it."""
 

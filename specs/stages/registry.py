@@ -21,6 +21,7 @@ from specs.errors import PluginFault
 from specs.stages.critique.kinds import KINDS as CRITIQUE
 from specs.stages.evaluation.kinds import KINDS as EVALUATION
 from specs.stages.finetuning.kinds import KINDS as FINETUNING
+from specs.stages.finetuning.rows import TrainingRow
 from specs.stages.generation.kinds import KINDS as GENERATION
 from specs.stages.kind import Arm, StageKind
 from specs.stages.packaging.kinds import KINDS as PACKAGING
@@ -75,6 +76,8 @@ class _Kinds(Mapping[str, StageKind]):
                 yield f"'{place}' is of kind {plain(repr(artifact), 60)}; inputs and outputs are of kind {able}"
         if found.trains and found.trains not in found.inputs:
             yield f"it trains on {plain(repr(found.trains), 60)}, its inputs are {', '.join(found.inputs)}"
+        if found.replayed and not issubclass(found.rows["rows"], TrainingRow):
+            yield "a witness trains its steps again, and its rows are not derived from TrainingRow"
         taken = {metric.id: kind.name for kind in self._loaded.values() for metric in kind.metrics}
         for metric in found.metrics:
             if metric.id in taken:

@@ -61,7 +61,6 @@ SPEC: dict[str, Any] = {
         {
             "name": "rewards",
             "kind": "reward_model",
-            "witness": "weights_only",
             "inputs": {"model": "model", "pairs": "data.pairs"},
             "parameters": {"learning_rate": 0.01, "seed": 3},
             "gate": {"criteria": [{"metric": "reward_loss", "at_most": 5}]},

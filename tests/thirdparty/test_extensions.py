@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -132,8 +132,7 @@ def test_the_kind_is_listed_with_its_distribution(peergate: Peergate) -> None:
 def test_the_report_names_them(ran: Ran) -> None:
     report = (ran.run / "report" / "report.md").read_text(encoding="utf-8")
     assert "acme-reward-model 1.0" in report and "acme-json-keys 1.0" in report and "acme-other-folder 1.0" in report
-    assert "training of 'rewards' not replayed" in report.splitlines()[0]
-    assert "| training not replayed | `rewards` |" in report
+    assert "; 2 of 8 steps of 'rewards' trained again" in report.splitlines()[0]
 
 
 def test_the_page_shows_the_very_files_that_ran() -> None:
@@ -287,10 +286,15 @@ BROKEN = {
     "artifact": Broken(
         "object.__setattr__(KIND, 'outputs', {'rows': 'rows', 'head': 'json'})", "'head' is of kind 'json'; inputs and"
     ),
+    "replays": Broken(
+        "from specs.digests import Contract\nclass Own(Contract):\n    step: int\n"
+        "object.__setattr__(KIND, 'rows', {'rows': Own})",
+        "a witness trains its steps again, and its rows are not derived from TrainingRow",
+    ),
     "trains": Broken("object.__setattr__(KIND, 'trains', 'pair')", "it trains on 'pair', its inputs are model, pairs"),
     "metric": Broken(
         "KIND = StageKind(**vars(KIND) | {'metrics': (metric('x', unit='nats', over=every, value=mean('lss')),)})",
-        "metric 'x' reads 'lss' of its rows, which have: step, item, margin, loss",
+        "metric 'x' reads 'lss' of its rows, which have: step, epoch, loss, learning_rate, grad_norm, tokens, ",
     ),
     "predicate": Broken(
         "object.__setattr__(KIND.metrics[2].over, 'fits', lambda row: row.stp > 1)",
@@ -338,14 +342,15 @@ LATE = {
     "kind": Flaw("judge.py", '("reward_model",)', '("reward",)', "not a check of a known stage kind"),
     "no job": Flaw("contract.py", "acme_reward.job:run", "acme_reward.jb:run", "No module named 'acme_reward.jb'"),
     "no run": Flaw("contract.py", "acme_reward.job:run", "acme_reward.job:go", "acme_reward.job has no function go"),
-    "job": Flaw("job.py", "import json\n", "import json\njson.gone\n", "job.py:6: cannot be loaded: AttributeError"),
+    "no replay": Flaw("contract.py", "acme_reward.job:replay", "acme_reward.job:again", "has no function again"),
+    "job": Flaw("job.py", "import json\n", "import json\njson.gone\n", "job.py:7: cannot be loaded: AttributeError"),
     "ends": Flaw(
         "job.py", "import json\n", "__import__('os')._exit(0)\n", "the job of stage kind 'reward_model': ends"
     ),
 }
 
 
-LIKE_ANOTHER = ("name", "no judge", "kind", "no job", "job")
+LIKE_ANOTHER = ("name", "no judge", "kind", "no job", "no replay", "job")
 """Flaws that are found where another one is: in the judge, in its checks, in what the contract names, in the job."""
 
 
@@ -366,6 +371,45 @@ def test_what_would_only_break_after_the_job_ran_is_refused_by_spec_check_and_st
         assert flaw.told in done.stderr and done.returncode in (2, 4), done.stdout + done.stderr
         assert "acme-reward-model 1.0" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "third").exists()
+
+
+def test_a_kind_whose_training_no_witness_can_repeat_has_to_say_so(
+    tmp_path: Path, python: Path, peergate: Peergate, spec: Path
+) -> None:
+    contract = python.parents[1] / "brought" / "acme_reward" / "contract.py"
+    text = contract.read_text(encoding="utf-8")
+    with house.changed(contract, text.replace('    replayed="acme_reward.job:replay",\n', "")):
+        checked = peergate("spec", "check", spec)
+        said = house.write_session(tmp_path, stages=[one | _accepted(one) for one in house.SPEC["stages"]])
+        accepted = peergate("spec", "check", said)
+    assert checked.returncode == 2 and "weights_only" in checked.stderr, checked.stderr
+    assert accepted.returncode == 0, accepted.stderr
+
+
+def _accepted(stage: dict[str, Any]) -> dict[str, str]:
+    return {"witness": "weights_only"} if stage["name"] == "rewards" else {}
+
+
+LIES = {
+    "gradients": ('write_rows("rows", rows)', "its gradient norm is 1, replayed"),
+    "weights": ('save(model, tokenizer, job.out / "checkpoint")', "the saved weights are not those after step 8"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", LIES)
+def test_what_its_job_makes_up_is_found_when_its_steps_are_trained_again(
+    how: str, tmp_path: Path, python: Path, peergate: Peergate
+) -> None:
+    honest, told = LIES[how]
+    lie = {
+        "gradients": 'write_rows("rows", [row.model_copy(update={"grad_norm": 1.0}) for row in rows])',
+        "weights": f"model.get_input_embeddings().weight.data.mul_(1.5)\n    {honest}",
+    }[how]
+    job = python.parents[1] / "brought" / "acme_reward" / "job.py"
+    with house.changed(job, job.read_text(encoding="utf-8").replace(honest, lie)):
+        done = peergate("start", house.write_session(tmp_path / "spec"), "--runs", tmp_path)
+    assert done.returncode == 3 and told in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def test_a_distribution_that_a_session_does_not_use_closes_no_gate(

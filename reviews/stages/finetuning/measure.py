@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
-from specs.stages.finetuning.rows import PairScore, PreferenceStep, TrainingRow
+from specs.stages.finetuning.rows import PairScore, TrainingRow
+from specs.stages.registry import kind_of
 
 
 class Step(NamedTuple):
     """An optimizer step, and which metrics it counts for."""
 
-    row: TrainingRow | PreferenceStep
+    row: TrainingRow
     first: bool
     """Of the first fifth of the steps, which is one step at least."""
     last: bool
@@ -22,9 +23,9 @@ class Step(NamedTuple):
     """None has a larger gradient norm."""
 
 
-def steps_of(evidence: Evidence) -> tuple[TrainingRow | PreferenceStep, ...]:
+def steps_of(evidence: Evidence) -> tuple[TrainingRow, ...]:
     """Return the optimizer steps as they were logged; errors as :func:`read_rows`, for a loss that is no number too."""
-    form = PreferenceStep if evidence.stage.kind == "dpo" else TrainingRow
+    form = cast("type[TrainingRow]", kind_of(evidence.stage).rows["rows"])
     return read_rows(evidence.outputs.get("rows"), form, "training rows")
 
 

@@ -178,7 +178,7 @@ def _wrong_weights(evidence: Evidence, facts: dict[str, Any], rows: Sequence[Tra
             yield from _wrong_merge(evidence, facts)
         if evidence.stage.kind == "sft":
             yield from _wrong_loss(float(facts["read_loss"]), rows)
-        else:
+        if evidence.stage.kind == "dpo":
             yield from _wrong_pairs(evidence, facts["pairs"])
     except (KeyError, TypeError, ValueError) as error:
         raise EvidenceMissing(f"the witness does not say what it read of the saved weights: {error}") from error
@@ -230,4 +230,6 @@ def _wrong_pairs(evidence: Evidence, told: list[list[float]]) -> Iterator[str]:
 def _read_told(facts: dict[str, Any]) -> str:
     if "pairs" in facts:
         return f"; the scores of {len(facts['pairs'])} pairs kept out are theirs"
+    if "read" not in facts:
+        return ""
     return f"; their loss on {facts['read']} of the examples is {facts['read_loss']:.3g}"

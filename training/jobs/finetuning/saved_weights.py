@@ -32,7 +32,7 @@ def saved_facts(job: Job[Any], seed: str) -> dict[str, Any]:
     folder = job.inputs[LEFT + "checkpoint"]
     facts: dict[str, Any] = {}
     if job.parameters.method == "full":
-        facts["saved"] = sketch(_tensors(folder))
+        facts["saved"] = saved_sketch(job)
     else:
         adapter = _tensors(folder / "adapter")
         facts["saved"] = sketch(adapter)
@@ -42,6 +42,11 @@ def saved_facts(job: Job[Any], seed: str) -> dict[str, Any]:
     return facts | _pair_facts(job, folder, seed)
 
 
+def saved_sketch(job: Job[Any]) -> tuple[float, ...]:
+    """Return the sketch of a saved checkpoint of full weights; raises NotAsked where it cannot be read."""
+    return sketch(_tensors(job.inputs[LEFT + "checkpoint"]))
+
+
 def apart_from_end(job: Job[Any], ours: Mapping[str, Any]) -> float:
     """Return how far all saved weights are from those that a replay ends with, as a share of what training moved.
 
@@ -49,7 +54,7 @@ def apart_from_end(job: Job[Any], ours: Mapping[str, Any]) -> float:
     of zero: what their second factors are. Raises NotAsked where the weights cannot be read or are not of this model.
     """
     folder, start = job.inputs[LEFT + "checkpoint"], dict[str, Any]()
-    if job.parameters.method == "full":
+    if getattr(job.parameters, "method", "full") == "full":
         start = _tensors(job.inputs["model"])
     else:
         folder = folder / "adapter"

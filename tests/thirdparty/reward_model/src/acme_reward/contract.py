@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specs.digests import Contract, Positive
+from specs.stages.finetuning.rows import TrainingRow
 from specs.stages.kind import StageKind
 from specs.stages.row_metric import Value, count, every, judged, mean, metric, share, where
 from specs.stages.stage import Placed
@@ -22,16 +22,14 @@ class Parameters(Placed):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
-class Step(Contract):
+class Step(TrainingRow):
     """One pair that was trained on."""
 
     unique_by = ("step",)
 
-    step: Positive
     item: str
     margin: float
     """Nats a token: the better answer's log-probability minus the worse one's, before the step."""
-    loss: Annotated[float, Field(ge=0)]
 
 
 KIND = StageKind(
@@ -65,6 +63,7 @@ KIND = StageKind(
         ),
     ),
     job="acme_reward.job:run",
+    replayed="acme_reward.job:replay",
     judge="acme_reward.judge",
     trains="pairs",
     resumable=True,

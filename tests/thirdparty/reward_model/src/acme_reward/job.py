@@ -1,52 +1,91 @@
-"""The process of a ``reward_model`` stage: torch inside functions."""
+"""The process of a ``reward_model`` stage, and of the witness that trains some of its steps again."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from acme_reward.contract import Parameters, Step
+from specs.stages.finetuning.rows import ReplayedStep
+from specs.stages.witness import ROWS
 from training.engines.checkpoint import device_of, load, save
 from training.jobs import saved_steps
+from training.jobs.finetuning.saved_weights import apart_from_end, saved_sketch
+from training.jobs.finetuning.weight_sketch import sketch, trained
 from training.jobs.job import Done, Job
 from training.rules.tasks import load_items
 
 
 def run(job: Job) -> Done:
     """Take one step a pair; what was saved by an earlier attempt is not done again."""
+    given: Parameters = job.parameters
+    saved = saved_steps.newest_whole(job.folder / saved_steps.FOLDER)
+    model, tokenizer = load(saved or job.inputs["model"])
+    rows = _rows(saved) if saved else []
+    for row, total in _steps(job, model, tokenizer, len(rows)):
+        rows.append(row)
+        job.progress(row.step, total, "pairs", loss=row.loss)
+        if row.step % given.save_every == 0:
+            _keep(job.folder / saved_steps.FOLDER / f"checkpoint-{row.step}", model, tokenizer, rows)
+    job.write_rows("rows", rows)
+    save(model, tokenizer, job.out / "checkpoint")
+    saved_steps.clear(job.folder / saved_steps.FOLDER)
+    tokens = sum(row.tokens for row in rows)
+    return Done(*device_of(model), tokens=tokens, effective=given.model_dump(mode="json"))
+
+
+def replay(job: Job) -> Done:
+    """Train the first steps again, as many as the challenge asks for, and look at what was saved."""
+    assert job.order.challenge is not None
+    (part,) = job.order.challenge.segments  # Without snapshots there is one part: the opening.
+    model, tokenizer = load(job.inputs["model"])
+    before, again = sketch(trained(model)), list[ReplayedStep]()
+    for row, _ in _steps(job, model, tokenizer, 0):
+        shared = row.model_dump(include=set(ReplayedStep.model_fields))
+        again.append(ReplayedStep.model_validate(shared | {"before": before}))
+        before = row.sketch
+        job.progress(row.step, part.until, "steps")
+        if row.step == part.until:
+            break
+    job.write_rows(ROWS, again)
+    facts: dict[str, Any] = {"saved": saved_sketch(job)}
+    if part.until == job.order.challenge.of:
+        facts["end_apart"] = apart_from_end(job, trained(model))
+    return Done(*device_of(model), tokens=sum(row.tokens for row in again), effective={}, facts=facts)
+
+
+def _steps(job: Job, model: Any, tokenizer: Any, done: int) -> Iterator[tuple[Step, int]]:
+    """Train from a step on; yields each step's row, and how many there are in all."""
     import torch
 
     given: Parameters = job.parameters
     pairs = load_items(job.inputs["pairs"]) * given.epochs
-    saved = saved_steps.newest_whole(job.folder / saved_steps.FOLDER)
-    model, tokenizer = load(saved or job.inputs["model"])
-    rows = _rows(saved) if saved else []
     optimizer = torch.optim.SGD(model.parameters(), lr=given.learning_rate)
-    tokens = 0
-    for number, item in enumerate(pairs[len(rows) :], len(rows) + 1):
-        better, worse = (
-            _reward(model, tokenizer, item.prompt, str(item.constraint[one])) for one in ("better", "worse")
-        )
+    for number, item in enumerate(pairs[done:], done + 1):
+        texts = [f"{item.prompt}\n{item.constraint[one]}" for one in ("better", "worse")]
+        ids = [tokenizer(text, return_tensors="pt").input_ids.to(model.device) for text in texts]
+        better, worse = (-model(input_ids=one, labels=one).loss for one in ids)
         loss = -torch.nn.functional.logsigmoid(better - worse)
-        rows.append(Step(step=number, item=item.id, margin=float(better - worse), loss=float(loss)))
         loss.backward()
+        gradient = torch.linalg.vector_norm(torch.stack([one.grad.norm() for one in model.parameters()]))
         optimizer.step()
         optimizer.zero_grad()
-        tokens += len(item.prompt)
-        job.progress(number, len(pairs), "pairs", loss=float(loss))
-        if number % given.save_every == 0:
-            _keep(job.folder / saved_steps.FOLDER / f"checkpoint-{number}", model, tokenizer, rows)
-    job.write_rows("rows", rows)
-    save(model, tokenizer, job.out / "checkpoint")
-    saved_steps.clear(job.folder / saved_steps.FOLDER)
-    device, dtype = device_of(model)
-    return Done(device=device, dtype=dtype, tokens=tokens, effective=given.model_dump(mode="json"))
-
-
-def _reward(model: Any, tokenizer: Any, prompt: str, answer: str) -> Any:
-    ids = tokenizer(f"{prompt}\n{answer}", return_tensors="pt").input_ids.to(model.device)
-    return -model(input_ids=ids, labels=ids).loss
+        row = Step(
+            step=number,
+            epoch=number * given.epochs / len(pairs),
+            loss=float(loss),
+            learning_rate=given.learning_rate,
+            grad_norm=float(gradient),
+            tokens=sum(one.numel() for one in ids),
+            batches=tuple(hashlib.sha256(repr(one.tolist()).encode()).hexdigest()[:16] for one in ids),
+            sketch=sketch(trained(model)),
+            item=item.id,
+            margin=float(better - worse),
+        )
+        yield row, len(pairs)
 
 
 def _keep(folder: Path, model: Any, tokenizer: Any, rows: list[Step]) -> None:
