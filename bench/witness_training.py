@@ -4,7 +4,8 @@
     .venv/bin/python -m bench.witness_training --model tiny --precision bfloat16
 
 A training of a few steps, full and with adapters, leaves a snapshot; a witness trains the opening and what follows the
-snapshot again, with one thread and with two. Printed are the largest distances of loss, gradient norm and movement of
+snapshot again, with one thread, with two, and with the instructions that every x86 processor has: its sums are those of
+another machine. Printed are the largest distances of loss, gradient norm and movement of
 the weights, as shares, with their tolerances (``specs/stages/witness.py``), how many honest steps would fail, and how
 many do of each of these: losses a hundredth lower, another learning rate, other completions, weights saved before the
 last step or after the first. The peer of the cost is the whole training. Exit code 1 if an honest step fails.
@@ -14,12 +15,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from reviews.stages.finetuning.replay_checks import differs, distances, same_weights
 from specs.digests import digest_bytes
@@ -68,17 +73,21 @@ def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any]) 
     rows = _lines(job, "rows", TrainingRow)
     failed = 0
     threads = torch.get_num_threads()
-    for count in (1, 2):
-        torch.set_num_threads(count)
+    again, facts = list[ReplayedStep](), dict[str, Any]()
+    for where in ("other instructions", "1 thread", "2 threads"):
         began = time.perf_counter()
-        again, facts = _again(job, folder / f"threads{count}")
+        if where == "other instructions":
+            again, facts = _elsewhere(job, folder / "elsewhere")
+        else:
+            torch.set_num_threads(int(where[0]))
+            again, facts = _again(job, folder / f"threads{where[0]}")
         ratio = (time.perf_counter() - began) / trained_s
         wrong = [why for one in again if (why := differs(rows, one, most, begins=one.step == AFTER + 1))]
         wrong += [] if same_weights(rows[-1].sketch, facts["saved"]) else ["the saved weights are others"]
         failed += len(wrong)
         loss, gradient, update = (max(far) for far in zip(*(distances(rows, one) for one in again), strict=True))
         print(
-            f"{method}, {count} threads: loss {loss:.1e} of {most.loss:g}, gradient {gradient:.1e} of {most.gradient:g}"
+            f"{method}, {where}: loss {loss:.1e} of {most.loss:g}, gradient {gradient:.1e} of {most.gradient:g}"
             f", movement {update:.1e} of {most.update:g}; {len(wrong)} of {len(again)} honest steps fail "
             f"{'; '.join(wrong[:1])}; {len(again)} of {len(rows)} steps in {ratio:.2f} x the time of all"
         )
@@ -131,6 +140,16 @@ def _again(job: Job[Any], place: Path) -> tuple[list[ReplayedStep], dict[str, An
     witness = Job(place, job.order.model_copy(update={"inputs": job.order.inputs | left, "challenge": challenge}))
     facts = replay(witness).facts
     return _lines(witness, ROWS, ReplayedStep), facts
+
+
+PLAIN = {"ATEN_CPU_CAPABILITY": "default", "DNNL_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
+"""What makes torch, oneDNN and MKL compute with SSE alone; each is read when its library is loaded."""
+
+
+def _elsewhere(job: Job[Any], place: Path) -> tuple[list[ReplayedStep], dict[str, Any]]:
+    """Have a witness do it in a process that computes with other instructions."""
+    with mock.patch.dict(os.environ, PLAIN), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_again, job, place).result()
 
 
 def _lines(job: Job[Any], name: str, form: Any) -> list[Any]:
