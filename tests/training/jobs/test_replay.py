@@ -86,9 +86,10 @@ def _replayed(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
         ("sft", {"snapshot_steps": 4, **LORA}),
         ("sft", {}),
         ("dpo", {"validation_share": 0.3, "snapshot_steps": 3}),
+        ("dpo", {"loss": "kto", "snapshot_steps": 4, "gradient_accumulation": 2, **LORA}),
         pytest.param("sft", {"snapshot_steps": 4, **QLORA}, marks=over_4_bits),
     ],
-    ids=["sft with adapters", "sft", "dpo", "sft over 4 bits"],
+    ids=["sft with adapters", "sft", "dpo", "kto with adapters", "sft over 4 bits"],
 )
 def test_an_honest_training_is_trained_again_to_the_same_figures(
     tmp_path: Path, kind: Kind, parameters: dict[str, Any]

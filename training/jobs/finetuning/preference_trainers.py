@@ -11,6 +11,7 @@ from typing import Any
 
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
 from training.jobs.finetuning import trainer_args, trainer_hooks
+from training.jobs.finetuning.late_references import with_late_references
 from training.jobs.finetuning.loss_masks import MaskProof
 from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.training_texts import Sides
@@ -30,6 +31,8 @@ def build(job: Job[DpoParameters], prepared: Prepared, pairs: list[Sides], proof
         "disable_dropout": not parameters.lora_dropout,
     }
     trainer, config = _classes(parameters, shared)
+    if job.order.challenge and parameters.loss not in REFERENCE_FREE:
+        trainer = with_late_references(trainer)
     return trainer_hooks.build(trainer, config, job, prepared, rows, proof, loss=_loss, more=_loss_settings)
 
 

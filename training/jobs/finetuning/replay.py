@@ -70,6 +70,8 @@ def _replayed(job: Job[Any], trainer: Any, segment: Segment) -> list[ReplayedSte
     def begin(model: Any) -> None:
         beginning.append(sketch(trained(model)))
 
+    if hasattr(trainer, "references"):
+        trainer.train_dataset = trainer.references.of_steps(trainer, segment)
     trainer.last_step, trainer.begins = segment.until, begin
     train_from(trainer, _snapshot(job, segment.after))
     entries = [one for one in logged(trainer) if segment.after < one["step"] <= segment.until]
