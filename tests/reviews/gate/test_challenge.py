@@ -85,8 +85,22 @@ def test_outputs_with_scores_are_drawn_one_by_one(tmp_path: Path) -> None:
     assert best.challenge.counts() == (31 + 19, 60) and best.challenge.drawn("comparisons").of == 0
 
 
+@pytest.mark.parametrize(("rows", "due"), [(120, 120), (401, 400), (8000, 400)])
+def test_on_a_gpu_as_many_rows_are_read_as_cost_next_to_nothing(tmp_path: Path, rows: int, due: int) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    order = ordered(entries, store, "evaluate", device="cuda:0", rows=rows)
+    assert order is not None and order.challenge is not None and order.challenge.counts() == (due, rows)
+
+
 def ordered(
-    entries: Sequence[Recorded], store: Store, kind: Kind, parameters: dict[str, Any] | None = None, **outputs: int
+    entries: Sequence[Recorded],
+    store: Store,
+    kind: Kind,
+    parameters: dict[str, Any] | None = None,
+    device: str = "cpu",
+    **outputs: int,
 ) -> JobOrder | None:
     """Return the order of a witness if the stage ``tuned`` were of another kind and had left so many rows."""
     launch, ended = (find(entries, f"{what}/small.tuned.1") for what in ("launch", "exit"))
@@ -97,6 +111,7 @@ def ordered(
         name: {"path": name, "digest": store.put(b"{}\n" * count), "bytes": 0, "stored": True}
         for name, count in outputs.items()
     }
-    changed = ((launch, {"order": store.put_value(order)}), (ended, {"outputs": left}))
+    manifest = store.put_value(store.get_value(ended.body["manifest"]) | {"device": device})
+    changed = ((launch, {"order": store.put_value(order)}), (ended, {"outputs": left, "manifest": manifest}))
     told = [one._replace(entry=one.entry.model_copy(update={"body": one.body | changes})) for one, changes in changed]
     return witness_order(told, store, "small.tuned.1")
