@@ -114,7 +114,7 @@ def _too(tails: tuple[float, float]) -> str:
 
 def _tails(seed: str, row: WitnessRow) -> tuple[float, float]:
     """Return how probable tokens as likely, and as unlikely, as those of a sampled answer are; 1 without any."""
-    values = _transformed(seed, row)
+    values = transformed(seed, row)
     if not values:
         return 1.0, 1.0
     from scipy.stats import gamma
@@ -124,7 +124,7 @@ def _tails(seed: str, row: WitnessRow) -> tuple[float, float]:
     return float(gamma.sf(likely, len(values))), float(gamma.sf(unlikely, len(values)))
 
 
-def _transformed(seed: str, row: WitnessRow) -> list[float]:
+def transformed(seed: str, row: WitnessRow) -> list[float]:
     """Return for each sampled token a value that is uniform if it was drawn from the granted distribution."""
     values: list[float] = []
     for place, token in enumerate(row.drawn or ()):
