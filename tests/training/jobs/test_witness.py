@@ -11,7 +11,7 @@ import pytest
 
 from specs.stages.artifacts import Item
 from specs.stages.stage import Kind
-from specs.stages.witness import GREEDY_GAP, NUCLEUS, TILTS
+from specs.stages.witness import GREEDY_GAP, NUCLEUS, TILTS, Copies
 from tests.fixtures.critic_jobs import lines
 from tests.fixtures.small_text import WORDS, small_model
 from tests.fixtures.stage_jobs import stage_job
@@ -194,6 +194,8 @@ def test_copies_among_all_rows_of_a_job_are_counted_once_each(tmp_path: Path, mo
     assert found[0] is None and found[6] is None, "no other answer to these prompts was read before"
     counted = {row: (one.same, one.of) for row, one in found.items() if one is not None and row < 6}
     assert counted == {1: (0, 1), 2: (1, 2), 3: (0, 3), 4: (2, 4), 5: (0, 5)}
+    (alone,) = witnessed(job, folder="second", places=(2,))
+    assert alone.copies == Copies(same=2, of=5), "the others were not read, and count"
     assert all(row.copies is None for row in witnessed(greedy(tmp_path / "greedy" / "job", model)))
 
 
