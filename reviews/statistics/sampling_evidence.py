@@ -22,10 +22,10 @@ _LEAST = 1e-9
 def evidence(rows: Sequence[WitnessRow]) -> dict[str, float]:
     """Return for each kind of alternative the logarithm of its likelihood ratio to the granted distribution.
 
-    Each of them, and the logarithm of their mean (:func:`joined`), is that of an e-value. Rows without drawn tokens
-    count nothing.
+    Each of them, and the logarithm of their mean (:func:`joined`), is that of an e-value. Rows without drawn tokens,
+    and those that are due to repeat another row, count nothing.
     """
-    sampled = [row for row in rows if row.drawn]
+    sampled = [row for row in rows if row.drawn and not row.again]
     return {
         "colder draws": _mean([_tilted(sampled, place) for place, tilt in enumerate(TILTS) if tilt > 1]),
         "hotter draws": _mean([_tilted(sampled, place) for place, tilt in enumerate(TILTS) if tilt < 1]),

@@ -110,6 +110,8 @@ class WitnessRow(Contract):
     """Whether the row's text is that of its token ids."""
     ending: bool
     """Whether an answer of these ids ends here and as the row says."""
+    again: bool = False
+    """Whether it is due to repeat another row, drawn by the same random numbers: it then says nothing more of them."""
     gap: Annotated[Finite, Field(ge=0)] | None
     """Of a greedy answer: how far its worst token is below the largest logit."""
     beyond: Finite | None = None

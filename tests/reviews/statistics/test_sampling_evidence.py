@@ -91,6 +91,12 @@ def test_rows_without_drawn_tokens_say_nothing() -> None:
     assert set(evidence([empty]).values()) == {0.0}
 
 
+def test_a_row_that_is_due_to_repeat_another_one_says_nothing_more() -> None:
+    once = drawn_together(((1, 0), (2, 2)))
+    repeated = row(2, (2, 2), (1, 2)).model_copy(update={"again": True})
+    assert evidence([*once, repeated]) == evidence(once)
+
+
 @pytest.mark.slow
 def test_honest_draws_raise_no_more_alarms_than_are_allowed() -> None:
     """At 1 / a with a = 1 in 20, so that 2,000 stages show it; the bound is of every sample size."""

@@ -224,6 +224,8 @@ def test_a_copy_counts_wherever_it_is_and_only_among_answers_drawn_alike() -> No
     assert counted(5, 0) == {0: (1, 2), 5: (2, 3)}, "of two that are read, only the later one counts the other"
     assert counted(3) == {} == counted(4), "no other answer was drawn alike"
     assert counted(*range(6)) == {1: (0, 1), 2: (1, 2), 5: (2, 3)}
+    every[5] = every[5]._replace(again=True)
+    assert counted(5) == {} and counted(0) == {0: (1, 2)}, "what is due to repeat another row counts nowhere"
 
 
 def test_a_prompt_as_long_as_the_context_can_be_scored_and_a_longer_one_cannot(model: Path) -> None:

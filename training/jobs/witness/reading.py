@@ -81,7 +81,9 @@ def _row(tokenizer: Any, one: Asked, logits: torch.Tensor, ends: frozenset[int])
     places = torch.arange(len(chosen), device=logits.device)
     picked = logits[places, torch.tensor(chosen, dtype=torch.long, device=logits.device)]
     text, ending = _as_written(tokenizer, one, ends)
-    row = WitnessRow(row=one.row, part=one.part, tokens=len(chosen), text=text, ending=ending, gap=None)
+    row = WitnessRow(
+        row=one.row, part=one.part, tokens=len(chosen), text=text, ending=ending, again=one.again, gap=None
+    )
     if sampling.temperature is None:
         gap = (logits[: len(chosen)].amax(-1) - picked).amax() if chosen else torch.zeros(())
         return row.model_copy(update={"gap": round(float(gap), 6)})
