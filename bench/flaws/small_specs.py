@@ -80,6 +80,7 @@ def _measured(when: str, model: str) -> str:
 
 CHANGES: dict[str, tuple[Change, ...]] = {
     "sft": (),
+    "sampled": ((_SAMPLE, _SAMPLE.replace("2", "4", 1)),),
     "lora": (
         (
             _TRAIN,
@@ -89,7 +90,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         ),
     ),
     "dpo": (
-        (_SAMPLE, "samples_per_prompt: 4, temperature: 0.7"),
+        (_SAMPLE, _SAMPLE.replace("2", "4", 1)),
         ("  - name: train\n    kind: sft\n    inputs: {model: model, examples: sample.accepted}\n", _PAIRS),
         (_TRAIN, "learning_rate: 1e-3, warmup_ratio: 0, epochs: 12, batch_size: 4"),
     ),

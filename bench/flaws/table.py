@@ -36,8 +36,8 @@ FOOT = """
   registered warn.
 - **`said-tokens`**: nothing reads how many tokens a manifest states.
 - **`invented-probes`**: the package is compared with the checkpoint, file by file; that it can be loaded is believed.
-- **Samples** that are a little colder, greedy or copies of each other: this model draws one or two tokens of an answer
-  by chance, and a test that raises one false alarm in ten thousand stages needs more of them.
+- **Samples** that are only a little colder or hotter: this model draws one or two tokens of an answer by chance, and a
+  test that raises one false alarm in ten thousand stages needs more of them.
 """
 RESULTS = ("stopped", "refused", "named", "warned", "ended without acceptance", "missed")
 _SHOWN, _MANY = 70, 3

@@ -3,6 +3,7 @@
 A greedy answer is the argmax at every place, within the tolerance of its number type. A sampled one is judged by the
 randomised probability integral transform: under the granted distribution the values are independent and uniform
 (Rosenblatt 1952; randomised for discrete tokens: Smith 1985), so that sums of their logarithms are gamma distributed.
+All sampled ones together are compared with other ways to make them, by likelihood ratios.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import Any
 from reviews.checks.definition import Checks, Found, manifest_of
 from reviews.evidence.evidence import Evidence, Witness
 from reviews.evidence.row_reader import read_rows
+from reviews.statistics.sampling_evidence import evidence as evidence_of
+from reviews.statistics.sampling_evidence import joined
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
-from specs.stages.witness import DRIFT, FALSE_ALARM, GREEDY_GAP, NUCLEUS, WitnessRow
+from specs.stages.witness import FALSE_ALARM, GREEDY_GAP, NUCLEUS, WitnessRow
 
 CHECKS = Checks(kinds=lambda kind: kind.asked)
 _LEAST = 1e-12
@@ -32,7 +35,7 @@ _LEAST = 1e-12
         f"{dtype}: greedy within {gap:g} of the largest logit, sampled within {NUCLEUS[dtype]:g} of the nucleus; "
         for dtype, gap in GREEDY_GAP.items()
     )
-    + f"drawn at p >= {FALSE_ALARM:g}, all of them within {DRIFT:g} standard deviations",
+    + f"drawn at p >= {FALSE_ALARM:g}",
 )
 def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare what a witness read, with rows drawn after the job had ended, with what the stage was granted."""
@@ -78,17 +81,15 @@ def wrong_rows(seed: str, rows: Sequence[WitnessRow], dtype: str) -> Iterator[di
     if dtype not in GREEDY_GAP:
         raise EvidenceMissing(f"no tolerance is known for weights of type '{dtype}'")
     sampled = [row for row in rows if row.drawn]
-    # Two tails of each answer, and of all of them together.
-    alarm = FALSE_ALARM / (2 * (len(sampled) + 1))
+    # Half of it for the two tails of each answer, half for all of them together.
+    alarm = FALSE_ALARM / 2
     for row in rows:
-        if why := _why(row, dtype, _tails(seed, [row]), alarm):
+        if why := _why(row, dtype, _tails(seed, row), alarm / (2 * max(len(sampled), 1))):
             yield {"row": row.row, "why": why} | ({"part": row.part} if row.part else {})
-    tails, z = _tails(seed, sampled), drift(sampled)
-    if min(tails) < alarm:
-        yield {"row": sampled[0].row, "why": f"all sampled answers together are {_too(tails)}"}
-    elif abs(z) > DRIFT:
-        side = "likely" if z > 0 else "unlikely"
-        yield {"row": sampled[0].row, "why": f"all sampled answers together are too {side} (z = {z:.1f})"}
+    if sampled and joined(found := evidence_of(sampled)) >= -math.log(alarm):
+        what, most = max(found.items(), key=lambda one: one[1])
+        told = f"all sampled answers together are 1e{most / math.log(10):+.0f} times as probable as {what}"
+        yield {"row": sampled[0].row, "why": told}
 
 
 def _why(row: WitnessRow, dtype: str, tails: tuple[float, float], alarm: float) -> str:
@@ -107,24 +108,13 @@ def _why(row: WitnessRow, dtype: str, tails: tuple[float, float], alarm: float) 
     return ""
 
 
-def drift(rows: Sequence[WitnessRow]) -> float:
-    """Return how far the log-probability of all sampled tokens lies from its mean, in standard deviations.
-
-    Given the tokens before it, each token's log-probability has a known mean and variance: the sum of what lies above
-    the mean is a martingale.
-    """
-    tokens = [token for row in rows for token in row.drawn or () if token.own > 0]
-    spread = math.fsum(token.variance for token in tokens)
-    return math.fsum(math.log(token.own) - token.mean for token in tokens) / math.sqrt(spread) if spread > 0 else 0.0
-
-
 def _too(tails: tuple[float, float]) -> str:
     return f"too {'likely' if tails[0] < tails[1] else 'unlikely'} (p = {min(tails):.1e})"
 
 
-def _tails(seed: str, rows: Sequence[WitnessRow]) -> tuple[float, float]:
-    """Return how probable tokens as likely, and as unlikely, as those of sampled answers are; 1 without any."""
-    values = [value for row in rows for value in _transformed(seed, row)]
+def _tails(seed: str, row: WitnessRow) -> tuple[float, float]:
+    """Return how probable tokens as likely, and as unlikely, as those of a sampled answer are; 1 without any."""
+    values = transformed(seed, row)
     if not values:
         return 1.0, 1.0
     from scipy.stats import gamma
@@ -134,7 +124,7 @@ def _tails(seed: str, rows: Sequence[WitnessRow]) -> tuple[float, float]:
     return float(gamma.sf(likely, len(values))), float(gamma.sf(unlikely, len(values)))
 
 
-def _transformed(seed: str, row: WitnessRow) -> list[float]:
+def transformed(seed: str, row: WitnessRow) -> list[float]:
     """Return for each sampled token a value that is uniform if it was drawn from the granted distribution."""
     values: list[float] = []
     for place, token in enumerate(row.drawn or ()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -15,7 +16,10 @@ from reviews.trail.store import Store
 from specs.digests import digest_bytes
 from specs.job_records import LEFT, WITNESS, Artifact, Challenge, Drawn, ExitRecord, JobOrder, Manifest, Segment
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE
+from specs.stages.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE, SAMPLED_TOKENS
+
+_IDS = re.compile(rb'"(?:answer|critique|revision)_ids": ?\[([^\]]*)\]')
+"""Where rows of a job hold the token ids of answers."""
 
 MOST_ROWS = 400
 """On a GPU, the rows of a file that are read, where more need not be: a hundredth of wrong ones is found with 98 %."""
@@ -60,7 +64,10 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
         held = store.get(ended.body["outputs"][output]["digest"]) if output in ended.body["outputs"] else b""
         count = sum(1 for line in held.split(b"\n") if line.strip())
         seed = drawn_by if output == "rows" else f"{drawn_by} {output}"
-        size = max(sample_size(count), min(count, MOST_ROWS)) if every else sample_size(count)
+        tokens = tokens_in(held) if kind.samples and output == "rows" else None
+        size = sample_size(count, tokens)
+        if every:
+            size = max(size, min(count, MOST_ROWS))
         return Drawn(of=count, rows=drawn(seed, count, size if most is None else min(most, count)))
 
     first = draw("rows") if kind.asked or "rows" in scored else Drawn(of=0, rows=())
@@ -134,11 +141,18 @@ def drawn(seed: str, count: int, most: int, *, ordered: bool = True) -> tuple[in
     return tuple(sorted(found) if ordered else found)
 
 
-def sample_size(count: int) -> int:
+def tokens_in(rows: bytes) -> int:
+    """Return how many tokens the answers hold that rows of a job state."""
+    return sum(ids.count(b",") + 1 for ids in _IDS.findall(rows) if ids.strip())
+
+
+def sample_size(count: int, tokens: int | None = None) -> int:
     """Return the fewest rows that hold one of the :data:`MISSED_SHARE` of ``count`` with :data:`CONFIDENCE`.
 
-    ``1 - C(count - wrong, k) / C(count, k)``: drawing without replacement.
+    ``1 - C(count - wrong, k) / C(count, k)``: drawing without replacement. Of samples, with so many tokens in all rows,
+    no fewer than hold :data:`SAMPLED_TOKENS` on average.
     """
+    least = min(count, ceil(SAMPLED_TOKENS * count / tokens)) if tokens else 0
     wrong = max(1, int(MISSED_SHARE * count))
     allowed = 1 - Fraction(CONFIDENCE)
     low, high = min(count, 1), count
@@ -146,4 +160,4 @@ def sample_size(count: int) -> int:
         middle = (low + high) // 2
         missed = Fraction(comb(count - wrong, middle), comb(count, middle))
         low, high = (low, middle) if missed <= allowed else (middle + 1, high)
-    return high
+    return max(high, least)

@@ -18,6 +18,9 @@ MISSED_SHARE = 0.05
 """Rows are drawn so that a job with this share of rows made otherwise ..."""
 CONFIDENCE = 0.95
 """... is found out with this probability. Where a GPU reads them, all rows are."""
+SAMPLED_TOKENS = 2500
+"""Of sampled answers at least as many rows are drawn as hold about so many tokens: how they were drawn shows in few of
+them. Measured by ``python -m bench.witness_samples``."""
 
 REPLAYED_SHARE = 0.1
 """Of all training steps: half of it is the opening that a witness replays, and parts between snapshots are drawn until
@@ -32,11 +35,11 @@ GREEDY_GAP: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.5}
 change the order of sums. Measured on honest answers by ``python -m bench.witness``."""
 NUCLEUS: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.1}
 """Likewise, how far past the border of the nucleus the probability before a sampled token may reach."""
-DRIFT = 6.0
-"""Standard deviations: how far the log-probability of all sampled tokens together may lie from what is expected of
-them. Of a normal distribution 4 are reached once in 16,000 times; the rest is for its tails, which are longer."""
 FALSE_ALARM = 1e-4
-"""The share of honest stages that the tests of their sampled answers, :data:`DRIFT` left out, may fail at most."""
+"""The share of honest stages that the tests of their sampled answers may fail at most, all of them together."""
+TILTS = (0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.5)
+"""Other temperatures that the drawn tokens are compared with, as powers of the granted distribution: the granted
+temperature divided by the other one."""
 
 SCORE_GAP: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.5}
 """By the type of the weights, how many nats the log-probability of a token may be read apart; of n tokens together
@@ -78,9 +81,18 @@ class Token(Contract):
     before: Probability
     """The probability of all tokens that are likelier."""
     own: Probability
-    mean: Finite
-    """Of the logarithm of ``own`` over the distribution, in nats."""
-    variance: Annotated[Finite, Field(ge=-1e-9)]
+    tilted: Annotated[tuple[Finite, ...], Field(min_length=len(TILTS), max_length=len(TILTS))]
+    """For each of :data:`TILTS`, the logarithm of the sum of the distribution's probabilities to that power."""
+
+
+class Copies(Contract):
+    """How many other answers to the same prompt are the same, token by token.
+
+    Of two answers that were both read again, only the later one counts the other.
+    """
+
+    of: Positive
+    same: Count
 
 
 class WitnessRow(Contract):
@@ -98,12 +110,16 @@ class WitnessRow(Contract):
     """Whether the row's text is that of its token ids."""
     ending: bool
     """Whether an answer of these ids ends here and as the row says."""
+    again: bool = False
+    """Whether it is due to repeat another row, drawn by the same random numbers: it then says nothing more of them."""
     gap: Annotated[Finite, Field(ge=0)] | None
     """Of a greedy answer: how far its worst token is below the largest logit."""
     beyond: Finite | None = None
     """Of a sampled answer: how far its worst token lies past the border of the nucleus; negative inside."""
     drawn: tuple[Token, ...] | None = None
     """Of a sampled answer, each token in order."""
+    copies: Copies | None = None
+    """Of a sampled answer; None where no other answer to its prompt counts."""
 
 
 class Score(Contract):

@@ -13,21 +13,19 @@ from typing import Any
 import pytest
 
 from reviews.checks.definition import apply
-from reviews.checks.witness_checks import CHECKS, drift, wrong_rows
+from reviews.checks.witness_checks import CHECKS, wrong_rows
 from reviews.evidence.evidence import Witness
 from specs.digests import digest_bytes
 from specs.job_records import Challenge
-from specs.stages.witness import GREEDY_GAP, WitnessRow
+from specs.stages.witness import GREEDY_GAP, TILTS, WitnessRow
 from specs.trail.verdict import CheckResult
 from tests.factories.evidence_on_disk import evidence_of, write_rows
 
 (CHECK,) = CHECKS
 WEIGHTS = (0.5, 0.25, 0.15, 0.1)
 """The distribution that honest tokens below are drawn from."""
-_MEAN = sum(one * math.log(one) for one in WEIGHTS)
-EXPECTED = {"mean": _MEAN, "variance": sum(one * (math.log(one) - _MEAN) ** 2 for one in WEIGHTS)}
-
-UNLIKELY = {"before": 0.9, "own": 0.01, "mean": -0.1, "variance": 0.1}
+TILTED = [math.log(sum(one**tilt for one in WEIGHTS)) for tilt in TILTS]
+UNLIKELY = {"before": 0.9, "own": 0.01, "tilted": TILTED}
 
 
 def greedy(row: int, **changes: Any) -> dict[str, Any]:
@@ -37,7 +35,7 @@ def greedy(row: int, **changes: Any) -> dict[str, Any]:
 def drawn(row: int, choose: Sequence[float], generator: random.Random, tokens: int = 40) -> dict[str, Any]:
     """Return a sampled answer whose tokens were drawn with the weights ``choose`` instead of :data:`WEIGHTS`."""
     places = generator.choices(range(len(WEIGHTS)), choose, k=tokens)
-    told = [{"before": sum(WEIGHTS[:place]), "own": WEIGHTS[place], **EXPECTED} for place in places]
+    told = [{"before": sum(WEIGHTS[:place]), "own": WEIGHTS[place], "tilted": TILTED} for place in places]
     return greedy(row, gap=None, beyond=-0.1, drawn=told, tokens=tokens)
 
 
@@ -68,7 +66,7 @@ def test_answers_that_the_weights_write_pass_and_say_how_many_were_read(tmp_path
         ({"ending": False}, "does not end here"),
         ({"gap": None}, "says nothing"),
         (
-            {"gap": None, "beyond": 0.002, "drawn": [{"before": 0.9, "own": 0.01, "mean": -0.1, "variance": 0.1}]},
+            {"gap": None, "beyond": 0.002, "drawn": [UNLIKELY]},
             "outside the nucleus",
         ),
     ],
@@ -98,27 +96,24 @@ def test_honest_samples_raise_no_more_alarms_than_are_allowed() -> None:
     """In 2,000 stages 0.2 alarms are expected at a rate of 1e-4 each."""
     generator, alarms = random.Random(4), 0
     for seed in range(2000):
-        rows = [WitnessRow.model_validate(drawn(row, WEIGHTS, generator, 12)) for row in range(6)]
+        answers = [drawn(row, WEIGHTS, generator, 2 if seed % 2 else 12) for row in range(6)]
+        first = answers[0]["drawn"]
+        for one in answers[1:]:
+            one["copies"] = {"of": 1, "same": int(one["drawn"] == first)}
+        rows = [WitnessRow.model_validate(one) for one in answers]
         alarms += any(wrong_rows(f"end {seed}", rows, "float32"))
     assert alarms <= 2
 
 
 @pytest.mark.parametrize(
     ("weights", "why"),
-    [((0.8, 0.1, 0.06, 0.04), "too likely"), ((0.1, 0.2, 0.3, 0.4), "too unlikely")],
+    [((0.8, 0.1, 0.06, 0.04), "as colder draws"), ((0.25, 0.25, 0.25, 0.25), "as hotter draws")],
     ids=["colder", "hotter"],
 )
 def test_samples_of_another_temperature_fail(tmp_path: Path, weights: tuple[float, ...], why: str) -> None:
     generator = random.Random(4)
     found = judged(tmp_path, [drawn(row, weights, generator) for row in range(12)])
     assert found.status == "FAIL" and why in json.dumps(found.shown)
-
-
-def test_the_drift_of_honest_samples_has_mean_zero_and_variance_one() -> None:
-    generator = random.Random(4)
-    found = [drift([WitnessRow.model_validate(drawn(0, WEIGHTS, generator, 60))]) for _ in range(2000)]
-    mean = sum(found) / len(found)
-    assert abs(mean) < 0.1 and abs(sum((one - mean) ** 2 for one in found) / len(found) - 1) < 0.15
 
 
 def test_a_temperature_that_no_single_answer_shows_is_found_in_all_of_them(tmp_path: Path) -> None:
@@ -135,3 +130,26 @@ def test_one_repaired_answer_among_honest_ones_fails(tmp_path: Path) -> None:
     rows[7] = drawn(7, (0, 0, 0, 1), generator)
     found = judged(tmp_path, rows)
     assert found.status == "FAIL" and found.shown[0]["row"] == 7
+
+
+def test_samples_that_are_copies_fail_where_each_looks_drawn(tmp_path: Path) -> None:
+    """Each second answer to a prompt is the first one again; of honest ones some are alike too."""
+    generator = random.Random(4)
+    honest = [drawn(row, WEIGHTS, generator, 3) | counted_among(row, 0) for row in range(60)]
+    assert judged(tmp_path, honest).status == "PASS"
+    copied = [one | counted_among(row, row % 2) for row, one in enumerate(honest)]
+    found = judged(tmp_path, copied)
+    assert found.status == "FAIL" and "as copies of each other" in found.shown[-1]["why"], found.shown
+
+
+def counted_among(row: int, same: int) -> dict[str, Any]:
+    return {"copies": {"of": 1, "same": same}} if row % 2 else {}
+
+
+def test_greedy_answers_among_samples_fail_where_each_could_be_drawn(tmp_path: Path) -> None:
+    generator = random.Random(4)
+    honest = [drawn(row, WEIGHTS, generator, 2) for row in range(60)]
+    assert judged(tmp_path, honest).status == "PASS"
+    most = drawn(0, (1, 0, 0, 0), generator, 2)["drawn"]
+    found = judged(tmp_path, [one | {"drawn": most} if one["row"] % 3 else one for one in honest])
+    assert found.status == "FAIL" and "as greedy answers" in found.shown[-1]["why"], found.shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from math import comb
 from pathlib import Path
@@ -12,19 +13,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviews.evidence.gather import find
-from reviews.gate.challenge import drawn, sample_size, witness_order
+from reviews.gate.challenge import drawn, sample_size, tokens_in, witness_order
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from specs.digests import digest_bytes
+from specs.digests import Contract, digest_bytes
 from specs.job_records import JobOrder
 from specs.stages.stage import Kind
 from tests.fixtures.quick_session import drive, open_quick, quick_session
+from training.jobs.row_files import lines_of
 
 
 @pytest.mark.parametrize(("count", "due"), [(0, 0), (1, 1), (16, 16), (40, 31), (120, 47), (1000, 57)])
 def test_so_many_rows_are_read_on_a_cpu(count: int, due: int) -> None:
     assert sample_size(count) == due
+
+
+@pytest.mark.parametrize(
+    ("count", "tokens", "due"), [(1000, 100_000, 57), (1000, 10_000, 250), (120, 1200, 120), (120, 6000, 50), (0, 0, 0)]
+)
+def test_so_many_rows_of_samples_are_read_that_they_hold_enough_tokens(count: int, tokens: int, due: int) -> None:
+    assert sample_size(count, tokens) == due
+
+
+def test_tokens_are_counted_in_rows_as_jobs_write_them() -> None:
+    row = {"completion": 'he said "answer_ids": [1,2,3,4]', "answer_ids": [4, 5, 6], "template_ids": [1, 2]}
+    rows = [row, row | {"answer_ids": []}, {"critique_ids": (1, 2), "revision_ids": (3,)}]
+    assert tokens_in(lines_of([_Row.model_validate(row) for row in rows])) == 6 == tokens_in(_dumped(rows))
+
+
+class _Row(Contract):
+    completion: str = ""
+    answer_ids: tuple[int, ...] = ()
+    critique_ids: tuple[int, ...] = ()
+    revision_ids: tuple[int, ...] = ()
+    template_ids: tuple[int, ...] = ()
+
+
+def _dumped(rows: Sequence[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 @given(st.integers(20, 3000))
@@ -78,6 +105,9 @@ def test_outputs_with_scores_are_drawn_one_by_one(tmp_path: Path) -> None:
     rows, calibration = order.challenge.drawn("rows"), order.challenge.drawn("calibration")
     assert (len(rows.rows), rows.of) == (len(calibration.rows), calibration.of) == (31, 40)
     assert rows.rows != calibration.rows and order.challenge.counts() == (62, 80)
+    samples = [b'{"answer_ids": [1, 2, 3]}\n' * 40, b'{"answer_ids": [%b]}\n' % b",".join([b"1"] * 100) * 40]
+    assert [_read_of(entries, store, "generate", rows) for rows in samples] == [40, 31]
+    assert [_read_of(entries, store, "evaluate", rows) for rows in samples] == [31, 31], "greedy answers"
     # What lm-eval asked nobody asks again; a judge that leaves no comparison has none to score.
     assert ordered(entries, store, "multiple_choice", {"lm_eval_task": "arc_easy"}, rows=40) is None
     best = ordered(entries, store, "best_of_n", rows=40, comparisons=0, calibration=20)
@@ -94,24 +124,35 @@ def test_on_a_gpu_as_many_rows_are_read_as_cost_next_to_nothing(tmp_path: Path, 
     assert order is not None and order.challenge is not None and order.challenge.counts() == (due, rows)
 
 
+def _read_of(entries: Sequence[Recorded], store: Store, kind: Kind, rows: bytes) -> int:
+    order = ordered(entries, store, kind, rows=rows)
+    assert order is not None and order.challenge is not None
+    return len(order.challenge.rows)
+
+
 def ordered(
     entries: Sequence[Recorded],
     store: Store,
     kind: Kind,
     parameters: dict[str, Any] | None = None,
     device: str = "cpu",
-    **outputs: int,
+    **outputs: int | bytes,
 ) -> JobOrder | None:
     """Return the order of a witness if the stage ``tuned`` were of another kind and had left so many rows."""
     launch, ended = (find(entries, f"{what}/small.tuned.1") for what in ("launch", "exit"))
     assert launch is not None and ended is not None
     order = JobOrder.model_validate_json(store.get(launch.body["order"]))
     order = order.model_copy(update={"kind": kind, "parameters": parameters or {}})
-    left = {
-        name: {"path": name, "digest": store.put(b"{}\n" * count), "bytes": 0, "stored": True}
-        for name, count in outputs.items()
+    stored = {
+        name: {
+            "path": name,
+            "digest": store.put(b"{}\n" * left if isinstance(left, int) else left),
+            "bytes": 0,
+            "stored": True,
+        }
+        for name, left in outputs.items()
     }
     manifest = store.put_value(store.get_value(ended.body["manifest"]) | {"device": device})
-    changed = ((launch, {"order": store.put_value(order)}), (ended, {"outputs": left, "manifest": manifest}))
+    changed = ((launch, {"order": store.put_value(order)}), (ended, {"outputs": stored, "manifest": manifest}))
     told = [one._replace(entry=one.entry.model_copy(update={"body": one.body | changes})) for one, changes in changed]
     return witness_order(told, store, "small.tuned.1")

@@ -11,7 +11,7 @@ import pytest
 
 from specs.stages.artifacts import Item
 from specs.stages.stage import Kind
-from specs.stages.witness import GREEDY_GAP, NUCLEUS
+from specs.stages.witness import GREEDY_GAP, NUCLEUS, TILTS, Copies
 from tests.fixtures.critic_jobs import lines
 from tests.fixtures.small_text import WORDS, small_model
 from tests.fixtures.stage_jobs import stage_job
@@ -19,7 +19,7 @@ from tests.fixtures.witnessed_jobs import Edit, witnessed
 from training.jobs.evaluation.evaluate import evaluate
 from training.jobs.generation.generate import generate
 from training.jobs.job import Job
-from training.jobs.witness.asked import NotAsked
+from training.jobs.witness.asked import Asked, NotAsked
 
 pytestmark = pytest.mark.integration
 
@@ -181,7 +181,51 @@ def test_a_token_at_the_border_of_the_nucleus_is_its_last() -> None:
     assert (last.before, last.own) == (pytest.approx(0.9), pytest.approx(0.1))
     _, (inner,) = _drawn(logits, [1], 1.0, 0.8999)
     assert (inner.before, inner.own) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
-    assert inner.mean == pytest.approx(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3))
+    assert inner.tilted == pytest.approx([math.log((2 / 3) ** tilt + (1 / 3) ** tilt) for tilt in TILTS])
+
+
+def test_copies_among_all_rows_of_a_job_are_counted_once_each(tmp_path: Path, model: Path) -> None:
+    def copied(rows: list[dict[str, Any]]) -> None:
+        for number in (2, 4):
+            rows[number] |= {name: value for name, value in rows[1].items() if name != "sample"}
+
+    job = sampled(tmp_path / "job", model, top_p=1.0, temperature=2.0)
+    found = {row.row: row.copies for row in witnessed(job, edit=copied)}
+    assert found[0] is None and found[6] is None, "no other answer to these prompts was read before"
+    counted = {row: (one.same, one.of) for row, one in found.items() if one is not None and row < 6}
+    assert counted == {1: (0, 1), 2: (1, 2), 3: (0, 3), 4: (2, 4), 5: (0, 5)}
+    (alone,) = witnessed(job, folder="second", places=(2,))
+    assert alone.copies == Copies(same=2, of=5), "the others were not read, and count"
+    assert all(row.copies is None for row in witnessed(greedy(tmp_path / "greedy" / "job", model)))
+
+
+def test_a_copy_counts_wherever_it_is_and_only_among_answers_drawn_alike() -> None:
+    from training.engines.token_sampling import Sampling
+    from training.jobs.witness.asked import answer, copies_of
+
+    def asked(row: int, ids: tuple[int, ...], prompt: int = 1, temperature: float = 1.0) -> Asked:
+        drawn = Sampling(9, temperature)
+        return answer(row, (prompt,), drawn, ids=ids, text="", finish="eos")
+
+    every = [
+        asked(0, (4, 5)),
+        asked(1, (4, 6)),
+        asked(2, (4, 5)),
+        asked(3, (4, 5), prompt=2),
+        asked(4, (4, 5), temperature=0.5),
+        asked(5, (4, 5)),
+    ]
+
+    def counted(*places: int) -> dict[int, tuple[int, int]]:
+        found = copies_of([every[place] for place in places], every)
+        return {row: (one.same, one.of) for (row, _), one in found.items()}
+
+    assert counted(0) == {0: (2, 3)}
+    assert counted(5, 0) == {0: (1, 2), 5: (2, 3)}, "of two that are read, only the later one counts the other"
+    assert counted(3) == {} == counted(4), "no other answer was drawn alike"
+    assert counted(*range(6)) == {1: (0, 1), 2: (1, 2), 5: (2, 3)}
+    every[5] = every[5]._replace(again=True)
+    assert counted(5) == {} and counted(0) == {0: (1, 2)}, "what is due to repeat another row counts nowhere"
 
 
 def test_a_prompt_as_long_as_the_context_can_be_scored_and_a_longer_one_cannot(model: Path) -> None:

@@ -51,6 +51,10 @@ def instruct(job: Job[SelfInstructParameters]) -> Done:
     return Done(engine.device, engine.dtype, tokens, effective, facts)
 
 
+REPEATED = 2
+"""The probe that has the seed of the first one."""
+
+
 class Writer:
     """Makes the calls of a round and returns rows of what came back."""
 
@@ -89,7 +93,7 @@ class Writer:
 
     def probe(self, seeds: list[Shown]) -> list[SelfInstructRow]:
         """Make the first calls three times: the same seed must repeat itself, another seed must differ."""
-        parts = ((1, "probe"), (2, "probe"), (3, "other"))
+        parts = ((1, "probe"), (REPEATED, "probe"), (3, "other"))
         return [row for probe, part in parts for row in self.round(0, 0, seeds, [], probe, part)]
 
     def read_back(self) -> dict[str, Any]:
@@ -133,6 +137,7 @@ def asked(job: Job[SelfInstructParameters], tokenizer: Any, places: Sequence[int
             ids=row.answer_ids,
             text=row.raw,
             finish=row.finish,
+            again=row.probe == REPEATED,
         )
         for place, row in left_rows(job, SelfInstructRow, places)
     ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from specs.job_records import LEFT
 from specs.stages.answer_end import Finish, Ids
 from specs.stages.artifacts import Item
+from specs.stages.witness import Copies
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Job
 from training.jobs.row_files import Row, read_rows
@@ -32,6 +34,8 @@ class Asked(NamedTuple):
     part: str = ""
     weights: str = "model"
     """The input whose weights were asked."""
+    again: bool = False
+    """Whether it was drawn by the random numbers of another row, and is due to repeat it."""
 
 
 Asking = Callable[[Job[Any], Any, Sequence[int]], list[Asked]]
@@ -96,8 +100,35 @@ def answer(
     finish: Finish | None,
     part: str = "",
     weights: str = "model",
+    again: bool = False,
 ) -> Asked:
     """Return an answer, or raise NotAsked where the row does not hold its token ids and its end."""
     if ids is None or finish is None:
         raise NotAsked(f"row {row} has no token ids")
-    return Asked(row, prompt, sampling, ids, text, finish, part, weights)
+    return Asked(row, prompt, sampling, ids, text, finish, part, weights, again)
+
+
+def copies_of(read: Sequence[Asked], every: Sequence[Asked]) -> dict[tuple[int, str], Copies]:
+    """Return how many of all other answers to its prompt each sampled answer that was read again is a copy of.
+
+    It counts answers that were not read again and those read before it, so that no two count each other: each
+    comparison is with answers that a draw does not depend on. What is due to repeat another row counts nowhere.
+    """
+    read, every = [one for one in read if not one.again], [one for one in every if not one.again]
+    known = {(one.row, one.part) for one in read}
+    before: dict[tuple[object, ...], Counter[tuple[int, ...]]] = defaultdict(Counter)
+    for one in every:
+        if (one.row, one.part) not in known:
+            before[_drawn_from(one)][tuple(one.ids)] += 1
+    found: dict[tuple[int, str], Copies] = {}
+    for one in sorted(read, key=lambda one: (one.row, one.part)):
+        others, ids = before[_drawn_from(one)], tuple(one.ids)
+        if others and one.sampling.temperature is not None:
+            found[one.row, one.part] = Copies(of=others.total(), same=others[ids])
+        others[ids] += 1
+    return found
+
+
+def _drawn_from(one: Asked) -> tuple[object, ...]:
+    """Return what the distribution of an answer depends on."""
+    return tuple(one.prompt), one.sampling, one.weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from specs.stages.witness import Token, WitnessRow
+from specs.stages.witness import TILTS, Token, WitnessRow
 from training.engines.batched import ends_in, output_of
 from training.engines.stop_strings import Watch
 from training.jobs.witness.asked import Asked, NotAsked
@@ -81,7 +81,9 @@ def _row(tokenizer: Any, one: Asked, logits: torch.Tensor, ends: frozenset[int])
     places = torch.arange(len(chosen), device=logits.device)
     picked = logits[places, torch.tensor(chosen, dtype=torch.long, device=logits.device)]
     text, ending = _as_written(tokenizer, one, ends)
-    row = WitnessRow(row=one.row, part=one.part, tokens=len(chosen), text=text, ending=ending, gap=None)
+    row = WitnessRow(
+        row=one.row, part=one.part, tokens=len(chosen), text=text, ending=ending, again=one.again, gap=None
+    )
     if sampling.temperature is None:
         gap = (logits[: len(chosen)].amax(-1) - picked).amax() if chosen else torch.zeros(())
         return row.model_copy(update={"gap": round(float(gap), 6)})
@@ -130,14 +132,10 @@ def _drawn(
         cut = torch.where(ranked.cumsum(-1) - ranked < top_p, ranked, 0.0)
     whole = cut.sum(-1, keepdim=True)
     cut = cut / whole
-    logarithm = torch.where(cut > 0, cut, 1.0).log()
-    mean = (cut * logarithm).sum(-1, keepdim=True)
-    variance = (cut * (logarithm - mean) ** 2).sum(-1, keepdim=True)
+    tilted = [(cut**tilt).sum(-1, keepdim=True).log() for tilt in TILTS]
     beyond = float((likelier - top_p).max())
     # A token just past the border belongs to the nucleus of the engine that drew it.
     total = torch.maximum(whole, likelier + own)
-    told = torch.cat([likelier / total, own / total, mean, variance], -1).tolist()
-    names = ("before", "own", "mean", "variance")
-    return round(beyond, 9), tuple(
-        Token(**{name: round(value, 9) for name, value in zip(names, one, strict=True)}) for one in told
-    )
+    told = torch.cat([likelier / total, own / total, *tilted], -1).tolist()
+    tokens = [[round(value, 9) for value in one] for one in told]
+    return round(beyond, 9), tuple(Token(before=before, own=own, tilted=tuple(tilts)) for before, own, *tilts in tokens)

@@ -5,15 +5,16 @@ Always transformers in this process, whichever engine wrote the answers: another
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from specs.digests import Contract
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.witness import ROWS, WitnessRow
+from specs.stages.witness import ROWS, Copies, WitnessRow
 from training.engines.checkpoint import device_of, free, load, tokenizer_in
 from training.jobs.job import Done, Job
-from training.jobs.witness.asked import Asked, Asking
+from training.jobs.witness.asked import Asked, Asking, copies_of
 from training.jobs.witness.reading import read
 from training.jobs.witness.scoring import Scoring, ScoringOf, score
 
@@ -21,6 +22,7 @@ from training.jobs.witness.scoring import Scoring, ScoringOf, score
 def bear_witness(job: Job) -> Done:
     """Write one row for each answer and each row of scores; raises NotAsked, and EncodingFault as the stage does."""
     asked, scored = _asked(job), _scored(job)
+    copies = _copies(job, asked)
     answers: list[WitnessRow] = []
     scores: list[Contract] = []
     total = len(asked) + sum(map(len, scored.values()))
@@ -30,7 +32,7 @@ def bear_witness(job: Job) -> Done:
         model, tokenizer = load(job.inputs[weights])
         device = device_of(model)
         for row in read(model, tokenizer, [one for one in asked if one.weights == weights]):
-            answers.append(row)
+            answers.append(row.model_copy(update={"copies": copies.get((row.row, row.part))}))
             job.progress(len(answers) + len(scores), total, "rows")
         for output, some in scored.items():
             for one in score(model, output, [one for one in some if one.weights == weights]):
@@ -43,14 +45,23 @@ def bear_witness(job: Job) -> Done:
     return Done(*device, read_tokens, {})
 
 
-def _asked(job: Job) -> list[Asked]:
-    """Return what the model was asked for the answers of the challenge."""
+def _asked(job: Job, places: Sequence[int] | None = None) -> list[Asked]:
+    """Return what the model was asked for the answers of the challenge, or of other rows."""
     where = STAGE_KINDS[job.order.kind].asked
     if not where:
         return []
     asking: Asking = _function(where)
     assert job.order.challenge is not None
-    return asking(job, tokenizer_in(job.inputs["model"]), job.order.challenge.rows)
+    tokenizer = tokenizer_in(job.inputs["model"])
+    return asking(job, tokenizer, job.order.challenge.rows if places is None else places)
+
+
+def _copies(job: Job, asked: Sequence[Asked]) -> dict[tuple[int, str], Copies]:
+    """Return for each sampled answer how many others to its prompt are its copies, among all rows of the job."""
+    assert job.order.challenge is not None
+    if all(one.sampling.temperature is None for one in asked):
+        return {}
+    return copies_of(asked, _asked(job, range(job.order.challenge.of)))
 
 
 def _scored(job: Job) -> dict[str, list[Scoring]]:

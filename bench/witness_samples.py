@@ -1,0 +1,181 @@
+"""How often is a stage of samples found out that were made otherwise than granted, and an honest one accused?
+
+    PYTHONPATH=. .venv/bin/python -m bench.witness_samples                  # some minutes on one core
+    PYTHONPATH=. .venv/bin/python -m bench.witness_samples --each 4 --read 57 192
+
+The model of two layers of ``bench.flaws`` answers 48 prompts: it draws one or two tokens of an answer by chance, less
+than any language model. A stage is drawn from many samples of each prompt, and what the witness says of it is judged.
+Printed is the share of stages found out: by single answers, by all together as in ``witness.answers``, and by the peers
+that this replaced, a normal approximation of their log-probability (six standard deviations) and the gamma tails of
+their transformed places. Exit code 1 if an honest stage is accused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.flaws.lying import shake
+from bench.flaws.small_specs import KINDS, tiny_model
+from reviews.checks.witness_checks import transformed, wrong_rows
+from reviews.statistics.sampling_evidence import evidence, joined
+from specs.stages.generation.parameters import GenerateParameters
+from specs.stages.witness import FALSE_ALARM, TILTS, WitnessRow
+from training.engines.checkpoint import load
+from training.engines.engine import Batched
+from training.engines.token_sampling import Sampling
+from training.items.format_items import TRAIN_TOPICS, build_items
+from training.jobs.witness.asked import Asked, answer, copies_of
+from training.jobs.witness.reading import read
+from training.rules.prompt_encoding import sample_ids
+from training.rules.tasks import worked_example
+
+GRANTED = Sampling(48, 0.7)
+NEAR = (TILTS.index(0.95), TILTS.index(1.05))
+"""The tilts that mean and variance of a log-probability are read off, as differences."""
+
+
+class Sample(NamedTuple):
+    """One answer, and how the granted weights read it."""
+
+    asked: Asked
+    row: WitnessRow
+
+
+Drawn = list[list[Sample]]
+"""By prompt."""
+Stage = Callable[[random.Random, int], list[Sample]]
+"""Given the samples to each prompt: the rows of a stage."""
+
+
+def main() -> int:
+    """Draw stages, judge them, and print the shares; 1 if an honest one is accused."""
+    parser = argparse.ArgumentParser(description="Samples made otherwise than granted: how often they are found out.")
+    parser.add_argument("--each", type=int, default=2, help="samples of a prompt in a stage")
+    parser.add_argument("--read", type=int, nargs="+", default=[50, 96], help="rows that the witness reads")
+    parser.add_argument("--stages", type=int, default=200)
+    parser.add_argument("--honest", type=int, default=1000, help="honest stages")
+    parser.add_argument("--pool", type=int, default=40, help="samples of a prompt that stages are drawn from")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="peergate-samples-") as name:
+        stages = _stages(Path(name), given.pool)
+    accused = False
+    print("| samples | rows read | single answers | together | peer: 6 sd | peer: gamma tails |")
+    print("|---|---|---|---|---|---|")
+    for what, stage in stages.items():
+        for size in given.read:
+            generator, many = random.Random(f"{what} {size}"), given.honest if what == "honest" else given.stages
+            found = [_found(_challenged(stage(generator, given.each), size, generator)) for _ in range(many)]
+            shares = [sum(column) / many for column in zip(*found, strict=True)]
+            print(f"| {what} | {size} | " + " | ".join(f"{share:.1%}" for share in shares) + " |", flush=True)
+            accused |= what == "honest" and any(shares[:2])
+    return int(accused)
+
+
+def _stages(folder: Path, pool: int) -> dict[str, Stage]:
+    """Return by name how the rows of a stage come about."""
+    source = tiny_model(folder)
+    model, tokenizer = load(source)
+    (other := folder / "other").mkdir()
+    for path in source.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    shake(other / "model.safetensors", 0.2)
+    items = [one for one in build_items("prompts", TRAIN_TOPICS[:28]) if one.kind in KINDS]
+    given = GenerateParameters(seed=3)
+    prompts = [
+        sample_ids(tokenizer, one.prompt, worked_example("format_instructions", one), given, "chat") for one in items
+    ]
+
+    def drawn(sampling: Sampling, many: int, weights: Any = model, shifted: int = 0) -> Drawn:
+        outputs = Batched(weights, tokenizer, 64, share=False).complete(prompts, sampling, samples=many, seed=3)
+        outputs = [*outputs[shifted:], *outputs[:shifted]]
+        asked = [
+            answer(place * many + number, prompt, GRANTED, ids=one.ids, text=one.text, finish=one.finish)
+            for place, (prompt, some) in enumerate(zip(prompts, outputs, strict=True))
+            for number, one in enumerate(some)
+        ]
+        rows = {row.row: row for row in read(model, tokenizer, asked)}
+        samples = [Sample(one, rows[one.row]) for one in asked]
+        return [samples[many * place : many * (place + 1)] for place in range(len(prompts))]
+
+    honest, greedy = drawn(GRANTED, pool), drawn(Sampling(48), 1)
+    strange = drawn(GRANTED, pool, shifted=1)
+
+    def of(some: Drawn) -> Stage:
+        return lambda generator, each: [one for them in some for one in generator.sample(them, each)]
+
+    def partly(share: float, others: Drawn) -> Stage:
+        def rows(generator: random.Random, each: int) -> list[Sample]:
+            return [
+                generator.choice(others[place // each]) if generator.random() < share else one
+                for place, one in enumerate(of(honest)(generator, each))
+            ]
+
+        return rows
+
+    def copied(share: float) -> Stage:
+        def rows(generator: random.Random, each: int) -> list[Sample]:
+            some = of(honest)(generator, each)
+            for place in range(len(some)):
+                if place % each and generator.random() < share:
+                    some[place] = some[place - 1]
+            return some
+
+        return rows
+
+    return {
+        "honest": of(honest),
+        "drawn at 0.45": of(drawn(GRANTED._replace(temperature=0.45), pool)),
+        "drawn at 0.6": of(drawn(GRANTED._replace(temperature=0.6), pool)),
+        "drawn at 0.85": of(drawn(GRANTED._replace(temperature=0.85), pool)),
+        "drawn at 1.2": of(drawn(GRANTED._replace(temperature=1.2), pool)),
+        "two thirds greedy": partly(2 / 3, greedy),
+        "one third greedy": partly(1 / 3, greedy),
+        "each second a copy": copied(1.0),
+        "each fourth a copy": copied(0.5),
+        "of other weights": of(drawn(GRANTED, pool, load(other)[0])),
+        "one in twenty to another prompt": partly(0.05, strange),
+    }
+
+
+def _challenged(stage: Sequence[Sample], size: int, generator: random.Random) -> list[WitnessRow]:
+    """Return what a witness says of some rows of a stage."""
+    every = [one.asked._replace(row=place) for place, one in enumerate(stage)]
+    places = sorted(generator.sample(range(len(stage)), min(size, len(stage))))
+    copies = copies_of([every[place] for place in places], every)
+    return [stage[place].row.model_copy(update={"row": place, "copies": copies.get((place, ""))}) for place in places]
+
+
+def _found(rows: Sequence[WitnessRow]) -> tuple[bool, ...]:
+    """Say which tests find a stage out: single answers, all together, and the two peers."""
+    seed = str(len(rows))
+    single = any("all sampled" not in one["why"] for one in wrong_rows(seed, rows, "float32"))
+    together = joined(evidence(rows)) >= -math.log(FALSE_ALARM / 2)
+    return single, together, abs(_drift(rows)) > 6, _gamma(seed, rows) < FALSE_ALARM / 4
+
+
+def _drift(rows: Sequence[WitnessRow]) -> float:
+    """Return how far the log-probability of all tokens lies from its mean, in standard deviations."""
+    tokens = [token for row in rows for token in row.drawn or () if token.own > 0]
+    low, high = ([token.tilted[place] for token in tokens] for place in NEAR)
+    above = [math.log(token.own) - (up - down) / 0.1 for token, up, down in zip(tokens, high, low, strict=True)]
+    spread = math.fsum(up + down for up, down in zip(high, low, strict=True)) / 0.05**2
+    return math.fsum(above) / math.sqrt(spread) if spread > 0 else 0.0
+
+
+def _gamma(seed: str, rows: Sequence[WitnessRow]) -> float:
+    """Return the smaller tail of the transformed places of all tokens together."""
+    from scipy.stats import gamma
+
+    values = [value for row in rows for value in transformed(seed, row)]
+    sides = (math.fsum(-math.log(max(one, 1e-12)) for one in some) for some in (values, [1 - one for one in values]))
+    return min(float(gamma.sf(side, len(values))) for side in sides)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
