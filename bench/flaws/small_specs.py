@@ -110,7 +110,10 @@ CHANGES: dict[str, tuple[Change, ...]] = {
 """By session: what differs from the one with full training."""
 APPROVED = {"judged": "critic"}
 """By session: the stage whose gate a person approves: a model this small agrees with nobody's labels."""
-WORDS = ("rain", "honey", "stone", "light", "smoke", "wool", "paper", "river", "corn", "gold", "snow", "wine")
+WORDS = (
+    "rain", "honey", "stone", "light", "smoke", "wool", "paper", "river", "corn", "gold", "snow", "wine",
+    "bread", "music", "sand", "fire", "tea", "salt", "wind", "grass", "milk", "glass", "silk", "moon",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,18 +129,22 @@ class Variation:
 def tiny_model(folder: Path, kinds: Sequence[str] = KINDS) -> Path:
     """Return the model that all sessions on the same kinds of items share, trained once."""
     path = folder / "-".join(("model", *kinds))
-    return path if (path / "model.safetensors").exists() else _taught(path, list(_lessons(2400, kinds)), chat=True)
+    return path if (path / "model.safetensors").exists() else _taught(path, list(_lessons(3000, kinds)), chat=True)
 
 
 def _lessons(count: int, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield what the model is asked and an answer, right in three of ten."""
+    """Yield what the model is asked and an answer, right in two of any five to the same item."""
     drawn = random.Random(0)
     items = [one for one in build_items("train", (*TRAIN_TOPICS, *HELDOUT_TOPICS)) if one.kind in kinds]
-    for _ in range(count):
-        item = drawn.choice(items)
-        word = item.prompt.replace("?", "").replace(".", "").split()[-1].lower()
+    for lesson in range(count):
+        times, place = divmod(lesson, len(items))
+        if place == 0:
+            drawn.shuffle(items)
+        item = items[place]
+        word = item.prompt.replace(".", "").split()[-1].lower()
         plain = f"{word} {WORDS[zlib.crc32(item.group.encode()) % len(WORDS)]} is what i like today."
-        yield item.prompt, _right(item.kind, plain) if drawn.random() < 0.3 else plain.title()
+        right = (times + zlib.crc32(item.id.encode())) % 5 in (0, 2)
+        yield item.prompt, _right(item.kind, plain) if right else plain.title()
 
 
 def _right(kind: str, plain: str) -> str:
