@@ -2,7 +2,8 @@
 
 Each disguise is put on the shipped held-out prompts. False alarms are counted on the shipped data, on IFEval's prompts
 after ``make ifeval``, and on three sets written here: their texts all differ in what they ask, so any match is wrong.
-A match of the kind ``reordered`` only warns; all others fail their check.
+A match of the kind ``reordered`` only warns; all others fail their check. Prompts that show an accepted answer as an
+example are counted too.
 """
 
 from __future__ import annotations
@@ -19,10 +20,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 from reviews.evidence.text_overlap import find_overlaps
+from reviews.stages.evaluation.label_checks import shows_example
 from specs.stages.artifacts import Item
 
 DATA = Path("specs/library/data")
 IFEVAL = Path("ifeval/ifeval.jsonl")
+EXAMPLES: tuple[tuple[str, Path], ...] = (
+    ("format_instructions", DATA / "format_heldout_large.jsonl"),
+    ("instruction_following", IFEVAL),
+)
 SPLITS = (("format_train", "format_heldout"), ("format_train_large", "format_heldout_large"))
 ALIKE = str.maketrans("aeopcx", "\u0430\u0435\u043e\u0440\u0441\u0445")
 
@@ -114,6 +120,12 @@ def main() -> int:
     for name, (train, heldout) in sets.items():
         told = ", ".join(f"{count} {how}" for how, count in sorted(alarms(train, heldout).items())) or "0"
         print(f"{name:42} false alarms: {told} of {len(train) * len(heldout)} pairs")
+    for task, path in EXAMPLES:
+        items = (
+            [Item.model_validate_json(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+        )
+        shown = sum(shows_example(task, item) is not None for item in items)
+        print(f"{path.name:42} {shown} of {len(items)} prompts show an example that is accepted")
     drawn = random.Random(1)
     large = [" ".join(f"word{drawn.randrange(5000)}" for _ in range(40)) for _ in range(11_000)]
     begun = time.perf_counter()

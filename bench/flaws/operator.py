@@ -53,9 +53,8 @@ FAMILIES = (
     *("leakage", "disguise", "labels", "design", "comparison", "parity", "answers", "samples", "scores", "curve"),
     *("weights", "packaging", "records", "human"),
 )
-SESSIONS = ("sft", "sampled", "lora", "dpo", "scored", "judged")
-"""The small sessions: full training; with twice the samples; adapters; pairs; full training with questions and texts,
-or with a critic."""
+SESSIONS = ("sft", "lora", "dpo", "scored", "judged")
+"""The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic."""
 REPORT, AUDIT = ("report.override", "report.exploratory", "report.retracted"), "audit"
 """What names a flaw beside checks: what the report says of its result, and damage that an audit finds."""
 REFUSALS = ("decides before",)

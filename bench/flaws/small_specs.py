@@ -28,7 +28,10 @@ from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_item
 from training.running_code import code_state
 
 KINDS = ("lowercase", "quoted")
+_SAMPLE = "samples_per_prompt: 4, temperature: 0.7"
 SMALL: tuple[Change, ...] = (
+    # Of fewer samples one kind of items may have next to no right answers to train on.
+    ("samples_per_prompt: 2, temperature: 0.7", _SAMPLE),
     # The model of two layers knows few words: its answers resemble each other more than a language model's.
     ("stages:\n", "thresholds: {identical_answers: 0.5, near_duplicates: 0.9}\nstages:\n"),
     ("n: 16", "n: 40"),
@@ -37,7 +40,6 @@ SMALL: tuple[Change, ...] = (
     ("learning_rate: 1e-4, epochs: 1, batch_size: 4", "learning_rate: 2e-3, warmup_ratio: 0, epochs: 3, batch_size: 4"),
 )
 _TRAIN = "learning_rate: 2e-3, warmup_ratio: 0, epochs: 3, batch_size: 4"
-_SAMPLE = "samples_per_prompt: 2, temperature: 0.7"
 _PAIRS = """  - name: pairs
     kind: best_of_n_verified
     inputs: {samples: sample.rows, prompts: data.prompts}
@@ -80,17 +82,15 @@ def _measured(when: str, model: str) -> str:
 
 CHANGES: dict[str, tuple[Change, ...]] = {
     "sft": (),
-    "sampled": ((_SAMPLE, _SAMPLE.replace("2", "4", 1)),),
     "lora": (
         (
             _TRAIN,
-            "learning_rate: 1e-2, warmup_ratio: 0, epochs: 12, batch_size: 4, method: lora, lora_rank: 8, "
+            "learning_rate: 1e-2, warmup_ratio: 0, epochs: 6, batch_size: 4, method: lora, lora_rank: 8, "
             "lora_alpha: 16, lora_dropout: 0.0, "
             "target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]",
         ),
     ),
     "dpo": (
-        (_SAMPLE, _SAMPLE.replace("2", "4", 1)),
         ("  - name: train\n    kind: sft\n    inputs: {model: model, examples: sample.accepted}\n", _PAIRS),
         (_TRAIN, "learning_rate: 1e-3, warmup_ratio: 0, epochs: 12, batch_size: 4"),
     ),

@@ -12,11 +12,13 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
 from reviews.evidence.row_reader import read_rows
 from reviews.evidence.text_overlap import DEFAULTS, Overlap, find_overlaps
+from reviews.statistics.mcnemar import LEAST_GROUPS
 from specs.exact import holds
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Example, Item, Preference
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
+from training.rules.disguise import LEAST_STEMS, content_of
 from training.rules.similarity import words_of
 from training.rules.tasks.conversation import said_in
 
@@ -64,8 +66,13 @@ def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
 
 
 def repeats_of(pairs: Iterable[tuple[str, str]]) -> list[Overlap]:
-    """Return (id, text) pairs that have the words of an earlier one of the same side."""
-    return [one for one in _within(pairs, DEFAULTS) if one.how in ("exact", "normalised")]
+    """Return (id, text) pairs that have the words of an earlier one of the same side, fillers left out."""
+    return [one for one in _within(pairs, DEFAULTS) if one.how in ("exact", "normalised") or _pads(one)]
+
+
+def _pads(one: Overlap) -> bool:
+    content = content_of(words_of(one.train_text))
+    return len(content) >= LEAST_STEMS and content == content_of(words_of(one.heldout_text))
 
 
 def near_repeats_of(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Overlap]:
@@ -88,6 +95,18 @@ def groups_of(train: Iterable[Item | Example | Preference], heldout: Iterable[It
             "FAIL", f"{len(shared)} groups are on both sides: {listed(shared)}", float(len(shared)), repairable=False
         )
     return Found("PASS", "no group is on both sides", 0.0)
+
+
+def too_few_groups(groups: Iterable[str]) -> str:
+    """Say what is wrong with the groups of items that share them; empty where there are enough, or none does."""
+    every = list(groups)
+    count = len(set(every))
+    if count >= LEAST_GROUPS or count == len(every):
+        return ""
+    return (
+        f"{len(every)} held-out items are of {count} groups; no interval follows from fewer than {LEAST_GROUPS}, so "
+        "the result says nothing about others; add items of other groups, or give items that are independent their own"
+    )
 
 
 def duplicates_of(pairs: Iterable[tuple[str, ...]], thresholds: Thresholds) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reviews.checks.definition import Checks, Found, Limit, need, need_exact
+from reviews.checks.leakage_checks import too_few_groups
 from reviews.comparison.arms import pairs_of
 from reviews.comparison.subgroups import each_kind, interval_over_groups, without_each_kind
 from reviews.evidence.evidence import Evidence
@@ -91,15 +92,16 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
     "strata.groups",
     "The gain holds when whole groups are drawn",
     source="items that are not independent; cluster bootstrap, Davison and Hinkley 1997",
-    blocking=False,
 )
 def _groups(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Draw whole groups (topics) instead of items: the registered test takes items to be independent of each other."""
     alpha = evidence.resolved.spec.analysis.alpha
     pairs = pairs_of(evidence)
+    if few := too_few_groups(pair.group for pair in pairs):
+        return Found("FAIL", few, float(len({pair.group for pair in pairs})), repairable=False)
     interval = interval_over_groups(pairs)
     if interval is None:
-        return Found("WARN", "all held-out items are of one group: the result says nothing about others")
+        return Found("WARN", "a single held-out item says nothing about others")
     low, high = interval
     detail = (
         f"drawn by groups ({len({pair.group for pair in pairs})}), the gain {need(metrics, 'accuracy_gain'):+.3f} "

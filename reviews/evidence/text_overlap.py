@@ -16,12 +16,14 @@ from specs.session.thresholds import Thresholds
 from training.rules.disguise import Bag, Words, bag_of, decoded, turned
 from training.rules.similarity import check_threshold, hashes, index_for, jaccard, shingles_of, words_of
 
-How = Literal["exact", "normalised", "decoded", "reordered", "near", "contained"]
+How = Literal["exact", "normalised", "decoded", "shuffled", "reordered", "near", "contained"]
 
 DEFAULTS = Thresholds()
 """For callers without a spec."""
 
-_STRENGTH = {"reordered": 0, "contained": 1, "near": 2, "decoded": 3, "normalised": 4, "exact": 5}
+_STRENGTH = {"reordered": 0, "contained": 1, "near": 2, "shuffled": 3, "decoded": 4, "normalised": 5, "exact": 6}
+SHUFFLED = 0.1
+"""Similarity below which the same words are in an order that no other question of these words has."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Overlap:
     train_text: str
     heldout_text: str
     similarity: float
-    """Jaccard similarity of the word 3-shingles; 1 for exact, normalised, decoded and reordered."""
+    """Jaccard similarity of the word 3-shingles; 1 for all but near and contained."""
 
 
 def find_overlaps(
@@ -54,6 +56,7 @@ def find_overlaps(
       percent signs, rot13, or a reversal of words or characters is undone.
     - ``reordered``, where it is asked for: the same stems of six words or more in any order,
       fillers left out, numbers in the same order.
+    - ``shuffled``, likewise: such a text with next to no three words in a row of the other (:data:`SHUFFLED`).
     - ``near``: the sets of word 3-shingles of the normalised texts have a Jaccard similarity (Broder 1997) of at
       least ``threshold``. A text of one or two words is one shingle. Candidates come from MinHash with
       locality-sensitive hashing (as in Lee et al. 2022, arXiv:2107.06499); each is confirmed by its true similarity.
@@ -124,7 +127,9 @@ def _reordered(ours: _Texts, theirs: _Texts) -> Iterator[Overlap]:
     for words in ours.by_words if bags else ():
         if bag := bag_of(words):
             for held in bags.get(bag, ()):
-                yield from _pairs("reordered", ours.by_words[words], theirs.by_words[held], 1.0)
+                alike = jaccard(shingles_of(words), shingles_of(held))
+                how: How = "shuffled" if alike < SHUFFLED else "reordered"
+                yield from _pairs(how, ours.by_words[words], theirs.by_words[held], 1.0)
 
 
 def _decoded(ours: _Texts, theirs: _Texts, contained: int) -> Iterator[Overlap]:

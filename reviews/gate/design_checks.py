@@ -25,6 +25,11 @@ from training.rules.tasks.conversation import said_in
 DESIGN_GATE = ("design",)
 """In the place of stage kinds: these checks get a design, and no evidence."""
 DESIGN_CHECKS = Checks(DESIGN_GATE)
+MOST_NEAR = 0.1
+"""Fraction of the held-out items that may nearly repeat another which is judged alike; none does in any set that
+``bench.disguise`` compares."""
+MOST_REPEATED = 0.5
+"""Fraction of the training prompts: repeats above which fewer different prompts remain than repeats of them."""
 
 
 class Design(NamedTuple):
@@ -103,7 +108,8 @@ def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
 def _unique(design: Design) -> Found:
     """Look for held-out prompts that ask the same thing twice: n counts questions, not rows.
 
-    Prompts that nearly repeat another may ask something else ("3 + 4", "3 + 5"): the reviewer sees them.
+    Prompts that nearly repeat another may ask something else ("3 + 4", "3 + 5"): the reviewer sees them. Where more
+    than a tenth of the items do so, and are judged alike, the split is smaller than it says.
     """
     prompts = [(item.id, "\n".join(said_in(item))) for item in design.heldout]
     shown = [
@@ -116,8 +122,12 @@ def _unique(design: Design) -> Found:
     if shown or not near:
         return unless(shown, told, right, repairable=False)
     count = len({one.train for one in near})
+    judged = {item.id: (item.kind, item.constraint) for item in design.heldout}
+    same = len({one.train for one in near if judged[one.train] == judged[one.heldout]})
     effective = f"{count} of {len(prompts)} held-out prompts nearly repeat an earlier one: they are not {len(prompts)} "
     rows = tuple(leakage_checks.shown_overlap(one) for one in near)
+    if same > MOST_NEAR * len(prompts):
+        return Found("FAIL", f"{effective}questions, and are judged alike", float(count), rows, repairable=False)
     return Found("WARN", f"{effective}questions for sure", float(count), rows)
 
 
@@ -183,9 +193,15 @@ def _every(design: Design) -> list[Item]:
     return [item for items in _trained(design).values() for item in items]
 
 
-@DESIGN_CHECKS.add("design.groups", "Training and held-out share no group", source="leakage through topics")
+@DESIGN_CHECKS.add(
+    "design.groups",
+    "Training and held-out share no group, and held-out items have enough of them",
+    source="leakage through topics; items that are not independent",
+)
 def _groups(design: Design) -> Found:
-    """Compare the groups (topics) of the training data with those of the held-out split."""
+    """Compare the groups (topics) of the training data with those of the held-out split, and count the latter."""
+    if few := leakage_checks.too_few_groups(item.group for item in design.heldout):
+        return Found("FAIL", few, float(len({item.group for item in design.heldout})), repairable=False)
     return leakage_checks.groups_of(_every(design), design.heldout)
 
 
@@ -193,12 +209,18 @@ def _groups(design: Design) -> Found:
     "design.duplicates",
     "Training prompts do not repeat",
     source="Lee et al. 2022, arXiv:2107.06499",
-    blocking=False,
     limits=leakage_checks.REPEATS,
 )
 def _duplicates(design: Design) -> Found:
-    """Count training prompts that the data repeat."""
-    return leakage_checks.duplicates_of(((item.prompt,) for item in _every(design)), design.resolved.spec.thresholds)
+    """Count training prompts that the data repeat: above the registered share is a warning.
+
+    More than half is a failure, unless the spec registers that share: most of the data are then not what they count as.
+    """
+    thresholds = design.resolved.spec.thresholds
+    found = leakage_checks.duplicates_of(((item.prompt,) for item in _every(design)), thresholds)
+    if found.status == "WARN" and found.figure is not None and found.figure > MOST_REPEATED:
+        return replace(found, status="FAIL", detail=f"{found.detail}, more than half", repairable=False)
+    return found
 
 
 @DESIGN_CHECKS.add(

@@ -20,6 +20,10 @@ RESAMPLES = 9999
 _SEED = 1
 """Fixed, so that an audit draws the same resamples."""
 
+LEAST_GROUPS = 4
+"""The fewest groups from which resampling has a 95 % interval: of three, 1 draw in 27 takes a single group throughout,
+more than the 1 in 40 that may lie below the interval, so that its end is that group's own gain."""
+
 _WALK = 64
 """How far :func:`required_n` looks below the size that bisection finds, for an earlier tooth of the saw."""
 

@@ -88,12 +88,17 @@ def _readable(decode: Any) -> Iterator[str]:
         yield text
 
 
+def content_of(words: Words) -> Words:
+    """Return words without fillers, in their order."""
+    return tuple(word for word in words if word not in _FILLERS)
+
+
 def bag_of(words: Words) -> Bag | None:
     """Return the sorted stems of words without fillers, and the words with digits in their order; None for a few.
 
     The order of numbers counts: "3 minus 5" is not "5 minus 3".
     """
-    stems = sorted(_stem(word) for word in words if word not in _FILLERS)
+    stems = sorted(map(_stem, content_of(words)))
     if len(stems) < LEAST_STEMS:
         return None
     return tuple(stems), tuple(word for word in words if any(map(str.isdigit, word)))

@@ -32,6 +32,12 @@ _ANNOUNCED = re.compile(
 )
 _AGAIN = re.compile(r"\?|\b(?:answer|question|q|a)\s*:", re.I)
 """What follows an announced answer in a prompt of worked examples."""
+_EXAMPLE = re.compile(r"(?:for example|for instance|\be\.g\.|\bexamples?\s*:|such as|like this)[\s,:]*", re.I)
+_QUOTED = re.compile(r"[\"\u201c](.+?)[\"\u201d]", re.S)
+_EXAMPLE_WORDS = 3
+"""Fewer words meet a form by chance."""
+MOST_EXAMPLES = 0.1
+"""Fraction of the held-out items whose prompts may show an accepted answer; of IFEval's prompts 7 of 541 do."""
 
 
 def told_of(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> Found:
@@ -41,7 +47,11 @@ def told_of(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Seque
     """
     found = [_told(item, answers) for item, answers in _answered(spec, heldout, data)]
     parrots = [item for item in heldout if _accepts_prompt(spec, item)]
-    if not found and not _has_own_task(spec):
+    shown = [one for item in heldout if (one := shows_example(spec.task, item))]
+    if len(shown) > MOST_EXAMPLES * len(heldout):
+        told = f"{len(shown)} of {len(heldout)} prompts show an answer that is accepted: copied, it passes; take it out"
+        return Found("FAIL", told, float(len(shown)), tuple(shown), repairable=False)
+    if not found and not shown and not _has_own_task(spec):
         return Found("NOT_APPLICABLE", "no item names an answer that its prompt could hold")
     announced = [one for one in found if one and one["how"] == "announced"]
     if announced:
@@ -49,7 +59,7 @@ def told_of(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Seque
         told = f"{len(announced)} of {len(found)} prompts announce their answer: {which}; take it out of the prompt"
         return Found("FAIL", told, float(len(announced)), tuple(announced), repairable=False)
     held = [one for one in found if one]
-    held += [{"heldout": item.id, "how": "accepted", "text": item.prompt} for item in parrots]
+    held += [{"heldout": item.id, "how": "accepted", "text": item.prompt} for item in parrots] + shown
     if held:
         told = f"{len(held)} of {len(found) or len(heldout)} prompts hold their answer, or are accepted as one: "
         told += f"{listed(str(one['heldout']) for one in held)}; a model that copies passes them"
@@ -105,6 +115,17 @@ def _has_own_task(spec: SessionSpec) -> bool:
 def _accepts_prompt(spec: SessionSpec, item: Item) -> bool:
     """Say whether a task of the user's own takes the prompt itself for a right answer."""
     return _has_own_task(spec) and verifier(spec.task)(item, item.prompt).passed
+
+
+def shows_example(task: str, item: Item) -> dict[str, str] | None:
+    """Return an example in a prompt that the item's own verifier accepts, as rows are shown; None if there is none."""
+    for found in _EXAMPLE.finditer(item.prompt):
+        tail = item.prompt[found.end() :]
+        quoted = _QUOTED.match(tail)
+        for text in (tail, tail.partition("\n")[0], *((quoted[0], quoted[1]) if quoted else ())):
+            if len(text.split()) >= _EXAMPLE_WORDS and verifier(task)(item, text).passed:
+                return {"heldout": item.id, "how": "example", "answer": text, "text": item.prompt}
+    return None
 
 
 def agrees_with_itself(tasks: Iterable[str], heldout: Sequence[Item]) -> Found:

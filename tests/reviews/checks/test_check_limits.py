@@ -295,11 +295,15 @@ def test_a_result_just_as_registered_may_hang_on_a_kind(tmp_path: Path) -> None:
 
 
 def test_only_a_significant_gain_can_rest_on_few_groups(tmp_path: Path) -> None:
-    two, one = "aaaaaabbbbbb", "aaaaaaaaaaaa"
-    assert compared(tmp_path, ALL + NONE, groups=two)["strata.groups"] == "WARN"
-    assert compared(tmp_path, ALL + NONE, groups=two, alpha=2 / 64)["strata.groups"] == "PASS"
-    assert compared(tmp_path, ALL + ALL, groups=two)["strata.groups"] == "PASS"
-    assert compared(tmp_path, ALL + ALL, groups=one)["strata.groups"] == "WARN"
+    four = "aaabbbcccddd"
+    assert compared(tmp_path, ALL + NONE, groups=four)["strata.groups"] == "WARN"
+    assert compared(tmp_path, ALL + NONE, groups=four, alpha=2 / 64)["strata.groups"] == "PASS"
+    assert compared(tmp_path, ALL + ALL, groups=four)["strata.groups"] == "PASS"
+
+
+@pytest.mark.parametrize("groups", ["aaaaaaaaaaaa", "aaaabbbbcccc"])
+def test_fewer_groups_than_an_interval_needs_close_the_gate(tmp_path: Path, groups: str) -> None:
+    assert compared(tmp_path, ALL + ALL, groups=groups)["strata.groups"] == "FAIL"
 
 
 def design_status(folder: Path, check: str, prompts: tuple[str, ...] = (), **thresholds: Any) -> str:
@@ -313,7 +317,7 @@ def design_status(folder: Path, check: str, prompts: tuple[str, ...] = (), **thr
 
 
 def test_a_loss_that_rests_on_few_groups_is_a_warning_too(tmp_path: Path) -> None:
-    lost = two_kinds(evidence_of(tmp_path, "tuned"), ALL + NONE, NONE + NONE, "aaaaaabbbbbb")
+    lost = two_kinds(evidence_of(tmp_path, "tuned"), ALL + NONE, NONE + NONE, "aaabbbcccddd")
     assert results_of(lost)["strata.groups"].status == "WARN"
 
 

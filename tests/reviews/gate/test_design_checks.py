@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reviews.gate.design_checks import design_checks
 from specs.stages.artifacts import Item
+from specs.trail.verdict import CheckResult
 from tests.factories.evidence_on_disk import heldout_items, prompt_items, resolved_spec
 
 
@@ -55,6 +57,18 @@ def test_a_shared_topic_stops_the_design(tmp_path: Path) -> None:
     assert design(tmp_path, *POWERED, leaked=(shared,))["design.groups"] == "FAIL"
 
 
+@pytest.mark.parametrize(("groups", "status"), [(1, "FAIL"), (3, "FAIL"), (4, "PASS"), (12, "PASS")])
+def test_held_out_items_of_few_groups_stop_the_design(tmp_path: Path, groups: int, status: str) -> None:
+    items = tuple(one.model_copy(update={"group": f"hg{place % groups}"}) for place, one in enumerate(heldout_items()))
+    found = design_checks(resolved_spec(tmp_path, *POWERED), items, {"prompts": prompt_items()})
+    assert {one.id: one.status for one in found}["design.groups"] == status
+
+
+def test_training_prompts_of_which_most_are_repeats_stop_the_design(tmp_path: Path) -> None:
+    again = tuple(item.model_copy(update={"id": f"{time}-{item.id}"}) for time in range(2) for item in prompt_items())
+    assert design(tmp_path, *POWERED, leaked=again)["design.duplicates"] == "FAIL"
+
+
 def test_repeated_prompts_are_a_warning(tmp_path: Path) -> None:
     again = tuple(item.model_copy(update={"id": f"again-{item.id}"}) for item in prompt_items())
     assert design(tmp_path, *POWERED, leaked=again)["design.duplicates"] == "WARN"
@@ -84,10 +98,51 @@ def test_a_held_out_question_asked_twice_stops_the_design(tmp_path: Path) -> Non
     assert [(row["heldout"], row["repeats"]) for row in result.shown] == [("again", heldout_items()[0].id)]
 
 
+def unique(folder: Path, *added: Item) -> CheckResult:
+    results = design_checks(resolved_spec(folder, *POWERED), (*heldout_items(), *added), {})
+    return next(one for one in results if one.id == "design.unique")
+
+
+LONG = f"{heldout_items()[0].prompt} Mind that somebody reads it aloud at a table with many guests"
+
+
+def near(*texts: str, **changes: Any) -> list[Item]:
+    """Return a long item, and more with other texts."""
+    first = heldout_items()[0].model_copy(update={"id": "long", "prompt": LONG})
+    return [
+        first,
+        *(first.model_copy(update={"id": f"near{n}", "prompt": one} | changes) for n, one in enumerate(texts)),
+    ]
+
+
 def test_a_held_out_question_asked_nearly_twice_is_shown_to_the_reviewer(tmp_path: Path) -> None:
-    first = heldout_items()[0]
-    long = f"{first.prompt} Mind that somebody reads it aloud at a table with many guests"
-    near = [first.model_copy(update={"id": id, "prompt": text}) for id, text in (("one", long), ("two", f"{long}, so"))]
-    results = design_checks(resolved_spec(tmp_path, *POWERED), (*heldout_items(), *near), {})
-    result = next(one for one in results if one.id == "design.unique")
-    assert result.status == "WARN" and ("two", "one") in [(row["train"], row["heldout"]) for row in result.shown]
+    result = unique(tmp_path, *near(f"Quickly: {LONG}"))
+    assert result.status == "WARN" and [(row["train"], row["heldout"]) for row in result.shown] == [("near0", "long")]
+
+
+def test_many_that_are_judged_alike_stop_the_design(tmp_path: Path) -> None:
+    texts = (f"Quickly: {LONG}", f"{LONG} today")
+    assert unique(tmp_path, *near(*texts)).status == "FAIL"
+    # Asked of another kind, they are other questions: which form is wanted, is in the verifier.
+    assert unique(tmp_path, *near(texts[0]), *near(texts[1], id="other", kind="uppercase")[1:]).status == "WARN"
+
+
+def test_a_question_that_differs_by_fillers_is_the_same(tmp_path: Path) -> None:
+    assert unique(tmp_path, *near(f"Please: {LONG}, now", kind="uppercase")).status == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("shown", "status"),
+    [(0, "NOT_APPLICABLE"), (1, "WARN"), (2, "FAIL")],
+)
+def test_prompts_that_show_an_accepted_answer_are_told_and_many_stop_the_design(
+    tmp_path: Path, shown: int, status: str
+) -> None:
+    kept = heldout_items()
+    told = [
+        one.model_copy(update={"prompt": f"{one.prompt} For example: a line in lower case"}) for one in kept[:shown]
+    ]
+    plain = [one.model_copy(update={"prompt": f"{one.prompt} For example: A Line Like This"}) for one in kept[shown:]]
+    assert all(one.kind == "lowercase" for one in kept)
+    found = design_checks(resolved_spec(tmp_path, *POWERED), (*told, *plain), {})
+    assert {one.id: one.status for one in found}["design.answers"] == status

@@ -32,7 +32,7 @@ def hows(train: str, heldout: str) -> list[str]:
         (f"Undo rot13 first. {codecs.encode(TEXT, 'rot13')} Thanks.", "decoded"),
         (TEXT[::-1], "decoded"),
         (" ".join(reversed(TEXT.split())), "decoded"),
-        ("Please name two birds, ending the short poem about seas that writes with questions", "reordered"),
+        ("Please name two birds, ending the short poem about seas that writes with questions", "shuffled"),
     ],
 )
 def test_a_disguised_copy_is_found(copy: str, how: str) -> None:
@@ -42,6 +42,11 @@ def test_a_disguised_copy_is_found(copy: str, how: str) -> None:
 def test_other_scripts_stay_what_they_are() -> None:
     assert unmasked("na\u00efve caf\u00e9 \u65e5\u672c") == "na\u00efve caf\u00e9 \u65e5\u672c"
     assert words_of("\u0440\u0430\u0441") == ("\u0440\u0430\u0441",)
+
+
+def test_an_order_that_another_question_could_have_is_told_apart() -> None:
+    told = "I lent a ladder to a friend on Monday. Who has it? {} has it and {} does not."
+    assert hows(told.format("Ana", "Ben"), told.format("Ben", "Ana")) == ["reordered"]
 
 
 def test_numbers_in_another_order_are_another_question() -> None:
