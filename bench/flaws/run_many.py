@@ -31,7 +31,8 @@ def outcome(operator: Operator, ended: Ended, twin: Ended) -> str:
     """
     if ended.outcome == "broke":
         return "broken"
-    if _any(operator, [one for one in ended.failed if one not in twin.failed]):
+    # What had no evidence closed the gate as what failed did.
+    if _any(operator, [*_new(ended.failed, twin.failed), *_new(ended.blocked, twin.blocked)]):
         return "named" if ended.accepted else "stopped"
     if ended.outcome == "refused":
         return "refused"

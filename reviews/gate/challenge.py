@@ -78,7 +78,7 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
     left = {
         LEFT + name: Artifact(name=LEFT + name, path=one["path"], digest=one["digest"], bytes=one["bytes"])
         for name, one in sorted(ended.body["outputs"].items())
-        if one["stored"] or kind.replayed
+        if one["stored"] or kind.replayed or kind.outputs.get(name) == "checkpoint"
     }
     return order.model_copy(
         update={

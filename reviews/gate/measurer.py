@@ -5,11 +5,12 @@ The registered verifier judges the outputs again. Metrics are defined in ``specs
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found
+from reviews.checks.definition import Checks, Found, manifest_of
 from reviews.checks.measuring_code import measuring_code
 from reviews.comparison.arms import measure_comparison
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import metric_of
+from reviews.evidence.row_reader import read_rows
 from reviews.stages.judge import judge_of
 from reviews.stages.row_metrics import measure_rows
 from specs.digests import digest_file
@@ -63,4 +64,20 @@ def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
         # Raises with the reason.
         measure(evidence)
         raise EvidenceMissing("the rows were not measured")
+    counted, stated = _tokens_in(evidence), manifest_of(evidence).tokens
+    if counted not in (None, stated):
+        return Found("FAIL", f"the manifest states {stated} tokens, its rows hold {counted}", repairable=False)
     return Found("PASS", f"{len(metrics.metrics)} metrics were computed from the raw rows", float(len(metrics.metrics)))
+
+
+def _tokens_in(evidence: Evidence) -> int | None:
+    """Return the tokens that the rows count, where the manifest states their sum; else None."""
+    form = kind_of(evidence.stage).rows.get("rows")
+    name = next((one for one in _COUNTED if form is not None and one in form.model_fields), None)
+    if form is None or name is None or kind_of(evidence.stage).plugin:
+        return None
+    return sum(getattr(row, name) for row in read_rows(evidence.outputs.get("rows"), form, "rows"))
+
+
+_COUNTED = ("tokens", "output_tokens", "completion_tokens")
+"""Fields of rows with the tokens that were written or read for them."""

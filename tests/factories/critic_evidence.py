@@ -24,7 +24,14 @@ from specs.stages.critique.parameters import (
 from specs.stages.critique.rows import CandidateRow, RevisionRound, RevisionRow
 from specs.stages.label_scores import Arrangement, LabelScores, arrangement
 from specs.stages.registry import Stage
-from tests.factories.evidence_on_disk import evidence_of, exit_of, with_manifest, witness_of, write_rows
+from tests.factories.evidence_on_disk import (
+    evidence_of,
+    exit_of,
+    tokens_in,
+    with_manifest,
+    witness_of,
+    write_rows,
+)
 from tests.fixtures.critic_jobs import CONSTITUTION, TOPICS, instructions
 from training.jobs.critique.critic import Critic
 from training.rules.critique.preference_pairs import (
@@ -356,6 +363,7 @@ def bound(
         outputs=output_digests,
         effective=parameters,
         seed=0,
+        tokens=tokens_in(outputs.get("rows")),
     )
     assert made.manifest is not None
     return replace(made, witness=witness_of(outputs["rows"].parent, stage, outputs, made.manifest))

@@ -23,7 +23,7 @@ from specs.stages.evaluation.rows import (
     Turn,
 )
 from specs.stages.label_scores import LabelScores, arrangement, decide
-from tests.factories.evidence_on_disk import evidence_of, witness_of, write_rows
+from tests.factories.evidence_on_disk import evidence_of, tokens_in, witness_of, write_rows
 from training.rules.rubric_prompts import prompts_of_comparison, rubric_for
 
 TEXTS = ("bees make honey.", "the sea is salt and wide.", "tea.", "iron rusts in the rain of autumn.")
@@ -49,7 +49,9 @@ def _with(folder: Path, stage: Any, items: tuple[Item, ...], rows: list[Any], **
     path = write_rows(folder / "measured" / "rows.jsonl", [row(one) for one in rows])
     parameters = stage.parameters.model_dump(mode="json")
     assert evidence.manifest is not None
-    manifest = evidence.manifest.model_copy(update={"kind": stage.kind, "effective": parameters})
+    manifest = evidence.manifest.model_copy(
+        update={"kind": stage.kind, "effective": parameters, "tokens": tokens_in(path)}
+    )
     return replace(
         evidence,
         stage=stage,

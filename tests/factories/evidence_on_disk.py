@@ -60,6 +60,13 @@ def training_facts() -> dict[str, Any]:
     }
 
 
+def tokens_in(rows: Path | None) -> int:
+    """Return the tokens that rows count, as a job states them."""
+    found = [json.loads(line) for line in rows.read_text(encoding="utf-8").splitlines()] if rows else []
+    names = ("tokens", "output_tokens", "completion_tokens")
+    return sum(next((one[name] for name in names if name in one), 0) for one in found if isinstance(one, dict))
+
+
 def heldout_items() -> tuple[Item, ...]:
     return tuple(
         Item(id=f"h{n}", group=f"hg{n}", kind="lowercase", prompt=f"Write one line on {topic}.", constraint={})
@@ -300,7 +307,7 @@ def evidence_of(
         dtype="float32",
         threads=2,
         seed=parameters["seed"],
-        tokens=100,
+        tokens=tokens_in(outputs.get("rows")),
         wall_s=1.0,
         peak_rss_mb=1.0,
         effective=parameters | {"steps": 10, "planned_steps": 10, "trained_share": 1.0},

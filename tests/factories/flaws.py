@@ -432,7 +432,11 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     ),
     "an exit record of another day": lambda one: _exit(one, started=1.0 - 86400, ended=2.0 - 86400),
     "an end in the future": lambda one: _exit(one, started=86400.0, ended=86401.0),
+    "more tokens stated than its rows hold": lambda one: with_manifest(one, tokens=10_000),
     "the hours of another machine": lambda one: replace(
+        _exit(one, started=600.0, ended=601.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
+    ),
+    "the day of another machine": lambda one: replace(
         _exit(one, started=86400.0, ended=86401.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
     ),
     "more work than its process had time for": lambda one: with_manifest(one, wall_s=3600.0),
@@ -480,6 +484,7 @@ IRREPARABLE = {
     "parity.models",
     "power.headroom",
     "strata.groups",
+    "jobs.measured",
     "health.template",
     "package.weights",
     "recipe.sandbox",
@@ -539,6 +544,9 @@ CASES = [
     ("train", "an exit record of another day", "jobs.times", "FAIL"),
     ("base", "an end in the future", "jobs.times", "FAIL"),
     ("base", "the hours of another machine", "jobs.times", "WARN"),
+    ("base", "the day of another machine", "jobs.times", "FAIL"),
+    ("base", "more tokens stated than its rows hold", "jobs.measured", "FAIL"),
+    ("train", "more tokens stated than its rows hold", "jobs.measured", "FAIL"),
     ("ship", "more work than its process had time for", "jobs.times", "FAIL"),
     ("train", "a held-out prompt in training", "leakage.overlap", "FAIL"),
     ("sample", "a shouted held-out prompt", "leakage.overlap", "FAIL"),

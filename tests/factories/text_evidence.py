@@ -18,7 +18,7 @@ from specs.stages.generation.parameters import (
 )
 from specs.stages.generation.rows import SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import Stage
-from tests.factories.evidence_on_disk import evidence_of, exit_of, with_manifest, write_rows
+from tests.factories.evidence_on_disk import evidence_of, exit_of, tokens_in, with_manifest, write_rows
 from training.rules.cleaning import clean, marks_of
 from training.rules.generation.instruction_harvest import harvest
 from training.rules.generation.sentinels import SENTINELS
@@ -261,5 +261,6 @@ def text_evidence(
         code=digest_bytes(b"code"),
         effective=parameters,
         seed=0,
+        tokens=tokens_in(outputs.get("rows")),
     )
     return replace(made, **changes)

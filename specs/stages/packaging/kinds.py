@@ -15,6 +15,7 @@ PACKAGE = StageKind(
     rows={"rows": PackageRow},
     metrics=PACKAGING_METRICS,
     job="training.jobs.packaging.package:package",
+    asked="training.jobs.packaging.package:asked",
     judge="reviews.stages.packaging.checks",
     reads_heldout=True,
     instruct_unsaid=True,
