@@ -296,6 +296,12 @@ def _pinned(evidence: Evidence) -> Evidence:
     return with_spec(evidence, model=evidence.resolved.spec.model.model_copy(update={"digest": OTHER}))
 
 
+def _without_a_row(evidence: Evidence) -> Evidence:
+    path = evidence.outputs["rows"]
+    path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[1:]), encoding="utf-8")
+    return evidence
+
+
 def _copied(evidence: Evidence) -> Evidence:
     write_rows(evidence.outputs["rows"], told("one answer for every prompt there is."))
     return with_thresholds(evidence, copies=4)
@@ -432,11 +438,9 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     ),
     "an exit record of another day": lambda one: _exit(one, started=1.0 - 86400, ended=2.0 - 86400),
     "an end in the future": lambda one: _exit(one, started=86400.0, ended=86401.0),
+    "an item without a row": _without_a_row,
     "more tokens stated than its rows hold": lambda one: with_manifest(one, tokens=10_000),
     "the hours of another machine": lambda one: replace(
-        _exit(one, started=600.0, ended=601.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
-    ),
-    "the day of another machine": lambda one: replace(
         _exit(one, started=86400.0, ended=86401.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
     ),
     "more work than its process had time for": lambda one: with_manifest(one, wall_s=3600.0),
@@ -544,7 +548,7 @@ CASES = [
     ("train", "an exit record of another day", "jobs.times", "FAIL"),
     ("base", "an end in the future", "jobs.times", "FAIL"),
     ("base", "the hours of another machine", "jobs.times", "WARN"),
-    ("base", "the day of another machine", "jobs.times", "FAIL"),
+    ("base", "an item without a row", "health.completeness", "FAIL"),
     ("base", "more tokens stated than its rows hold", "jobs.measured", "FAIL"),
     ("train", "more tokens stated than its rows hold", "jobs.measured", "FAIL"),
     ("ship", "more work than its process had time for", "jobs.times", "FAIL"),

@@ -223,8 +223,8 @@ def test_a_clock_that_goes_back_again_and_again_stops_nothing(
     set_clock(monkeypatch, hours)
     run = house.open(tmp_path)
     house.go_on(run, Backwards(house.launcher()))
-    # Five jobs and four witnesses.
-    assert hours[0] == -9 * 31
+    # Five jobs and their witnesses.
+    assert hours[0] == -10 * 31
     times = [int(one.entry.time_ns) for one in read_entries(run / "trail.sqlite")]
     assert times == sorted(times)
     check_finished(run, [])

@@ -54,6 +54,10 @@ def _not_truncated(rows: list[Row], _: Path) -> None:
         row["truncated"] = not row["truncated"]
 
 
+_HARDLY_TRAINED = (("2e-3, warmup_ratio: 0, epochs: 3", "5e-4, warmup_ratio: 0, epochs: 1"),)
+"""So that some of the treatment's answers are wrong."""
+
+
 def _few(job: Job) -> None:
     """Write right answers in the place of four wrong ones, as if the model had given them."""
     items, judge = load_items(job.inputs["items"]), verifier(job.order.task)
@@ -266,13 +270,13 @@ ANSWERS = (
     Operator("wrong-end", "answers", "rows say the opposite of how they ended", ROWS, stage="after",
              lie=_not_truncated),
     Operator("few-repaired", "answers", "four wrong answers of the treatment are repaired, token ids too", ROWS,
-             stage="after", spoil=_few, spec=(("2e-3", "5e-4"),)),
+             stage="after", spoil=_few, spec=_HARDLY_TRAINED),
     Operator("ghostwritten", "answers", "half of the treatment's answers are of another author", ROWS, stage="after",
              spoil=_ghost),
     Operator("cut-base", "answers", "the base's answers are cut after six tokens, and said to end there", ROWS,
              stage="before", spoil=_cut),
     Operator("best-of-four", "answers", "the best of four sampled answers stands for the greedy one", ROWS,
-             stage="after", spoil=_best_of_four, spec=(("2e-3", "5e-4"),)),
+             stage="after", spoil=_best_of_four, spec=_HARDLY_TRAINED),
     Operator("other-weights", "answers", "cached answers of other weights are the base's", ROWS, stage="before",
              swap=shaken_model),
     Operator("hinted", "answers", "the treatment was asked with a hint", ROWS, stage="after", swap=_hinted),
