@@ -83,9 +83,9 @@ def test_every_row_of_a_new_challenge_is_reproduced_and_nothing_is_recorded(
     drawn = [one.challenge and one.challenge.rows for one in Here.orders]
     assert all(Path(each.path).is_absolute() for one in Here.orders for each in one.inputs.values())
     ask(rows=5, seed=told["seed"])
-    assert [one.challenge and one.challenge.rows for one in Here.orders[4:]] == drawn
+    assert [one.challenge and one.challenge.rows for one in Here.orders[5:]] == drawn
     ask(rows=5, seed="another")
-    assert [one.challenge and one.challenge.rows for one in Here.orders[8:]] != drawn
+    assert [one.challenge and one.challenge.rows for one in Here.orders[10:]] != drawn
 
 
 def _of_other_weights(folder: Path, order: JobOrder) -> None:
