@@ -17,8 +17,8 @@ ROWS = "witness"
 MISSED_SHARE = 0.05
 """Rows are drawn so that a job with this share of rows made otherwise ..."""
 CONFIDENCE = 0.95
-"""... is found out with this probability. Where a GPU reads them, all rows are."""
-SAMPLED_TOKENS = 2500
+"""... is found out with this probability. Where a GPU reads them, more are."""
+SAMPLED_TOKENS = 1500
 """Of sampled answers at least as many rows are drawn as hold about so many tokens: how they were drawn shows in few of
 them. Measured by ``python -m bench.witness_samples``."""
 

@@ -30,7 +30,7 @@ def test_so_many_rows_are_read_on_a_cpu(count: int, due: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "tokens", "due"), [(1000, 100_000, 57), (1000, 10_000, 250), (120, 1200, 120), (120, 6000, 50), (0, 0, 0)]
+    ("count", "tokens", "due"), [(1000, 100_000, 57), (1000, 10_000, 150), (120, 1200, 120), (120, 3000, 60), (0, 0, 0)]
 )
 def test_so_many_rows_of_samples_are_read_that_they_hold_enough_tokens(count: int, tokens: int, due: int) -> None:
     assert sample_size(count, tokens) == due
