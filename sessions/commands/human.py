@@ -36,7 +36,7 @@ def override(
 ) -> None:
     """Lift a gate, a check or a condition, in your name.
 
-    Only people can; every report counts it.
+    Only people can; every report counts it. A session that then reaches its goal ends as overridden, not as accepted.
     """
     who = by or getpass.getuser()
     if [gate, check is not None, condition is not None].count(True) != 1:
