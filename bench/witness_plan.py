@@ -14,11 +14,12 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.gate.challenge import MOST_ROWS, segments
+from reviews.gate.challenge import segments
 from specs.session.loading import load_spec
 from specs.session.session_spec import SessionSpec
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
+from specs.stages.witness import ROWS_ON_GPU
 from training.planning.prompt_lengths import Volume, volume
 from training.planning.stage_plans import shape_of_source
 
@@ -72,7 +73,7 @@ def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
     read = _volume(spec, stage)
     texts, written = _texts(given, read.texts), int(getattr(given, "max_new_tokens", 0) or 0)
     forward = (read.tokens + written) * pass_s
-    drawn = min(texts, MOST_ROWS)
+    drawn = min(texts, ROWS_ON_GPU)
     if not written:
         return Planned(stage.name, loads + texts * forward, loads + drawn * forward)
     batch = int(given.batch_size)

@@ -88,7 +88,7 @@ def wrong_rows(seed: str, rows: Sequence[WitnessRow], dtype: str) -> Iterator[di
             yield {"row": row.row, "why": why} | ({"part": row.part} if row.part else {})
     if sampled and joined(found := evidence_of(sampled)) >= -math.log(alarm):
         what, most = max(found.items(), key=lambda one: one[1])
-        told = f"all sampled answers together are 1e{most / math.log(10):+.0f} times as probable as {what}"
+        told = f"all sampled answers together are 1e{most / math.log(10):+.0f} times as probable if they are {what}"
         yield {"row": sampled[0].row, "why": told}
 
 

@@ -16,13 +16,10 @@ from reviews.trail.store import Store
 from specs.digests import digest_bytes
 from specs.job_records import LEFT, WITNESS, Artifact, Challenge, Drawn, ExitRecord, JobOrder, Manifest, Segment
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE, SAMPLED_TOKENS
+from specs.stages.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE, ROWS_ON_GPU, SAMPLED_TOKENS
 
 _IDS = re.compile(rb'"(?:answer|critique|revision)_ids": ?\[([^\]]*)\]')
 """Where rows of a job hold the token ids of answers."""
-
-MOST_ROWS = 400
-"""On a GPU, the rows of a file that are read, where more need not be: a hundredth of wrong ones is found with 98 %."""
 
 
 class Again(NamedTuple):
@@ -67,7 +64,7 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
         tokens = tokens_in(held) if kind.samples and output == "rows" else None
         size = sample_size(count, tokens)
         if every:
-            size = max(size, min(count, MOST_ROWS))
+            size = max(size, min(count, ROWS_ON_GPU))
         return Drawn(of=count, rows=drawn(seed, count, size if most is None else min(most, count)))
 
     first = draw("rows") if kind.asked or "rows" in scored else Drawn(of=0, rows=())

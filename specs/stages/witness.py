@@ -17,7 +17,9 @@ ROWS = "witness"
 MISSED_SHARE = 0.05
 """Rows are drawn so that a job with this share of rows made otherwise ..."""
 CONFIDENCE = 0.95
-"""... is found out with this probability. Where a GPU reads them, more are."""
+"""... is found out with this probability."""
+ROWS_ON_GPU = 400
+"""So many rows of a file are read on a GPU, or all if there are fewer: a hundredth of wrong ones is found with 98 %."""
 SAMPLED_TOKENS = 1500
 """Of sampled answers at least as many rows are drawn as hold about so many tokens: how they were drawn shows in few of
 them. Measured by ``python -m bench.witness_samples``."""

@@ -130,7 +130,7 @@ def lint_looks(spec: SessionSpec) -> Iterator[LintProblem]:
         for place, stage in enumerate(spec.stages)
         if kind_of(stage).arm is not None and stage.reads_heldout and _of_trained(spec, stage)
     }
-    # A treatment that is none of them is another problem, reported elsewhere.
+    # Where the treatment is no such evaluation, the rules on arms report that first.
     for name in looks if spec.analysis.treatment in looks else ():
         if name not in named:
             message = f"'{name}' evaluates a trained model on the held-out split, and no registered test names it"

@@ -107,7 +107,7 @@ def test_honest_samples_raise_no_more_alarms_than_are_allowed() -> None:
 
 @pytest.mark.parametrize(
     ("weights", "why"),
-    [((0.8, 0.1, 0.06, 0.04), "as colder draws"), ((0.25, 0.25, 0.25, 0.25), "as hotter draws")],
+    [((0.8, 0.1, 0.06, 0.04), "if they are colder draws"), ((0.25, 0.25, 0.25, 0.25), "if they are hotter draws")],
     ids=["colder", "hotter"],
 )
 def test_samples_of_another_temperature_fail(tmp_path: Path, weights: tuple[float, ...], why: str) -> None:
@@ -139,7 +139,7 @@ def test_samples_that_are_copies_fail_where_each_looks_drawn(tmp_path: Path) -> 
     assert judged(tmp_path, honest).status == "PASS"
     copied = [one | counted_among(row, row % 2) for row, one in enumerate(honest)]
     found = judged(tmp_path, copied)
-    assert found.status == "FAIL" and "as copies of each other" in found.shown[-1]["why"], found.shown
+    assert found.status == "FAIL" and "if they are copies of each other" in found.shown[-1]["why"], found.shown
 
 
 def counted_among(row: int, same: int) -> dict[str, Any]:
@@ -152,4 +152,4 @@ def test_greedy_answers_among_samples_fail_where_each_could_be_drawn(tmp_path: P
     assert judged(tmp_path, honest).status == "PASS"
     most = drawn(0, (1, 0, 0, 0), generator, 2)["drawn"]
     found = judged(tmp_path, [one | {"drawn": most} if one["row"] % 3 else one for one in honest])
-    assert found.status == "FAIL" and "as greedy answers" in found.shown[-1]["why"], found.shown
+    assert found.status == "FAIL" and "if they are greedy answers" in found.shown[-1]["why"], found.shown
