@@ -10,7 +10,7 @@ from reviews.evidence.heldout_screen import is_screened, screened
 from reviews.evidence.resumable_steps import takeover_damage
 from reviews.gate.challenge import witness_order
 from reviews.gate.conditions import open_for
-from reviews.gate.human_answers import answer_effect, is_design_again, is_without_verdict
+from reviews.gate.human_answers import answer_effect, is_design_again, is_without_verdict, overrides
 from reviews.gate.packet import DESIGN
 from reviews.gate.panel import NAME as PANEL
 from reviews.trail.envelope import Recorded
@@ -46,6 +46,8 @@ def order_damage(entries: list[Recorded]) -> Iterator[str]:
         yield from _out_of_order(entries, seen, recorded)
         if recorded.entry.kind == "packet" and recorded.body["stage"] == DESIGN:
             yield from _design_again(seen, recorded)
+        if recorded.entry.kind == "close":
+            yield from _overridden(entries[: recorded.entry.seq], recorded)
         seen[recorded.entry.key] = recorded
 
 
@@ -75,6 +77,14 @@ def _out_of_order(entries: list[Recorded], seen: dict[str, Recorded], recorded: 
         for needed in ("metrics", "checks", "packet", "verdict"):
             if f"{needed}/{body['stage']}.{body['attempt']}" not in seen:
                 yield f"entry {number} (decision): there is no '{needed}' entry before it"
+
+
+def _overridden(before: list[Recorded], close: Recorded) -> Iterator[str]:
+    """Check that a session which reached its goal over a gate does not say that it was accepted, nor the reverse."""
+    count, decision = len(overrides(before)), close.body["decision"]
+    # Sessions of before knew no such end.
+    if close.entry.version > 1 and decision == ("approve" if count else "overridden"):
+        yield f"entry {close.entry.seq} (close): says '{decision}', and people decided over {count} gates or checks"
 
 
 def _without_cause(seen: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:

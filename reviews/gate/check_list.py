@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from reviews.checks import (
     claim_lookup,
+    complete_rows,
     job_checks,
     leakage_checks,
     nonempty_output,
@@ -65,7 +66,7 @@ _MODULES = (
         pilot_check,
     ),
     *(power_checks, parity_checks, scorer_checks, label_checks, headroom_check, paired_checks, judge_checks),
-    *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, nonempty_output),
+    *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, complete_rows, nonempty_output),
     *(completion_checks, training, optimizer_checks, preference_checks, text, critic_checks, pair_checks),
     *(package, recipe),
 )

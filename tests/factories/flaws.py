@@ -548,7 +548,7 @@ CASES = [
     ("train", "an exit record of another day", "jobs.times", "FAIL"),
     ("base", "an end in the future", "jobs.times", "FAIL"),
     ("base", "the hours of another machine", "jobs.times", "WARN"),
-    ("base", "an item without a row", "health.completeness", "FAIL"),
+    ("base", "an item without a row", "health.complete", "FAIL"),
     ("base", "more tokens stated than its rows hold", "jobs.measured", "FAIL"),
     ("train", "more tokens stated than its rows hold", "jobs.measured", "FAIL"),
     ("ship", "more work than its process had time for", "jobs.times", "FAIL"),

@@ -242,6 +242,12 @@ def test_an_answer_on_record_is_not_replaced_by_another(tmp_path: Path) -> None:
         drive(quick_session(run), answer("stop"))
     drive(quick_session(run), answer("approve"))
     assert entries_of(run)[-1].body["decision"] == "overridden"
+    assert list(order_damage(entries_of(run))) == []
+    *before, close = entries_of(run)
+    lie = close._replace(entry=close.entry.model_copy(update={"body": close.body | {"decision": "approve"}}))
+    assert [one.partition(": ")[2] for one in order_damage([*before, lie])] == [
+        "says 'approve', and people decided over 1 gates or checks"
+    ]
     report = json.loads((run / "report" / "report.json").read_bytes())
     assert report["result"].startswith("not accepted by every gate, ada decided 1 time over a gate or check: held-out")
     assert report["why"] == ["ada answered 'approve' at design.1: it was lost"]

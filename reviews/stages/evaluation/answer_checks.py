@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Set
 from fractions import Fraction
-from typing import cast
 
-from reviews.checks.definition import Checks, Found, Limit, listed, manifest_of, need_exact
+from reviews.checks.definition import Checks, Found, Limit, manifest_of, need_exact
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.items import items_of, task_of
-from reviews.evidence.row_reader import read_rows
+from reviews.evidence.items import task_of
 from reviews.stages.evaluation.judged_answers import Judged, answered, judged_rows
 from reviews.stages.evaluation.multi_turn import held
 from specs.digests import digest_bytes
 from specs.exact import holds
 from specs.session.session_spec import kind_read
-from specs.stages.evaluation.rows import EvaluationRow
 from specs.stages.metric import MetricSet
-from specs.stages.registry import kind_of
 from training.rules.similarity import near_repeats, words_of
 
 CHECKS = Checks(("evaluate", "multi_turn"))
@@ -27,23 +23,6 @@ _SPECIAL, _WORD, _STEM = 10, 3, 4
 """A word of a topic: in no more than one of so many prompts, of so many letters, known by so many of them."""
 _LABEL_WORDS = 2
 """An answer of no more words may be a label: "B", "Option B"."""
-
-
-@CHECKS.add(
-    "health.completeness",
-    "Every item that was asked has one answer",
-    source="a rate over the answers that were left: those that failed were not written",
-)
-def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Compare the items of the rows with those that were to be answered, whatever else can be read of them."""
-    form = cast("type[EvaluationRow]", kind_of(evidence.stage).rows["rows"])
-    rows = Counter(row.item for row in read_rows(evidence.outputs.get("rows"), form, "evaluation rows"))
-    asked = Counter(item.id for item in items_of(evidence))
-    if rows == asked:
-        return Found("PASS", f"all {asked.total()} items have one answer", float(asked.total()))
-    missing, extra = asked - rows, rows - asked
-    told = f"{missing.total()} of {asked.total()} items have no answer ({listed(sorted(missing)) or 'none'})"
-    return Found("FAIL", f"{told}, {extra.total()} answers are to no item", float((missing + extra).total()))
 
 
 @CHECKS.add(

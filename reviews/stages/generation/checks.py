@@ -9,13 +9,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from reviews.checks.complete_rows import as_ordered
 from reviews.checks.definition import Checks, Found, Limit, manifest_of, unless
 from reviews.checks.leakage_checks import SIMILARITY, SOURCE, overlap_of, shown_overlap, spread
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.generation.base_model_check import asked_of, encoding_fault, followed, guard_rows
 from reviews.stages.generation.residue import DELIMITERS, REFUSALS, marks_in
-from reviews.stages.generation.sample_checks import as_ordered
 from reviews.stages.generation.sample_responses import as_kept, responded
 from reviews.stages.generation.self_instruct import Instructed, instructed, probes, taken_out
 from reviews.stages.sampled_rows import why_broken_off as why_low

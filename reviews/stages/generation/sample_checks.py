@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from reviews.checks.definition import Checks, Found, Limit, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
@@ -11,33 +9,8 @@ from reviews.stages.generation.generate import judged_rows
 from specs.exact import holds
 from specs.stages.artifacts import Example
 from specs.stages.metric import MetricSet
-from training.rules.tasks import choose
 
 CHECKS = Checks(("generate",))
-
-
-@CHECKS.add(
-    "health.complete",
-    "Every sample that was ordered has a row",
-    source="an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
-)
-def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Compare the rows with the samples that were ordered: rates over rows that were filtered before mean nothing."""
-    name = evidence.stage.inputs["prompts"].partition(".")[2]
-    prompts = choose(evidence.data.get(name, ()), evidence.parameters.get("max_prompts"))
-    per_prompt = evidence.parameters.get("samples_per_prompt", 0)
-    ordered = Counter((item.id, sample) for item in prompts for sample in range(per_prompt))
-    found = Counter((one.row.item, one.row.sample) for one in judged_rows(evidence))
-    return as_ordered(ordered, found, "samples")
-
-
-def as_ordered(ordered: Counter[tuple[str, int]], found: Counter[tuple[str, int]], what: str) -> Found:
-    """Compare the rows that are there, by item and number, with those that were ordered."""
-    if found != ordered:
-        missing, extra = (ordered - found).total(), (found - ordered).total()
-        detail = f"{ordered.total()} {what} were ordered; {missing} have no row, {extra} rows were not ordered"
-        return Found("FAIL", detail, float(missing + extra))
-    return Found("PASS", f"all {ordered.total()} ordered {what} have one row", float(ordered.total()))
 
 
 @CHECKS.add("health.accepted", "What was kept is what the verifier accepts", source="edited training data")

@@ -1,0 +1,43 @@
+"""Is there one row for everything that was ordered? Rates over rows that were filtered before mean nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from reviews.checks.definition import Checks, Found
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.items import items_of
+from reviews.evidence.row_reader import read_rows
+from specs.stages.metric import MetricSet
+from specs.stages.registry import kind_of
+from training.rules.tasks import choose
+
+CHECKS = Checks(("generate", "evaluate", "multi_turn"))
+
+
+@CHECKS.add(
+    "health.complete",
+    "Everything that was ordered has a row",
+    source="an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
+)
+def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the rows with the items that were to be answered, and with the samples of each prompt."""
+    rows: tuple[Any, ...] = read_rows(evidence.outputs.get("rows"), kind_of(evidence.stage).rows["rows"], "rows")
+    if evidence.stage.kind != "generate":
+        asked = Counter((item.id, 0) for item in items_of(evidence))
+        return as_ordered(asked, Counter((row.item, 0) for row in rows), "answers")
+    name = evidence.stage.inputs["prompts"].partition(".")[2]
+    prompts = choose(evidence.data.get(name, ()), evidence.parameters.get("max_prompts"))
+    samples = range(evidence.parameters.get("samples_per_prompt", 0))
+    ordered = Counter((item.id, sample) for item in prompts for sample in samples)
+    return as_ordered(ordered, Counter((row.item, row.sample) for row in rows), "samples")
+
+
+def as_ordered(ordered: Counter[tuple[str, int]], found: Counter[tuple[str, int]], what: str) -> Found:
+    """Compare the rows that are there, by item and number, with those that were ordered."""
+    if found != ordered:
+        missing, extra = (ordered - found).total(), (found - ordered).total()
+        detail = f"{ordered.total()} {what} were ordered; {missing} have no row, {extra} rows were not ordered"
+        return Found("FAIL", detail, float(missing + extra))
+    return Found("PASS", f"all {ordered.total()} ordered {what} have one row", float(ordered.total()))
