@@ -82,7 +82,7 @@ def _out_of_order(entries: list[Recorded], seen: dict[str, Recorded], recorded: 
 def _overridden(before: list[Recorded], close: Recorded) -> Iterator[str]:
     """Check that a session which reached its goal over a gate does not say that it was accepted, nor the reverse."""
     count, decision = len(overrides(before)), close.body["decision"]
-    # Sessions of before knew no such end.
+    # Older sessions have no such end.
     if close.entry.version > 1 and decision == ("approve" if count else "overridden"):
         yield f"entry {close.entry.seq} (close): says '{decision}', and people decided over {count} gates or checks"
 
