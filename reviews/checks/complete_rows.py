@@ -24,7 +24,7 @@ CHECKS = Checks(("generate", "evaluate", "multi_turn"))
 def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the rows with the items that were to be answered, and with the samples of each prompt."""
     rows: tuple[Any, ...] = read_rows(evidence.outputs.get("rows"), kind_of(evidence.stage).rows["rows"], "rows")
-    if evidence.stage.kind != "generate":
+    if "prompts" not in evidence.stage.inputs:
         asked = Counter((item.id, 0) for item in items_of(evidence))
         return as_ordered(asked, Counter((row.item, 0) for row in rows), "answers")
     name = evidence.stage.inputs["prompts"].partition(".")[2]
