@@ -4,6 +4,9 @@ Each disguise is put on the shipped held-out prompts. False alarms are counted o
 after ``make ifeval``, and on three sets written here: their texts all differ in what they ask, so any match is wrong.
 A match of the kind ``reordered`` only warns; all others fail their check. Prompts that show an accepted answer as an
 example are counted too.
+
+Paraphrases of held-out prompts are planted among the training prompts, and the pairs counted that a reviewer is then
+asked about (``*.nearest``), with those that it is asked about where none was planted.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+from reviews.checks.definition import SHOWN_ROWS
+from reviews.checks.leakage_checks import groups_of, nearest_pairs
 from reviews.evidence.text_overlap import find_overlaps
 from reviews.stages.evaluation.label_checks import shows_example
 from specs.stages.artifacts import Item
@@ -58,10 +63,48 @@ DISGUISES: dict[str, Callable[[str], str]] = {
 }
 
 
+OTHER_WORDS = (
+    ("Write one sentence about", "Compose a single line on"),
+    ("Use only lowercase letters.", "No capitals anywhere, please."),
+    ("Use only capital letters.", "Everything must be in upper case."),
+    ("Put your whole answer inside double quotation marks.", "Wrap all of what you say in quotes."),
+    ("Start every line with '- ' and write nothing else.", "One hyphen and a blank before each, no other text."),
+    ("End your answer with the words:", "The last thing you say is"),
+    ("Put a title wrapped in << and >> on the first line.", "Begin by a heading between double angle brackets."),
+    ("List", "Give"),
+    ("facts about", "things that are true of"),
+)
+PLANTED, DRAWS = (1, 3, 10), 20
+
+
+def items(path: Path) -> list[Item]:
+    """Return the items of a file."""
+    return [Item.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
 def prompts(path: Path) -> list[str]:
     """Return the prompts of a file of items, each once."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return list(dict.fromkeys(Item.model_validate_json(line).prompt for line in lines if line.strip()))
+    return list(dict.fromkeys(item.prompt for item in items(path)))
+
+
+def reworded(text: str) -> str:
+    """Return a prompt of the shipped data in other words; what it is about keeps its name."""
+    for before, after in OTHER_WORDS:
+        text = text.replace(before, after)
+    return text
+
+
+def paraphrases(train: list[Item], heldout: list[Item], count: int, seed: int) -> tuple[int, int, str]:
+    """Plant paraphrases; return how many a reviewer is shown, among how many pairs, and the status of the groups."""
+    drawn = random.Random(seed)
+    rows = [(item.id, item.prompt) for item in train]
+    planted = dict(zip(drawn.sample(range(len(rows)), count), drawn.sample(heldout, count), strict=True))
+    for place, held in planted.items():
+        rows[place] = (rows[place][0], reworded(held.prompt))
+    shown = nearest_pairs(rows, heldout).shown[:SHOWN_ROWS]
+    found = {pair["train"] for pair in shown} & {rows[place][0] for place in planted}
+    named = [item.model_copy(update={"prompt": text}) for item, (_, text) in zip(train, rows, strict=True)]
+    return len(found), len(shown), groups_of(named, heldout).status
 
 
 def questions() -> list[str]:
@@ -120,12 +163,22 @@ def main() -> int:
     for name, (train, heldout) in sets.items():
         told = ", ".join(f"{count} {how}" for how, count in sorted(alarms(train, heldout).items())) or "0"
         print(f"{name:42} false alarms: {told} of {len(train) * len(heldout)} pairs")
+    for name, (train, heldout) in sets.items():
+        made = [Item(id=text, group=text, kind="any", prompt=text, constraint={}) for text in heldout]
+        figure = nearest_pairs([(text, text) for text in train], made).figure
+        print(f"{name:42} a reviewer is asked about {figure:.0f} pairs of {len(train)} and {len(heldout)} texts")
+    for one, other in SPLITS:
+        for count in PLANTED:
+            sides = items(DATA / f"{one}.jsonl"), items(DATA / f"{other}.jsonl")
+            tries = [paraphrases(*sides, count, seed) for seed in range(DRAWS)]
+            found, shown = (sum(each[side] for each in tries) / DRAWS for side in (0, 1))
+            statuses = ", ".join(f"{times} {status}" for status, times in Counter(each[2] for each in tries).items())
+            told = f"{found / count:.0%} shown, among {shown:.1f} pairs; groups {statuses}"
+            print(f"{one:20} {count:>2} paraphrases: {told}")
     for task, path in EXAMPLES:
-        items = (
-            [Item.model_validate_json(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
-        )
-        shown = sum(shows_example(task, item) is not None for item in items)
-        print(f"{path.name:42} {shown} of {len(items)} prompts show an example that is accepted")
+        known = items(path) if path.exists() else []
+        shown = sum(shows_example(task, item) is not None for item in known)
+        print(f"{path.name:42} {shown} of {len(known)} prompts show an example that is accepted")
     drawn = random.Random(1)
     large = [" ".join(f"word{drawn.randrange(5000)}" for _ in range(40)) for _ in range(11_000)]
     begun = time.perf_counter()

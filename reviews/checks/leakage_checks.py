@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
 from reviews.checks.definition import Checks, Found, Limit, listed
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
+from reviews.evidence.nearest_texts import nearest_of
 from reviews.evidence.row_reader import read_rows
 from reviews.evidence.text_overlap import DEFAULTS, Overlap, find_overlaps
 from reviews.statistics.mcnemar import LEAST_GROUPS
@@ -18,7 +19,7 @@ from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Example, Item, Preference
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
-from training.rules.disguise import LEAST_STEMS, content_of
+from training.rules.disguise import LEAST_STEMS, Words, content_of, stems_of
 from training.rules.similarity import words_of
 from training.rules.tasks.conversation import said_in
 
@@ -27,6 +28,12 @@ CHECKS = Checks(lambda kind: kind.examples)
 SOURCE = "training on the test set; near-duplicates by MinHash (Broder 1997; Lee et al. 2022, arXiv:2107.06499)"
 SIMILARITY = (Limit("<", "thresholds.prompt_similarity"), Limit("<", "thresholds.contained_words"))
 REPEATS = (Limit("<=", "thresholds.repeated_rows"),)
+MOST_NAMED = 0.1
+"""Fraction of the held-out groups that training prompts of other groups may name; a single one only warns."""
+STANDS_OUT = 0.2
+"""How much nearer a pair must be than held-out texts of different groups are to each other before a reader is asked:
+``bench.disguise`` shows how many pairs are above it with and without paraphrases."""
+NEAREST_SOURCE = "training on paraphrases of the test set; tf-idf (Salton and Buckley 1988)"
 
 
 def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> Found:
@@ -87,14 +94,68 @@ def _within(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Ov
     return [one for one in found if place[one.train] > place[one.heldout]]
 
 
-def groups_of(train: Iterable[Item | Example | Preference], heldout: Iterable[Item]) -> Found:
-    """Compare the groups (topics) of the two sides."""
+def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[Item]) -> Found:
+    """Compare the groups (topics) of the two sides, by what they are called and by what the prompts name."""
     shared = sorted({item.group for item in train} & {item.group for item in heldout})
     if shared:
         return Found(
             "FAIL", f"{len(shared)} groups are on both sides: {listed(shared)}", float(len(shared)), repairable=False
         )
-    return Found("PASS", "no group is on both sides", 0.0)
+    named = _named_groups((row.prompt for row in train), heldout)
+    if not named:
+        return Found("PASS", "no group is on both sides", 0.0)
+    shown = tuple({"group": group, "train_text": named[group]} for group in sorted(named))
+    told = f"training prompts of other groups name {len(named)} of the held-out groups: {listed(sorted(named))}"
+    many = len(named) > max(1, MOST_NAMED * len({item.group for item in heldout}))
+    return Found("FAIL" if many else "WARN", told, float(len(named)), shown, repairable=not many)
+
+
+def _named_groups(train: Iterable[str], heldout: Sequence[Item]) -> dict[str, str]:
+    """Return the held-out groups that training prompts name, each with the first prompt that does.
+
+    A group counts if its name is in all of its held-out prompts and in no other one: then it is what they ask about.
+    "Letters" is not where each prompt says "Use capital letters".
+    """
+    names = {name: item.group for item in heldout if any(map(str.isalpha, name := stems_of(words_of(item.group))))}
+    items, own, elsewhere = Counter(item.group for item in heldout), Counter[str](), set[str]()
+    for item in heldout:
+        for group in _named_in(item.prompt, names):
+            own[group] += group == item.group
+            if group != item.group:
+                elsewhere.add(group)
+    asked = {name: group for name, group in names.items() if own[group] == items[group] and group not in elsewhere}
+    found: dict[str, str] = {}
+    for prompt in train if asked else ():
+        for group in _named_in(prompt, asked):
+            found.setdefault(group, prompt)
+    return found
+
+
+def _named_in(prompt: str, names: dict[Words, str]) -> set[str]:
+    stems = stems_of(words_of(prompt))
+    spans = ((start, start + length) for length in {len(name) for name in names} for start in range(len(stems)))
+    return {names[stems[start:end]] for start, end in spans if stems[start:end] in names}
+
+
+def nearest_pairs(train: Iterable[tuple[str, str]], heldout: Sequence[Item]) -> Found:
+    """Choose (id, text) pairs of training that may ask what a held-out prompt asks, for a reader to judge."""
+    ours = list({text: (id, text) for id, text in train}.values())
+    near = nearest_of([text for _, text in ours], [item.prompt for item in heldout], [item.group for item in heldout])
+    shown = tuple(
+        {
+            "train": ours[one.train][0],
+            "train_text": ours[one.train][1],
+            "heldout": heldout[one.heldout].id,
+            "heldout_text": heldout[one.heldout].prompt,
+            "similarity": round(one.similarity, 3),
+        }
+        for one in near
+        if one.apart >= STANDS_OUT
+    )
+    if not shown:
+        return Found("PASS", "no training text stands out as near to a held-out prompt", 0.0)
+    detail = f"{len(shown)} training texts are unusually near to a held-out prompt: do they ask the same?"
+    return Found("WARN", detail, float(len(shown)), shown)
 
 
 def too_few_groups(groups: Iterable[str]) -> str:
@@ -139,11 +200,24 @@ def _examples(evidence: Evidence) -> tuple[Example, ...]:
     return read_rows(path, Example, "training examples", may_be_empty=made)
 
 
+def _texts(evidence: Evidence) -> Iterable[tuple[str, str]]:
+    """Return the prompts and completions that are trained on, with the ids of their items."""
+    return dict.fromkeys((one.item, text) for one in _examples(evidence) for text in (one.prompt, one.completion))
+
+
 @CHECKS.add("leakage.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
 def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
-    examples = _examples(evidence)
-    texts = dict.fromkeys((one.item, text) for one in examples for text in (one.prompt, one.completion))
-    return overlap_of(texts, evidence.heldout, evidence.resolved.spec.thresholds)
+    return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds)
+
+
+@CHECKS.add(
+    "leakage.nearest",
+    "No training text stands out as near to a held-out prompt",
+    source=NEAREST_SOURCE,
+    blocking=False,
+)
+def _nearest(evidence: Evidence, _: MetricSet | None) -> Found:
+    return nearest_pairs(_texts(evidence), evidence.heldout)
 
 
 @CHECKS.add("leakage.groups", "Training and held-out share no group", source="leakage through topics")

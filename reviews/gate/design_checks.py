@@ -79,8 +79,25 @@ def _paired(design: Design) -> Found:
 )
 def _overlap(design: Design) -> Found:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
-    trained = [(f"{name}:{item.id}", item.prompt) for name, items in _trained(design).items() for item in items]
-    return leakage_checks.overlap_of(trained, design.heldout, design.resolved.spec.thresholds)
+    return leakage_checks.overlap_of(_prompts(design), design.heldout, design.resolved.spec.thresholds)
+
+
+def _prompts(design: Design) -> list[tuple[str, str]]:
+    return [(f"{name}:{item.id}", item.prompt) for name, items in _trained(design).items() for item in items]
+
+
+@DESIGN_CHECKS.add(
+    "design.nearest",
+    "No training prompt stands out as near to a held-out prompt",
+    source=leakage_checks.NEAREST_SOURCE,
+    blocking=False,
+)
+def _nearest(design: Design) -> Found:
+    """Look for training prompts that may be paraphrases: they share rare words with a held-out prompt.
+
+    The reviewer is shown the pairs and judges whether they ask the same.
+    """
+    return leakage_checks.nearest_pairs(_prompts(design), design.heldout)
 
 
 def _trained(design: Design) -> dict[str, tuple[Item, ...]]:

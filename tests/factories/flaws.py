@@ -147,6 +147,7 @@ ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
 
 
 _LONG = "Write down how tall towers cast longer shadows before evening."
+_REWORDED = "As the evening comes the shadow of a tall tower is cast longer: describe it."
 
 
 def _examples_with(evidence: Evidence, **changes: Any) -> Evidence:
@@ -154,6 +155,16 @@ def _examples_with(evidence: Evidence, **changes: Any) -> Evidence:
     if evidence.stage.kind == "generate":
         return replace(evidence, outputs=evidence.outputs | {"accepted": path})
     return replace(evidence, inputs=evidence.inputs | {"examples": path})
+
+
+def _named_topics(evidence: Evidence, count: int) -> Evidence:
+    """Return evidence whose held-out groups are called as their topics, of which training prompts name some."""
+    held = [one.model_copy(update={"group": one.prompt.split()[-1].strip(".")}) for one in evidence.heldout]
+    rows = examples()
+    for place in range(count):
+        rows[place]["prompt"] += f" It is about the {held[place].group}."
+    path = write_rows(evidence.inputs["model"].parent / "other.jsonl", rows)
+    return replace(evidence, heldout=tuple(held), inputs=evidence.inputs | {"examples": path})
 
 
 def _masks(evidence: Evidence, **changes: Any) -> Evidence:
@@ -377,6 +388,12 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
         prompt=" ".join(sorted(_LONG.split())),
     ),
     "a held-out topic in training": lambda one: _examples_with(one, group="hg3"),
+    "prompts that name held-out topics": lambda one: _named_topics(one, 2),
+    "a prompt that names a held-out topic": lambda one: _named_topics(one, 1),
+    "a held-out prompt in other words": lambda one: _examples_with(
+        replace(one, heldout=(one.heldout[0].model_copy(update={"prompt": _LONG}), *one.heldout[1:])),
+        prompt=_REWORDED,
+    ),
     "repeated training rows": lambda one: _examples_with(one, prompt="Once.", completion="the same."),
     "edited examples": lambda one: _examples_with(one, completion="BAD EXAMPLE IN CAPITALS."),
     "other items in the baseline": lambda one: _baseline(one, inputs={"model": OTHER, "items": OTHER}),
@@ -558,6 +575,9 @@ CASES = [
     ("train", "the words of a held-out prompt in another order", "leakage.overlap", "WARN"),
     ("train", "the words of a held-out prompt in the order of the alphabet", "leakage.overlap", "FAIL"),
     ("train", "a held-out topic in training", "leakage.groups", "FAIL"),
+    ("train", "prompts that name held-out topics", "leakage.groups", "FAIL"),
+    ("train", "a prompt that names a held-out topic", "leakage.groups", "WARN"),
+    ("train", "a held-out prompt in other words", "leakage.nearest", "WARN"),
     ("train", "repeated training rows", "leakage.duplicates", "WARN"),
     ("sample", "edited examples", "health.accepted", "FAIL"),
     ("tuned", "other items in the baseline", "parity.items", "FAIL"),

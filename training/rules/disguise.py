@@ -93,12 +93,17 @@ def content_of(words: Words) -> Words:
     return tuple(word for word in words if word not in _FILLERS)
 
 
+def stems_of(words: Words) -> Words:
+    """Return the stems of words without fillers, in their order."""
+    return tuple(map(_stem, content_of(words)))
+
+
 def bag_of(words: Words) -> Bag | None:
     """Return the sorted stems of words without fillers, and the words with digits in their order; None for a few.
 
     The order of numbers counts: "3 minus 5" is not "5 minus 3".
     """
-    stems = sorted(map(_stem, content_of(words)))
+    stems = sorted(stems_of(words))
     if len(stems) < LEAST_STEMS:
         return None
     return tuple(stems), tuple(word for word in words if any(map(str.isdigit, word)))

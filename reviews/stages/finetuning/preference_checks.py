@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reviews.checks.definition import Checks, Found, listed, manifest_of, need
-from reviews.checks.leakage_checks import SIMILARITY, SOURCE, groups_of, overlap_of
+from reviews.checks.leakage_checks import NEAREST_SOURCE, SIMILARITY, SOURCE, groups_of, nearest_pairs, overlap_of
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import divided, fact, granted
 from reviews.stages.finetuning.measure import kept_out
@@ -18,12 +18,24 @@ CHECKS = Checks(("dpo",))
 
 @CHECKS.add("dpo.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
 def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
+    return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds)
+
+
+def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     pairs = divided(evidence)[2]
-    return overlap_of(
-        [(f"pair {place}", text) for place, one in enumerate(pairs) for text in (one.prompt, one.chosen, one.rejected)],
-        evidence.heldout,
-        evidence.resolved.spec.thresholds,
-    )
+    return [
+        (f"pair {place}", text) for place, one in enumerate(pairs) for text in (one.prompt, one.chosen, one.rejected)
+    ]
+
+
+@CHECKS.add(
+    "dpo.nearest",
+    "No text of a pair stands out as near to a held-out prompt",
+    source=NEAREST_SOURCE,
+    blocking=False,
+)
+def _nearest(evidence: Evidence, _: MetricSet | None) -> Found:
+    return nearest_pairs(_texts(evidence), evidence.heldout)
 
 
 @CHECKS.add("dpo.groups", "Pairs and held-out items share no group", source="leakage through topics")

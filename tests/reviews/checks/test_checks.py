@@ -56,7 +56,7 @@ def test_a_lost_job_leaves_no_blocking_check_that_needs_its_files_open(tmp_path:
         "registration.workspace",
         "registration.attempts",
         "scorer.admitted",
-    } | ({"leakage.overlap", "leakage.groups", "leakage.duplicates"} if stage == "train" else set())
+    } | ({"leakage.overlap", "leakage.nearest", "leakage.groups", "leakage.duplicates"} if stage == "train" else set())
     others = {id: one.status for id, one in results.items() if id not in passed}
     assert set(others.values()) <= {"BLOCKED", "NOT_APPLICABLE"} and others["jobs.exit"] == "BLOCKED", others
 

@@ -110,7 +110,7 @@ def own(evidence: Evidence) -> dict[str, tuple[str, str]]:
 def test_healthy_evidence_passes_every_check(tmp_path: Path) -> None:
     found = own(dpo_evidence(tmp_path))
     assert {id for id, (status, _) in found.items() if status != "PASS"} == set(), found
-    assert len(found) == 14
+    assert len(found) == 15
 
 
 def test_metrics_by_hand(tmp_path: Path) -> None:
@@ -141,6 +141,7 @@ def _trained(evidence: Evidence) -> tuple[int, ...]:
     return divide(read_rows(evidence.inputs["preferences"], Preference), 0.5, 7).train
 
 
+TOWERS = "Write down how tall towers cast longer shadows before evening."
 FLAWS: list[tuple[str, str, str, Callable[[Evidence], Evidence]]] = [
     ("a held-out prompt", "dpo.overlap", "FAIL", lambda one: _given(one, prompt=heldout_items()[0].prompt.upper())),
     (
@@ -148,6 +149,15 @@ FLAWS: list[tuple[str, str, str, Callable[[Evidence], Evidence]]] = [
         "dpo.overlap",
         "FAIL",
         lambda one: _given(one, chosen=heldout_items()[0].prompt[::-1]),
+    ),
+    (
+        "a held-out prompt in other words",
+        "dpo.nearest",
+        "WARN",
+        lambda one: _given(
+            replace(one, heldout=(one.heldout[0].model_copy(update={"prompt": TOWERS}), *one.heldout[1:])),
+            chosen="As the evening comes the shadow of a tower grows.",
+        ),
     ),
     ("a held-out topic", "dpo.groups", "FAIL", lambda one: _given(one, group="hg3")),
     ("fewer pairs than were granted", "dpo.split", "FAIL", lambda one: with_manifest(one, facts={"pairs": 19})),

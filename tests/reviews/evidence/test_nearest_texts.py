@@ -1,0 +1,58 @@
+"""Which training texts stand out as near to a held-out text; what templates share counts for nothing."""
+
+from __future__ import annotations
+
+from reviews.evidence.nearest_texts import nearest_of
+
+TOPICS = ("elephants", "the sun", "castles", "rivers", "paper", "owls")
+FORMS = ("Use only capital letters.", "Use only lowercase letters.", "End with the words: That is all.")
+HELDOUT = [f"Write one sentence about {topic}. {form}" for topic in TOPICS for form in FORMS]
+GROUPS = [topic for topic in TOPICS for _ in FORMS]
+TRAIN = [
+    f"Write one sentence about {topic}. {form}"
+    for topic in ("ships", "bread", "maps", "rain", "coins")
+    for form in FORMS
+]
+
+
+def test_a_template_in_common_does_not_stand_out() -> None:
+    assert max(one.apart for one in nearest_of(TRAIN, HELDOUT, GROUPS)) < 0.1
+
+
+def test_a_paraphrase_stands_out_and_is_the_first() -> None:
+    for place, text in enumerate(
+        ("Compose a line on elephants, no capitals anywhere.", "Sunlight: say what the sun is.")
+    ):
+        first = nearest_of([*TRAIN, text], HELDOUT, GROUPS)[0]
+        assert (first.train, GROUPS[first.heldout]) == (len(TRAIN), TOPICS[place])
+        assert first.apart > 0.2
+
+
+def test_two_held_out_texts_of_one_group_are_not_what_is_usual() -> None:
+    alone = [*TRAIN, "Tell me a thing about owls."]
+    by_topic, by_item = (
+        nearest_of(alone, HELDOUT, groups)[0] for groups in (GROUPS, list(map(str, range(len(GROUPS)))))
+    )
+    assert by_topic.similarity == by_item.similarity or by_topic.apart > by_item.apart
+    assert by_topic.train == len(TRAIN) and by_topic.apart > 0.2
+
+
+def test_the_cosine_is_that_of_squared_weights_by_hand() -> None:
+    # Of two training texts and two groups: "river" is in one of each (ln 2), the others in one of the four (ln 4).
+    (one, *_) = nearest_of(["river boat", "stone"], ["river bridge", "glass"], ["a", "b"])
+    near, far = 0.6931471805599453**4, 1.3862943611198906**4
+    assert (one.train, one.heldout) == (0, 0)
+    assert abs(one.similarity - near / (near + far)) < 1e-12 and one.apart == one.similarity
+
+
+def test_a_training_text_comes_once_and_empty_sides_have_no_pairs() -> None:
+    found = nearest_of(TRAIN, HELDOUT, GROUPS)
+    assert len({one.train for one in found}) == len(found)
+    assert nearest_of([], HELDOUT, GROUPS) == nearest_of(TRAIN, [], []) == ()
+    assert [one.similarity for one in nearest_of(["..."], ["!"], ["a"])] == [0.0]
+
+
+def test_more_held_out_texts_than_are_compared_at_once() -> None:
+    many = [f"question number {place} of topic{place}" for place in range(150)]
+    found = nearest_of(["something else on topic149 entirely"], many, [str(place) for place in range(150)])
+    assert [(one.train, one.heldout) for one in found] == [(0, 149)]
