@@ -104,7 +104,7 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
     named = _named_groups((row.prompt for row in train), heldout)
     if not named:
         return Found("PASS", "no group is on both sides", 0.0)
-    shown = tuple({"group": group, "train_text": named[group]} for group in sorted(named))
+    shown = tuple({"group": group, "prompt": named[group]} for group in sorted(named))
     told = f"training prompts of other groups name {len(named)} of the held-out groups: {listed(sorted(named))}"
     many = len(named) > max(1, MOST_NAMED * len({item.group for item in heldout}))
     return Found("FAIL" if many else "WARN", told, float(len(named)), shown, repairable=not many)

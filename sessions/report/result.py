@@ -131,7 +131,7 @@ def done_by_person(one: Recorded) -> str:
 
 
 def _row(row: dict[str, Any]) -> str:
-    if "train_text" in row:
+    if {"how", "train_text"} <= row.keys():
         return (
             f'{row["how"]} ({row["similarity"]:g}): {row["train"]} "{row["train_text"]}" '
             f'= held-out {row["heldout"]} "{row["heldout_text"]}"'

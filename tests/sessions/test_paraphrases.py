@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from reviews.reviewers.checklist import Checklist
+from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.report.result import why_it_ended
 from specs.digests import Digest
 from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
 from tests.factories import evidence_on_disk
-from tests.factories.evidence_on_disk import prompt_items
+from tests.factories.evidence_on_disk import heldout_items, prompt_items
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
@@ -63,3 +65,22 @@ def test_a_reviewer_who_sees_a_paraphrase_stops_the_design(
         one.entry.key: one.body["outcome"] for one in read_entries(run / "trail.sqlite") if one.entry.kind == "decision"
     }
     assert decisions["decision/design.1"] == outcome
+
+
+def test_training_prompts_that_name_held_out_groups_end_the_session_and_it_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [one.model_copy(update={"group": one.prompt.split()[-1].strip(".")}) for one in heldout_items()]
+    named = [
+        one.model_copy(update={"prompt": f"Say what the {topic.group} is."})
+        for one, topic in zip(prompt_items(), held, strict=False)
+    ]
+    monkeypatch.setattr(evidence_on_disk, "heldout_items", lambda: tuple(held))
+    monkeypatch.setattr(evidence_on_disk, "prompt_items", lambda: tuple(named))
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    entries = read_entries(run / "trail.sqlite")
+    assert entries[-1].body["decision"] == "reject"
+    assert "design.groups: group elm, prompt Say what the elm is." in why_it_ended(
+        entries, Store(run / "store"), "reject"
+    )
