@@ -76,7 +76,7 @@ def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
     drawn = min(texts, ROWS_ON_GPU)
     if not written:
         return Planned(stage.name, loads + texts * forward, loads + drawn * forward)
-    batch = int(given.batch_size)
+    batch = int(getattr(given, "batch_size", 1))
     token_s = max(2 * weights / MEMORY, batch * pass_s)
     decoding = math.ceil(texts / batch) * written * token_s
     return Planned(stage.name, loads + texts * read.tokens * pass_s + decoding, loads + drawn * forward)
@@ -92,7 +92,7 @@ def _texts(given: Any, read: int) -> int:
     """Return how many texts a model is asked for or scores."""
     if (target := getattr(given, "target", None)) is not None:
         return math.ceil(CALLS * target * given.over_generation)
-    limits = (getattr(given, name, None) for name in ("max_instructions", "max_prompts", "max_examples"))
+    limits = (getattr(given, name, None) for name in ("max_instructions", "max_prompts", "max_examples", "probe_items"))
     most = min([read, *(one for one in limits if one)])
     each = getattr(given, "samples_per_instruction", None) or getattr(given, "samples_per_prompt", None) or 1
     return most * each

@@ -23,7 +23,7 @@ from reviews.trail.tables.pointer import database_of
 from reviews.trail.trail import Trail
 from sessions.disk_errors import no_room, telling_no_room
 from sessions.jobs.heartbeat import present
-from sessions.money.estimate import estimate, require_disk
+from sessions.money.estimate import estimate, require_disk, require_disk_limit
 from sessions.nodes import act
 from sessions.nodes.budget import answer_of
 from sessions.nodes.position import Position, position
@@ -72,6 +72,7 @@ def start(
     make_builder(resolved.spec)
     make_reviewer(resolved.spec)
     require_machine(resolved.spec)
+    require_disk_limit(resolved, spec_path, profile)
     require_disk(resolved, runs)
     state = code_state()
     if resolved.spec.clean_code == "required" and state.state != "clean":

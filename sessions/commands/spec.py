@@ -11,7 +11,7 @@ import typer
 
 from sessions.commands.options import DEFAULT_RUNS, Json, Profile, SpecName
 from sessions.commands.output import print_json, print_line
-from sessions.money.estimate import estimate, require_disk
+from sessions.money.estimate import estimate, require_disk, require_disk_limit
 from sessions.plugin_imports import require_importable
 from sessions.wiring import require_machine
 from specs.errors import Blocked, Problem, SpecError
@@ -40,7 +40,9 @@ def check(
     checked: dict[str | None, ResolvedSpec] = {}
     for one in profiles:
         try:
-            checked[one] = load_spec(path, one)
+            resolved = load_spec(path, one)
+            require_disk_limit(resolved, path, one)
+            checked[one] = resolved
         except SpecError as error:
             found += [problem for problem in error.problems if problem not in found]
     require_importable(*checked.values())

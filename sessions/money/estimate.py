@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specs.errors import Blocked
 from specs.resources import attempt_usd, held_hours, usd_per_hour
+from specs.session.loading import spec_error
+from specs.session.problems import LintProblem
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
@@ -113,6 +116,23 @@ def require_disk(resolved: ResolvedSpec, runs: Path) -> None:
             where=str(place),
             hint="`peergate prune` frees the disk of closed sessions; or name another disk with --runs",
         )
+
+
+def require_disk_limit(resolved: ResolvedSpec, path: Path, profile: str | None) -> None:
+    """Raise SpecError where an attempt of each stage may leave more than ``budget.max_disk_gb`` allows."""
+    allowed = resolved.spec.budget.max_disk_gb
+    most = _disk(resolved).total().most
+    if allowed is not None and most > allowed * 1e9:
+        told = f"one attempt of each stage may leave {size_in_words(ceil(most))} of weights and snapshots"
+        hint = "raise it, or keep fewer snapshots: a larger snapshot_steps"
+        problem = LintProblem(("budget", "max_disk_gb"), f"{told}, max_disk_gb is {allowed:g}", hint)
+        raise spec_error(path, profile, problem)
+
+
+def snapshot_bytes(resolved: ResolvedSpec, stage: Stage) -> int:
+    """Return how many bytes the snapshots of a stage may take; 0 where the size of its model or data is not known."""
+    found = next((one.snapshots for one in _disk(resolved).stages if one.stage == stage.name), None)
+    return 0 if found is None else ceil(found.most)
 
 
 def _device(stage: Stage) -> str:

@@ -7,7 +7,7 @@ lost with its process is settled at its whole cap, because it may have been bill
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
@@ -19,6 +19,7 @@ from specs.job_records import WITNESS
 from specs.resources import attempt_usd, held_hours, usd_per_hour
 from specs.session.session_spec import Budget
 from specs.stages.registry import Stage
+from specs.text import size_in_words
 from specs.trail.gate_bodies import Granted
 from specs.trail.key_policy import PERSON
 
@@ -110,16 +111,26 @@ def settle(trail: Trail, key: str, usd: float | None, **facts: Any) -> None:
 
 @_at_once
 def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_bytes: int = 0) -> None:
-    """Reserve the cost of an attempt and of keeping its outputs, or raise BudgetExceeded if money or hours lack."""
+    """Reserve the cost of an attempt and of keeping its outputs, or raise BudgetExceeded if something lacks."""
     if trail.find(f"reserve/{key}"):
         return
     hours = active_hours(list(trail.iterate()))
     if hours + held_hours(stage) > budget.max_hours + TOLERANCE_USD:
         told = f"the attempt may take {held_hours(stage):.2f} h"
         raise BudgetExceeded(f"{_has_run(hours, budget)}, {told}", where=key, hint=AMEND)
+    kept = kept_bytes_of(trail.iterate("exit"))
+    if budget.max_disk_gb is not None and kept + keeps_bytes > budget.max_disk_gb * 1e9:
+        told = f"the attempt may leave {size_in_words(keeps_bytes)}"
+        has = f"outputs take {size_in_words(kept)} of the {budget.max_disk_gb:g} GB of budget.max_disk_gb"
+        raise BudgetExceeded(f"{has}, {told}", where=key, hint=AMEND)
     reserve(trail, budget, "job", stage, key, attempt_usd(budget, stage))
     if budget.storage_usd_per_gb is not None:
         reserve(trail, budget, "storage", stage, f"storage/{key}", storage_usd(budget, keeps_bytes))
+
+
+def kept_bytes_of(ended: Iterable[Recorded]) -> int:
+    """Return how many bytes the outputs take of the jobs whose ends are given."""
+    return sum(one["bytes"] for exit in ended for one in exit.body["outputs"].values())
 
 
 def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:

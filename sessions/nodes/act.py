@@ -19,6 +19,7 @@ from sessions.jobs.launcher import JobState, job_folder, submit
 from sessions.jobs.sandbox.code_admission import keep_files
 from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file
 from sessions.money import ledger
+from sessions.money.estimate import snapshot_bytes
 from sessions.nodes.build import watch_over, work_through
 from sessions.nodes.heldout_use import used_elsewhere
 from sessions.nodes.job_order import current_attempt, ensure_model, order_of, resolve_input, resumed
@@ -94,19 +95,21 @@ def launch(session: Session, state: State) -> State:
     order = resumed(session, order_of(session, state))
     session.store.put_value(order)
     budget = session.resolved.spec.budget
-    keeps = _expected_bytes(session, stage, order) if budget.storage_usd_per_gb is not None else 0
+    rated = budget.storage_usd_per_gb is not None or budget.max_disk_gb is not None
+    keeps = _expected_bytes(session, stage, order) if rated else 0
     ledger.reserve_job(session.trail, budget, stage, key, keeps)
     submit(session.launcher, session.trail, session.run, order, session.resolved.registration())
     return {"route": "go"}
 
 
 def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:
-    """Return the expected size of a job's outputs: a checkpoint is as large as the one it is made from."""
+    """Return the expected size of a job's outputs: a checkpoint as large as the one before it, and snapshots."""
     trains = stage.parameters.trains if isinstance(stage.parameters, RecipeParameters) else None
     model = order.inputs.get(trains or "model")
     if model is None or "checkpoint" not in outputs_of(stage.kind, stage.parameters).values():
         return 0
-    return sum(one.stat().st_size for one in (session.run / model.path).rglob("*") if one.is_file())
+    weights = sum(one.stat().st_size for one in (session.run / model.path).rglob("*") if one.is_file())
+    return weights + snapshot_bytes(session.resolved, stage)
 
 
 def wait(session: Session, state: State) -> State:

@@ -71,6 +71,17 @@ def load_spec(
     )
 
 
+def spec_error(path: Path, profile: str | None, problem: LintProblem) -> SpecError:
+    """Return the error of a problem that was found after loading, with its place in the file.
+
+    Raises:
+        SpecError, UserError: the file changed meanwhile, as :func:`load_spec`.
+    """
+    document = _read_document(path, _read_file(path))
+    apply_profile(document, profile)
+    return document.error(path, [problem])
+
+
 def used_plugins(spec: SessionSpec) -> dict[str, str]:
     """Return what the spec uses of other distributions, and all checks that are installed, with their identity now.
 

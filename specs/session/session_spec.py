@@ -190,6 +190,8 @@ class Budget(Contract):
     """The most the builder's model and its helpers may take; a fifth of ``max_cost_usd`` where it is not stated."""
     storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = omitted()
     """What keeping a GB (10**9 bytes) of a job's outputs costs, for as long as you keep it. Not stated: nothing."""
+    max_disk_gb: Annotated[float, Field(gt=0)] | None = omitted()
+    """The most GB (10**9 bytes) that the outputs of all jobs may take, snapshots included. Not stated: what is free."""
     dead_man_minutes: Annotated[float, Field(ge=1)] | None = omitted(DEAD_MAN_MINUTES)
     """A job ends itself when no orchestrator was there for this long; null: it never does."""
 

@@ -423,3 +423,29 @@ def test_keeping_outputs_is_reserved_and_settled_where_the_spec_states_a_rate(tm
         assert kept > 0 and (settled["bytes"], settled["usd"]) == (kept, pytest.approx(kept / 1e9 * rate, abs=1e-6))
         assert (reserved["usd"] > 0) is (stage in ("train", "ship")), "only what leaves a checkpoint is known before"
     assert audited(run) == 0
+
+
+def test_a_job_that_would_fill_the_disk_beyond_the_limit_does_not_begin(tmp_path: Path) -> None:
+    run = open_quick(tmp_path, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 0.000000001\n"))
+    drive(quick_session(run))
+    assert launched(run) == ["base.1"], "the first left more than a byte"
+    (asked,) = entries(run, "budget")
+    assert asked.body["reasons"][0].startswith("outputs take ") and "budget.max_disk_gb" in asked.body["reasons"][0]
+    amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 1\n")), **AMENDED)
+    drive(quick_session(run))
+    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+
+
+def test_the_price_of_keeping_outputs_reserves_snapshots_too(tmp_path: Path) -> None:
+    rated = ("  max_hours: 2\n", "  max_hours: 2\n  storage_usd_per_gb: 0.001\n")
+    reserved: list[float] = []
+    for name, more in (("without", ""), ("with", "snapshot_steps: 4, ")):
+        (tmp_path / name).mkdir()
+        run = open_quick(tmp_path / name, rated, ("batch_size: 1, seed: 7", f"batch_size: 1, {more}seed: 7"))
+        drive(quick_session(run))
+        reserved += [
+            one.body["usd"] for one in entries(run, "spend") if one.entry.key == "reserve/storage/small.train.1"
+        ]
+    # Two moments and a gradient of 134,515,008 weights in float32, once for each of the snapshots.
+    snapshots = (reserved[1] - reserved[0]) * 1e12 / (12 * 134_515_008)
+    assert reserved[0] < 1e-6 and snapshots >= 1 and snapshots == pytest.approx(round(snapshots), abs=1e-3)

@@ -10,7 +10,7 @@ import pytest
 
 from sessions import runtime
 from sessions.money import estimate
-from specs.errors import Blocked
+from specs.errors import Blocked, SpecError
 from specs.session.loading import find_spec, load_spec
 from tests.e2e.sessions import called
 from tests.factories.spec_files import loads, write_spec
@@ -100,3 +100,17 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_opened(
         runtime.start(path, tmp_path / "runs", None, Silent())  # pyright: ignore[reportArgumentType]
     assert not (tmp_path / "runs").exists()
     assert "not on this machine" in called("spec", "check", path).stdout
+
+
+def test_what_the_disk_may_hold_at_most_is_compared_with_the_estimate(tmp_path: Path) -> None:
+    path = write_spec(tmp_path, ("  max_hours: 2\n", f"  max_hours: 2\n  max_disk_gb: {8 * SMALL / 1e9}\n"))
+    assert called("spec", "check", path).returncode == 0
+    path = write_spec(tmp_path, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 1\n"))
+    line = path.read_text(encoding="utf-8").splitlines().index("  max_disk_gb: 1") + 1
+    told = called("spec", "check", path)
+    assert told.returncode == 2 and f"spec.yaml:{line}:16: budget.max_disk_gb: one attempt of each stage" in told.stderr
+    assert "may leave 1.08 GB of weights and snapshots, max_disk_gb is 1 (raise it" in told.stderr
+    assert json.loads(called("spec", "check", path, "--json").stdout)["ok"] is False
+    with pytest.raises(SpecError, match="max_disk_gb is 1"):
+        runtime.start(path, tmp_path / "runs", None, Silent())  # pyright: ignore[reportArgumentType]
+    assert not (tmp_path / "runs").exists()
