@@ -24,7 +24,7 @@ def main() -> int:
     """Run what was chosen; returns 0 if no flaw was missed, every twin accepted, and no healthy session rejected."""
     parser = argparse.ArgumentParser(prog="python -m bench.flaws", description=__doc__)
     parser.add_argument("--family", choices=FAMILIES)
-    parser.add_argument("--operator", choices=[one.name for one in OPERATORS])
+    parser.add_argument("--operator", choices=[one.name for one in OPERATORS], action="append", help="may be repeated")
     parser.add_argument("--list", action="store_true", help="show the operators and run nothing")
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--out", type=Path, help="a file of one object a line, to resume from")
@@ -49,7 +49,8 @@ def _lines(path: Path | None) -> list[str]:
 
 
 def _flaws(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> int:
-    wanted = [one for one in OPERATORS if chosen.family in (None, one.family) and chosen.operator in (None, one.name)]
+    named = chosen.operator or [one.name for one in OPERATORS]
+    wanted = [one for one in OPERATORS if chosen.family in (None, one.family) and one.name in named]
     names = {one.name for one in wanted}
     results = [one for one in kept if one.get("operator") in names]
     for result in results:
