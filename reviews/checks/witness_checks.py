@@ -58,7 +58,8 @@ def witness_of(evidence: Evidence) -> Witness:
     witness = evidence.witness
     if witness is None:
         raise EvidenceMissing("no witness was asked to read its rows, since it left none that count")
-    if witness.rows is None or witness.manifest is None:
+    # One that was killed after it had written all its files counts as little as any other that was cut off.
+    if witness.why or witness.rows is None or witness.manifest is None:
         raise EvidenceMissing(f"the witness read nothing that counts: {witness.why or 'it left no rows'}")
     return witness
 
