@@ -36,11 +36,13 @@ ENGINES: dict[str, tuple[Change, ...]] = {
 METHODS = ("sft", "lora", "dpo", "scored")
 ITEMS = (KINDS, ("lowercase", "title"), ("quoted", "uppercase"))
 _EVERY = product(METHODS, PRECISIONS, ENGINES, ITEMS)
+WITHOUT_EXAMPLE: tuple[Change, ...] = (("samples_per_prompt: 4,", "worked_example: false, samples_per_prompt: 4,"),)
+"""The other task has none to show."""
 OTHERS = tuple(
     replace(one, name=f"{method} float32 batched {' '.join(KINDS)}, {one.name}")
     for method in METHODS
     for one in (
-        Healthy(method, name="instruction_following", task="instruction_following"),
+        Healthy(method, changes=WITHOUT_EXAMPLE, name="instruction_following", task="instruction_following"),
         Healthy(method, name="local", launcher="local"),
     )
 )
