@@ -1,7 +1,8 @@
 """Plant flaws in real sessions: ``python -m bench.flaws [--family F] [--operator NAME] [--list] [--json] [--out F]``.
 
 An operator that the file of ``--out`` names already is not run again. ``--healthy N`` runs N healthy sessions instead,
-over seeds, methods, precisions, engines and kinds of items. ``--table FILE`` writes a page of what ``--out`` holds.
+over seeds, methods, precisions, engines, kinds of items, tasks and launchers. ``--table FILE`` writes a page of what
+``--out`` holds.
 """
 
 from __future__ import annotations

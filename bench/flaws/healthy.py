@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from bench.flaws.operator import Change
 from bench.flaws.small_specs import KINDS
+from specs.resources import LauncherName
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Healthy:
     kinds: tuple[str, ...] = KINDS
     changes: tuple[Change, ...] = ()
     name: str = ""
+    task: str = "format_instructions"
+    launcher: LauncherName | None = None
 
 
 PRECISIONS: dict[str, tuple[Change, ...]] = {
@@ -33,7 +36,18 @@ ENGINES: dict[str, tuple[Change, ...]] = {
 METHODS = ("sft", "lora", "dpo", "scored")
 ITEMS = (KINDS, ("lowercase", "title"), ("quoted", "uppercase"))
 _EVERY = product(METHODS, PRECISIONS, ENGINES, ITEMS)
-VARIATIONS = tuple(
+WITHOUT_EXAMPLE: tuple[Change, ...] = (("samples_per_prompt: 4,", "worked_example: false, samples_per_prompt: 4,"),)
+"""The other task has none to show."""
+OTHERS = tuple(
+    replace(one, name=f"{method} float32 batched {' '.join(KINDS)}, {one.name}")
+    for method in METHODS
+    for one in (
+        Healthy(method, changes=WITHOUT_EXAMPLE, name="instruction_following", task="instruction_following"),
+        Healthy(method, name="local", launcher="local"),
+    )
+)
+"""Another task, and jobs in processes of their own: once for each method, not in every combination."""
+VARIATIONS = OTHERS + tuple(
     Healthy(method, items, PRECISIONS[precision] + ENGINES[engine], " ".join((method, precision, engine, *items)))
     for method, precision, engine, items in _EVERY
 )
@@ -45,7 +59,9 @@ def summary_of(results: Sequence[dict[str, Any]]) -> str:
     lines = [f"{len(wrong)} of {len(results)} healthy sessions were neither accepted nor ended in a null result"]
     for place, what in enumerate(("method", "precision", "engine")):
         lines.append(_counted(what, [(one["variation"].split()[place], one) for one in results]))
-    lines.append(_counted("items", [(" and ".join(one["variation"].split()[3:]), one) for one in results]))
+    told = [(one["variation"].partition(", "), one) for one in results]
+    lines.append(_counted("items", [(" and ".join(name.split()[3:]), one) for (name, _, _), one in told]))
+    lines.append(_counted("other task or launcher", [(what or "none", one) for (_, _, what), one in told]))
     lines.append(_counted("outcome", [(one["outcome"], one) for one in results]))
     if wrong:
         stopped = Counter(check for one in wrong for check in one["failed"])

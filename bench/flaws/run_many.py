@@ -72,7 +72,8 @@ def sound(folder: Path, number: int) -> Result:
     """Run a healthy session and return whether it was accepted or ended in a null result."""
     healthy: Healthy = VARIATIONS[number % len(VARIATIONS)]
     began = time.perf_counter()
-    variation = Variation(number, healthy.session, healthy.kinds, healthy.changes)
+    others = healthy.task, healthy.launcher
+    variation = Variation(number, healthy.session, healthy.kinds, healthy.changes, *others)
     ended = run_session(folder / f"healthy{number}", tiny_model(folder, healthy.kinds), None, variation)
     fine = ended.outcome in ("approve", "null")
     told = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}

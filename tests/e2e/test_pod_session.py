@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from reviews.audit.verify import verify_run
-from sessions.pods.pod_record import place_of
+from reviews.trail.store import Store
+from sessions.pods.pod_record import Place, place_of
 from sessions.pods.pull import verify
-from tests.e2e.sessions import CANARY, environment, wait_for, write_small_spec
+from specs.job_records import Manifest
+from tests.e2e.sessions import CANARY, entries, environment, wait_for, write_small_spec
 from tests.fixtures.sshd_pod import MISSING, pod
 from tests.fixtures.sshd_quick import peergate, write_pod_file
 
@@ -51,6 +54,17 @@ def test_a_session_on_a_pod_survives_the_loss_of_the_connection(tmp_path: Path, 
         there = verify_run(machine.seen / "runs" / name, "trail.sqlite", "store", anchors=place.anchors())
         assert here.exit_code == there.exit_code == 0 and here.root == there.root, here.damage + there.damage
         assert here.closed and here.decision in ("approve", "null") and len(place.anchors()) >= 5
+        check_witnessed(place)
         done = peergate("pod", "down", name, *own)
         assert done.returncode == 0 and (machine.durable / "shut").exists(), done.stderr
         assert not machine.processes("sessions.cli") and CANARY not in said.read_text()
+
+
+def check_witnessed(place: Place) -> None:
+    """Check that witnesses read every stage with a model on the pod again, and that the report says how much."""
+    read, store = entries(place.run, "witness"), Store(place.run / "store")
+    kinds = {"evaluate", "generate", "sft", "package"}
+    assert {Manifest.model_validate_json(store.get(one.body["manifest"])).kind for one in read} == kinds
+    assert all(one.body["rows"] and not one.body["why"] for one in read)
+    report = (place.run / "report" / "report.md").read_text(encoding="utf-8")
+    assert re.search(r"[1-9]\d* of \d+ answers of '\w+' read again", report), report

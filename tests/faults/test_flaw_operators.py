@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench.flaws.healthy import ENGINES, ITEMS, METHODS, PRECISIONS, VARIATIONS
+from bench.flaws.healthy import ENGINES, ITEMS, METHODS, OTHERS, PRECISIONS, VARIATIONS
 from bench.flaws.operator import AUDIT, FAMILIES, REFUSALS, REPORT, SESSIONS
 from bench.flaws.operators import OPERATORS
 from bench.flaws.run_many import outcome
@@ -68,4 +68,8 @@ def test_the_page_counts_by_family_and_names_what_was_not_run() -> None:
 
 def test_healthy_sessions_have_every_combination_once() -> None:
     names = {one.name for one in VARIATIONS}
-    assert len(names) == len(VARIATIONS) == len(METHODS) * len(PRECISIONS) * len(ENGINES) * len(ITEMS)
+    assert len(names) == len(VARIATIONS) == len(METHODS) * len(PRECISIONS) * len(ENGINES) * len(ITEMS) + len(OTHERS)
+    assert {(one.task, one.launcher) for one in OTHERS} == {
+        ("instruction_following", None),
+        ("format_instructions", "local"),
+    }
