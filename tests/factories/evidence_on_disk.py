@@ -166,7 +166,7 @@ def replayed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def trained_facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what a witness finds in saved weights that are those of the last step."""
-    return {"saved": rows[-1].get("sketch", []), "read_loss": rows[-1]["loss"], "read": 16}
+    return {"saved": rows[-1].get("sketch", []), "read_loss": rows[-1]["loss"], "read": 16, "files": []}
 
 
 def steps(count: int = 10) -> list[dict[str, Any]]:

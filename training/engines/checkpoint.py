@@ -93,6 +93,15 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
     drop_unstable(folder)
 
 
+def describe(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Save what :func:`save` saves, without the weights: configurations and tokenizer."""
+    model.save_pretrained(folder, state_dict={})
+    for path in folder.glob("*.safetensors*"):
+        path.unlink()
+    tokenizer.save_pretrained(folder)
+    drop_unstable(folder)
+
+
 def device_of(model: Any) -> tuple[str, str]:
     """Return (device, dtype) read back from the parameters."""
     parameter = next(model.parameters())

@@ -176,6 +176,8 @@ def _wrong_weights(evidence: Evidence, facts: dict[str, Any], rows: Sequence[Tra
             yield from _wrong_end(evidence, float(facts["end_apart"]))
         if evidence.parameters.get("method", "full") != "full":
             yield from _wrong_merge(evidence, facts)
+        if evidence.stage.kind in ("sft", "dpo"):
+            yield from (f"the saved {name} is not that of the granted model" for name in map(str, facts["files"]))
         if evidence.stage.kind == "sft":
             yield from _wrong_loss(float(facts["read_loss"]), rows)
         if evidence.stage.kind == "dpo":

@@ -16,15 +16,10 @@ from specs.stages.metric import MetricSet
 from specs.stages.packaging.rows import PackageRow
 
 CHECKS = Checks(("package",))
-_DESCRIBING = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-)
 _WRITTEN_BY = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 _LOADED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".pkl", ".py")
+_FOR_READERS = (".md", "LICENSE", "NOTICE")
+"""Ends of the names of files that no loader reads."""
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:
@@ -74,13 +69,19 @@ def _loaded_instead(before: Path, after: Path) -> list[str]:
 
 
 def _described_otherwise(before: Path, after: Path) -> list[str]:
-    """Return the files that decide what the weights compute and read, and are missing or others in the package."""
+    """Return the files beside the weights that are missing or others in the package, or that only the package has.
+
+    Configurations and tokenizers decide what the weights compute and read, under names that each model chooses.
+    """
+    names = {one.name for folder in (before, after) for one in folder.iterdir() if one.is_file()}
     wrong: list[str] = []
-    for name in _DESCRIBING:
+    for name in sorted(one for one in names if not one.endswith((".safetensors", *_LOADED, *_FOR_READERS))):
         one, other = before / name, after / name
         if one.is_file() and not other.is_file():
             wrong.append(f"{name} is missing")
-        elif other.is_file() and (not one.is_file() or _content(one) != _content(other)):
+        elif not one.is_file():
+            wrong.append(f"{name} is no part of it")
+        elif _content(one) != _content(other):
             wrong.append(f"{name} is another")
     return wrong
 

@@ -101,7 +101,7 @@ def test_an_honest_training_is_trained_again_to_the_same_figures(
     assert replayed[-1].step == (len(rows) if "snapshot_steps" in parameters else 2)
     dtype = "bfloat16" if parameters.get("method") == "qlora" else "float32"
     assert [why for one in replayed if (why := differs(rows, one, REPLAYED[dtype]))] == []
-    assert list(facts["saved"]) == list(rows[-1].sketch)
+    assert list(facts["saved"]) == list(rows[-1].sketch) and facts["files"] == []
     assert facts.get("end_apart", 0.0) < 1e-6 and ("end_apart" in facts) == ("snapshot_steps" in parameters)
     if "method" in parameters:
         assert facts["merged_modules"] == ["q_proj", "v_proj"]
@@ -137,8 +137,12 @@ def test_weights_saved_otherwise_beside_those_of_the_sketch_are_seen(
     assert abs(float(norm) - 1) < 0.1
     save_file(weights, path, {"format": "pt"})
     assert sketch(weights)[1:] == kept[1:]
+    config = job.out / "checkpoint" / "config.json"
+    config.write_text(config.read_text(encoding="utf-8").replace("1e-06", "1e-01"), encoding="utf-8")
+    (job.out / "checkpoint" / "chat_template.jinja").write_text("{{ 1 }}", encoding="utf-8")
     _, facts = _replayed(job)
     assert facts["end_apart"] > REPLAYED["float32"].update
+    assert facts["files"] == ["chat_template.jinja", "config.json"]
 
 
 def test_other_figures_and_other_data_are_seen(tmp_path: Path) -> None:

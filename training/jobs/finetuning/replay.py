@@ -18,7 +18,7 @@ from training.engines import checkpoint
 from training.jobs.finetuning import dpo, preference_trainers, sft
 from training.jobs.finetuning.adapter_merge import release
 from training.jobs.finetuning.loss_masks import MaskProof, expected
-from training.jobs.finetuning.saved_weights import apart_from_end, saved_facts
+from training.jobs.finetuning.saved_weights import apart_from_end, files_apart, saved_facts
 from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.trainer_args import logged
 from training.jobs.finetuning.weight_sketch import sketch, trained
@@ -40,6 +40,7 @@ def replay(job: Job[SftParameters | DpoParameters]) -> Done:
     for segment in challenge.segments:
         trainer, prepared = _built(job)
         device, dtype = checkpoint.device_of(trainer.model)
+        facts["files"] = files_apart(job, trainer.model, prepared.tokenizer)
         rows += _replayed(job, trainer, segment)
         job.progress(len(rows), len(challenge.rows), "steps")
         if segment.until == challenge.of:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,38 @@ def apart_from_end(job: Job[Any], ours: Mapping[str, Any]) -> float:
         elif ".lora_B." in name:
             moved += float(here.square().sum())
     return math.sqrt(far) / (math.sqrt(moved) or 1.0)
+
+
+def files_apart(job: Job[Any], model: Any, tokenizer: Any) -> list[str]:
+    """Return the files of a saved checkpoint that would have it compute, read or write otherwise than what was trained.
+
+    They are saved here from the granted model, as it is before its first step, and compared. Weights in 4 bits are read
+    again before they are merged: how they were stored is no part of the comparison then. A cache only saves time.
+    """
+    saved, ours = job.inputs[LEFT + "checkpoint"], job.folder / "described"
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+    ours.mkdir(exist_ok=True)
+    checkpoint.describe(bare, tokenizer, ours)
+    left_out = ["use_cache"]
+    if getattr(bare, "is_loaded_in_4bit", False):
+        left_out += ["quantization_config", "dtype"]
+    names = {one.name for folder in (ours, saved) for one in folder.iterdir() if one.is_file()}
+    described = sorted(name for name in names if not name.endswith((".safetensors", ".safetensors.index.json")))
+    return [name for name in described if _said_in(saved / name, left_out) != _said_in(ours / name, left_out)]
+
+
+def _said_in(path: Path, left_out: Sequence[str]) -> Any:
+    """Return what a file says; None where there is none."""
+    if not path.is_file():
+        return None
+    data = path.read_bytes()
+    if path.suffix != ".json":
+        return data
+    try:
+        found: Any = json.loads(data)
+    except ValueError:
+        return data
+    return {name: one for name, one in found.items() if name not in left_out} if isinstance(found, dict) else found
 
 
 def _tensors(folder: Path) -> dict[str, Any]:
