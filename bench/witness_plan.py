@@ -4,8 +4,8 @@ For each profile of the shipped pipelines on one GPU: the planned seconds of eac
 witness, and the share that all witnesses take, against the limit of a tenth. Nothing runs. A forward pass takes two
 operations a weight and token, training three passes (four with gradient checkpointing), a written token a reading of
 all weights by the batch; each process loads the weights. Numbers of texts and tokens are the most that a stage can get
-(``training/planning``). Real stages take longer, so this is the most of their witnesses. Exit code 1 if a profile is
-above the limit.
+(``training/planning``). Real stages decode more slowly, and every process takes seconds to start, a witness as well as
+its stage: neither is in the plan. Exit code 1 if a profile is above the limit.
 """
 
 from __future__ import annotations
