@@ -118,8 +118,9 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
     if hours + held_hours(stage) > budget.max_hours + TOLERANCE_USD:
         told = f"the attempt may take {held_hours(stage):.2f} h"
         raise BudgetExceeded(f"{_has_run(hours, budget)}, {told}", where=key, hint=AMEND)
-    kept = kept_bytes_of(trail.iterate("exit"))
-    if budget.max_disk_gb is not None and kept + keeps_bytes > budget.max_disk_gb * 1e9:
+    if budget.max_disk_gb is not None and (
+        (kept := kept_bytes_of(trail.iterate("exit"))) + keeps_bytes > budget.max_disk_gb * 1e9
+    ):
         told = f"the attempt may leave {size_in_words(keeps_bytes)}"
         has = f"outputs take {size_in_words(kept)} of the {budget.max_disk_gb:g} GB of budget.max_disk_gb"
         raise BudgetExceeded(f"{has}, {told}", where=key, hint=AMEND)

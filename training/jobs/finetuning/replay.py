@@ -40,7 +40,8 @@ def replay(job: Job[SftParameters | DpoParameters]) -> Done:
     for segment in challenge.segments:
         trainer, prepared = _built(job)
         device, dtype = checkpoint.device_of(trainer.model)
-        facts["files"] = files_apart(job, trainer.model, prepared.tokenizer)
+        if "files" not in facts:
+            facts["files"] = files_apart(job, trainer.model, prepared.tokenizer)
         rows += _replayed(job, trainer, segment)
         job.progress(len(rows), len(challenge.rows), "steps")
         if segment.until == challenge.of:
