@@ -44,7 +44,7 @@ The operators and what should find them were written before the checks were mend
 say how the product fares on flaws that it knows. Of the last 18, in `bench/flaws/families/files.py`, 11 were stopped
 when they first ran; four more are since configuration, tokenizer and every file of a package are compared. In the
 two healthy sessions that were rejected one of two kinds of items carries the effect, which the small model's training
-on pairs made so; their seeds had not run before.
+on pairs made so; their seeds were new.
 """
 RESULTS = ("stopped", "refused", "named", "warned", "ended without acceptance", "missed")
 _SHOWN, _MANY = 70, 3

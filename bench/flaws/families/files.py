@@ -145,7 +145,7 @@ OPERATORS = (
     Operator("invented-pairs", "scores", "scores of the pairs that were kept out are invented",
              ("witness.weights", "witness.training", "witness.scores"), session="dpo", stage="train",
              output="pairs", lie=_better_pairs),
-    Operator("said-memory", "records", "the training says that it took 1 MB", ("jobs.measured", "jobs.memory"),
+    Operator("said-memory", "records", "the training says that it took 1 MB", ("jobs.measured",),
              stage="train", later=_manifest(_no_memory)),
     Operator("said-inputs", "records", "the manifest names other inputs", ("jobs.granted",), stage="train",
              later=_manifest(_other_inputs)),
