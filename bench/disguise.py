@@ -171,7 +171,7 @@ def main() -> int:
         for count in PLANTED:
             sides = items(DATA / f"{one}.jsonl"), items(DATA / f"{other}.jsonl")
             tries = [paraphrases(*sides, count, seed) for seed in range(DRAWS)]
-            found, shown = (sum(each[side] for each in tries) / DRAWS for side in (0, 1))
+            found, shown = sum(each[0] for each in tries) / DRAWS, sum(each[1] for each in tries) / DRAWS
             statuses = ", ".join(f"{times} {status}" for status, times in Counter(each[2] for each in tries).items())
             told = f"{found / count:.0%} shown, among {shown:.1f} pairs; groups {statuses}"
             print(f"{one:20} {count:>2} paraphrases: {told}")
