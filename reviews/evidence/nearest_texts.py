@@ -45,12 +45,10 @@ def nearest_of(train: Sequence[str], heldout: Sequence[str], groups: Sequence[st
     if not train or not heldout:
         return ()
     ours, theirs = _weighted(train, heldout, groups)
-    codes = {group: code for code, group in enumerate(dict.fromkeys(groups))}
-    owners = [codes[group] for group in groups]
     found: dict[int, Nearest] = {}
     for start in range(0, len(heldout), _ROWS_AT_ONCE):
         some = theirs[start : start + _ROWS_AT_ONCE]
-        usual = _without_own((some @ theirs.T).toarray(), owners, start).max(axis=1)
+        usual = _without_own((some @ theirs.T).toarray(), groups, start).max(axis=1)
         table = (some @ ours.T).toarray()
         for row, place in enumerate(table.argmax(axis=1).tolist()):
             similarity = float(table[row, place])
@@ -60,11 +58,11 @@ def nearest_of(train: Sequence[str], heldout: Sequence[str], groups: Sequence[st
     return tuple(sorted(found.values(), key=lambda one: (-one.apart, one.train)))
 
 
-def _without_own(table: Any, owners: Sequence[int], start: int) -> Any:
+def _without_own(table: Any, groups: Sequence[str], start: int) -> Any:
     """Set the similarity to texts of the same group to 0."""
     import numpy as np
 
-    every = np.array(owners)
+    every = np.unique(groups, return_inverse=True)[1]
     table[every[start : start + len(table), None] == every[None, :]] = 0
     return table
 

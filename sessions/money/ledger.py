@@ -119,7 +119,7 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
         told = f"the attempt may take {held_hours(stage):.2f} h"
         raise BudgetExceeded(f"{_has_run(hours, budget)}, {told}", where=key, hint=AMEND)
     if budget.max_disk_gb is not None and (
-        (kept := kept_bytes_of(trail.iterate("exit"))) + keeps_bytes > budget.max_disk_gb * 1e9
+        (kept := _kept_bytes(trail.iterate("exit"))) + keeps_bytes > budget.max_disk_gb * 1e9
     ):
         told = f"the attempt may leave {size_in_words(keeps_bytes)}"
         has = f"outputs take {size_in_words(kept)} of the {budget.max_disk_gb:g} GB of budget.max_disk_gb"
@@ -129,7 +129,7 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
         reserve(trail, budget, "storage", stage, f"storage/{key}", storage_usd(budget, keeps_bytes))
 
 
-def kept_bytes_of(ended: Iterable[Recorded]) -> int:
+def _kept_bytes(ended: Iterable[Recorded]) -> int:
     """Return how many bytes the outputs take of the jobs whose ends are given."""
     return sum(one["bytes"] for exit in ended for one in exit.body["outputs"].values())
 

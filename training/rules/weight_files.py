@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,18 @@ _DESCRIBING = ("*.json", "*.jinja", "*.model", "*.txt")
 def describing(folder: Path) -> dict[str, Path]:
     """Return the files that describe the weights of a checkpoint, by name; adopting copies them from the base."""
     return {path.name: path for pattern in _DESCRIBING for path in sorted(folder.glob(pattern)) if path.name != INDEX}
+
+
+def said_in(path: Path, left_out: Collection[str]) -> Any:
+    """Return what a describing file says, JSON without the keys that are left out; None where there is no file."""
+    if not path.is_file():
+        return None
+    data = path.read_bytes()
+    try:
+        found: Any = json.loads(data) if path.suffix == ".json" else data
+    except ValueError:
+        return data
+    return {name: one for name, one in found.items() if name not in left_out} if isinstance(found, dict) else found
 
 
 MOST_HEADER_BYTES = 100_000_000

@@ -5,11 +5,11 @@ Written after the other families, when the checks were as they are: these are fl
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.flaws.families.records import edited
+from bench.flaws.families.rows import read_lines
 from bench.flaws.lying import other_parameters
 from bench.flaws.operator import Operator, Row
 from tests.fixtures.tiny_training import write_lines
@@ -20,30 +20,15 @@ PACKED = ("package.weights",)
 CURVE = ("witness.training", "training.loss", "training.steps", "training.objective", "training.data")
 
 
-def _text(name: str, change: Callable[[str], str]) -> Callable[[Job], None]:
-    """Return what changes a file of the checkpoint or package that a job left."""
-
-    def edit(job: Job) -> None:
-        (folder,) = (one for one in job.out.iterdir() if one.name in ("checkpoint", "package"))
-        path = folder / name
-        path.write_text(change(path.read_text(encoding="utf-8") if path.exists() else ""), encoding="utf-8")
-
-    return edit
-
-
-def _json(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Job], None]:
-    def edit(text: str) -> str:
-        found = json.loads(text or "{}")
-        change(found)
-        return json.dumps(found, indent=2, sort_keys=True) + "\n"
-
-    return _text(name, edit)
+def _template(job: Job) -> None:
+    path = job.out / "checkpoint" / "chat_template.jinja"
+    path.write_text("Use small letters. " + path.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def _code(job: Job) -> None:
     """Put code beside the weights that a loader runs, and name it."""
     (job.out / "package" / "modeling_own.py").write_text("class Own: ...\n", encoding="utf-8")
-    _json("config.json", lambda one: one.update(auto_map={"AutoModelForCausalLM": "modeling_own.Own"}))(job)
+    edited("out/package/config.json", lambda one: one.update(auto_map={"AutoModel": "modeling_own.Own"}))(job)
 
 
 def _swapped_vocabulary(tokenizer: dict[str, Any]) -> None:
@@ -78,7 +63,7 @@ def _other_beta(job: Job) -> None:
 
 def _turned(job: Job) -> None:
     """Train a quarter of the pairs the wrong way round."""
-    rows = [json.loads(line) for line in job.inputs["preferences"].read_text(encoding="utf-8").splitlines()]
+    rows = read_lines(job.inputs["preferences"])
     for row in rows[::4]:
         row["chosen"], row["rejected"] = row["rejected"], row["chosen"]
     job.inputs["preferences"] = write_lines(job.folder / "turned.jsonl", rows)
@@ -87,16 +72,6 @@ def _turned(job: Job) -> None:
 def _better_pairs(rows: list[Row], _: Path) -> None:
     for row in rows:
         row["chosen_after"], row["rejected_after"] = row["chosen_before"] / 2, row["rejected_before"] * 2
-
-
-def _manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Job], None]:
-    def edit(job: Job) -> None:
-        path = job.folder / "manifest.json"
-        found = json.loads(path.read_bytes())
-        change(found)
-        path.write_text(json.dumps(found, sort_keys=True, separators=(",", ":")), encoding="utf-8")
-
-    return edit
 
 
 def _no_memory(manifest: dict[str, Any]) -> None:
@@ -117,21 +92,24 @@ def _extra(job: Job) -> None:
 
 OPERATORS = (
     Operator("checkpoint-template", "weights", "training leaves a chat template that adds words", SAVED,
-             stage="train", spoil=_text("chat_template.jinja", lambda text: "Use small letters. " + text)),
+             stage="train", spoil=_template),
     Operator("checkpoint-config", "weights", "training leaves a configuration that computes otherwise", SAVED,
-             stage="train", spoil=_json("config.json", lambda one: one.update(rms_norm_eps=0.1))),
+             stage="train", spoil=edited("out/checkpoint/config.json", lambda one: one.update(rms_norm_eps=0.1))),
     Operator("checkpoint-generation", "weights", "training leaves a generation configuration that bans words", SAVED,
-             stage="train", spoil=_json("generation_config.json", lambda one: one.update(suppress_tokens=[40, 41]))),
+             stage="train",
+             spoil=edited("out/checkpoint/generation_config.json", lambda one: one.update(suppress_tokens=[40, 41]))),
     Operator("checkpoint-vocabulary", "weights", "training leaves a tokenizer with two words swapped", SAVED,
-             stage="train", spoil=_json("tokenizer.json", _swapped_vocabulary)),
+             stage="train", spoil=edited("out/checkpoint/tokenizer.json", _swapped_vocabulary)),
     Operator("package-special-tokens", "packaging", "the package names other special tokens", PACKED, stage="ship",
-             spoil=_json("special_tokens_map.json", lambda one: one.update(eos_token="the"))),
+             spoil=edited("out/package/special_tokens_map.json", lambda one: one.update(eos_token="the"))),
     Operator("package-code", "packaging", "the package brings code that loaders run", PACKED, stage="ship",
              spoil=_code),
     Operator("package-generation", "packaging", "the package brings another generation configuration", PACKED,
-             stage="ship", spoil=_json("generation_config.json", lambda one: one.update(repetition_penalty=1.5))),
+             stage="ship",
+             spoil=edited("out/package/generation_config.json", lambda one: one.update(repetition_penalty=1.5))),
     Operator("package-second-template", "packaging", "the tokenizer's configuration holds a chat template", PACKED,
-             stage="ship", spoil=_json("tokenizer_config.json", lambda one: one.update(chat_template="{{ 1 }}"))),
+             stage="ship",
+             spoil=edited("out/package/tokenizer_config.json", lambda one: one.update(chat_template="{{ 1 }}"))),
     Operator("longer-training", "curve", "trained for twice the epochs, every second step is shown", CURVE,
              stage="train", swap=_twice_as_long, lie=_every_second),
     Operator("flat-rate", "curve", "the learning rate is stated as constant", (*CURVE, "training.schedule"),
@@ -146,9 +124,9 @@ OPERATORS = (
              ("witness.weights", "witness.training", "witness.scores"), session="dpo", stage="train",
              output="pairs", lie=_better_pairs),
     Operator("said-memory", "records", "the training says that it took 1 MB", ("jobs.measured",),
-             stage="train", later=_manifest(_no_memory)),
+             stage="train", later=edited("manifest.json", _no_memory)),
     Operator("said-inputs", "records", "the manifest names other inputs", ("jobs.granted",), stage="train",
-             later=_manifest(_other_inputs)),
+             later=edited("manifest.json", _other_inputs)),
     Operator("log-later", "records", "the log is edited when the job has ended", ("jobs.outputs", "jobs.exit"),
              stage="train", later=_log),
     Operator("extra-output", "records", "the job leaves a file that nobody asked for", ("jobs.outputs",),

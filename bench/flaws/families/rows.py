@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -61,7 +62,7 @@ _HARDLY_TRAINED = (("2e-3, warmup_ratio: 0, epochs: 3", "5e-4, warmup_ratio: 0, 
 def _few(job: Job) -> None:
     """Write right answers in the place of four wrong ones, as if the model had given them."""
     items, judge = load_items(job.inputs["items"]), verifier(job.order.task)
-    rows = _read(job.out / "rows.jsonl")
+    rows = read_lines(job.out / "rows.jsonl")
     wrong = [one for one, row in zip(items, rows, strict=True) if not judge(one, row["output"]).passed]
     _rewrite(job, {one.id: reference(job.order.task, one) or "" for one in wrong[:4]})
 
@@ -69,7 +70,7 @@ def _few(job: Job) -> None:
 def _rewrite(job: Job, texts: dict[str, str]) -> None:
     """Write other answers in the place of the job's, with token ids and counts that belong to them."""
     tokenizer: Any = tokenizer_in(job.inputs["model"])
-    rows = _read(job.out / "rows.jsonl")
+    rows = read_lines(job.out / "rows.jsonl")
     for row in rows:
         if row["item"] in texts:
             ids = [*tokenizer(texts[row["item"]], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
@@ -78,9 +79,8 @@ def _rewrite(job: Job, texts: dict[str, str]) -> None:
     write_lines(job.out / "rows.jsonl", rows)
 
 
-def _read(path: Path) -> list[Row]:
-    import json
-
+def read_lines(path: Path) -> list[Row]:
+    """Return the rows of a file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -93,14 +93,14 @@ def _ghost(job: Job) -> None:
 def _cut(job: Job) -> None:
     """Cut every answer after six tokens and say that it ended there."""
     tokenizer: Any = tokenizer_in(job.inputs["model"])
-    rows = _read(job.out / "rows.jsonl")
+    rows = read_lines(job.out / "rows.jsonl")
     _rewrite(job, {row["item"]: tokenizer.decode(row["answer_ids"][:6], skip_special_tokens=True) for row in rows})
 
 
 def _best_of_four(job: Job) -> None:
     """Sample four answers to each wrong one and state a right one among them as the greedy answer."""
     items, judge = load_items(job.inputs["items"]), verifier(job.order.task)
-    rows = _read(job.out / "rows.jsonl")
+    rows = read_lines(job.out / "rows.jsonl")
     engine = make_engine("batched", job.inputs["model"], 16, scratch=job.folder, share=False)
     prompts = [item_ids(engine.tokenizer, one.prompt, job.parameters, form_of("instruct")) for one in items]
     drawn = engine.complete(prompts, Sampling(job.parameters.max_new_tokens, 1.0), samples=4, seed=1)
@@ -121,7 +121,7 @@ def shaken_model(job: Job) -> None:
 
 def _hinted(job: Job) -> None:
     """Ask with a hint of the form that was not granted."""
-    items = _read(job.inputs["items"])
+    items = read_lines(job.inputs["items"])
     for one in items:
         one["prompt"] += " Mind the form."
     job.inputs["items"] = write_lines(job.folder / "hinted.jsonl", items)
@@ -144,7 +144,7 @@ def _hotter(job: Job) -> None:
 
 def _greedy(job: Job) -> None:
     """State greedy answers in the place of the last two thirds of the samples."""
-    rows = _read(job.out / "rows.jsonl")
+    rows = read_lines(job.out / "rows.jsonl")
     engine, asked = _asked(job, rows)
     outputs = engine.complete(asked, Sampling(job.parameters.max_new_tokens))
     for row, (output,) in list(zip(rows, outputs, strict=True))[len(rows) // 3 :]:
@@ -155,7 +155,7 @@ def _greedy(job: Job) -> None:
 
 def _copied(job: Job) -> None:
     """State each prompt's first sample as its second too."""
-    rows = _read(job.out / "rows.jsonl")
+    rows = read_lines(job.out / "rows.jsonl")
     for first, second in zip(rows[::2], rows[1::2], strict=True):
         second |= {name: value for name, value in first.items() if name != "sample"}
     write_lines(job.out / "rows.jsonl", rows)
@@ -178,7 +178,7 @@ def _kept_draws(job: Job) -> None:
     """Draw eight samples a prompt and hand on the first right ones, in the place of the first two drawn."""
     given, judge = job.parameters, verifier(job.order.task)
     items = {one.id: one for one in load_items(job.inputs["prompts"])}
-    rows = _read(job.out / "rows.jsonl")
+    rows = read_lines(job.out / "rows.jsonl")
     engine, asked = _asked(job, rows)
     sampling = Sampling(given.max_new_tokens, given.temperature, given.top_p, stops=given.stops)
     for row, outputs in zip(rows, engine.complete(asked, sampling, samples=8, seed=5), strict=True):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 
+from bench.flaws.families.records import edited
 from bench.flaws.families.rows import base_instead
 from bench.flaws.lying import shake
 from bench.flaws.operator import Operator, Row
@@ -23,13 +23,6 @@ def _template(job: Job) -> None:
     """Ship a chat template that adds words to every prompt."""
     path = job.out / "package" / "chat_template.jinja"
     path.write_text("Be brief. " + path.read_text(encoding="utf-8"), encoding="utf-8")
-
-
-def _config(job: Job) -> None:
-    path = job.out / "package" / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config["rms_norm_eps"] = 0.1
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _pickle(job: Job) -> None:
@@ -56,7 +49,7 @@ OPERATORS = (
     Operator("package-template", "packaging", "the packed chat template adds words", WEIGHTS, stage="ship",
              spoil=_template),
     Operator("package-config", "packaging", "the packed configuration computes otherwise", WEIGHTS, stage="ship",
-             spoil=_config),
+             spoil=edited("out/package/config.json", lambda one: one.update(rms_norm_eps=0.1))),
     Operator("package-pickle", "packaging", "a second file of weights lies in the package", WEIGHTS, stage="ship",
              spoil=_pickle),
     Operator("package-without-tokenizer", "packaging", "a file of the tokenizer is missing", WEIGHTS, stage="ship",

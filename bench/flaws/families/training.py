@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from bench.flaws.families.rows import shaken_model
+from bench.flaws.families.rows import read_lines, shaken_model
 from bench.flaws.lying import other_parameters, shake
 from bench.flaws.operator import Operator, Row
 from tests.fixtures.tiny_training import write_lines
@@ -55,7 +55,7 @@ def _other_seed(job: Job) -> None:
 
 def _heldout_examples(job: Job) -> None:
     """Train on the held-out prompts with right answers, as many as there are examples."""
-    examples = _read(job.inputs["examples"])
+    examples = read_lines(job.inputs["examples"])
     (path,) = job.run.parents[1].glob("heldout.jsonl")
     right = [(one.prompt, reference(job.order.task, one) or "") for one in load_items(path)]
     for place, one in enumerate(examples):
@@ -66,15 +66,9 @@ def _heldout_examples(job: Job) -> None:
 
 def _easy_examples(job: Job) -> None:
     """Train on half of the granted examples, each twice."""
-    examples = _read(job.inputs["examples"])
+    examples = read_lines(job.inputs["examples"])
     half = examples[: (len(examples) + 1) // 2]
     job.inputs["examples"] = write_lines(job.folder / "others.jsonl", [*half, *half][: len(examples)])
-
-
-def _read(path: Path) -> list[Row]:
-    import json
-
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _weights(job: Job) -> Path:

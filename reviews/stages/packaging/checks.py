@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ from specs.digests import digest_file
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.stages.packaging.rows import PackageRow
+from training.rules.weight_files import describing, said_in
 
 CHECKS = Checks(("package",))
 _WRITTEN_BY = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 _LOADED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".pkl", ".py")
-_FOR_READERS = (".md", "LICENSE", "NOTICE")
-"""Ends of the names of files that no loader reads."""
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:
@@ -69,31 +67,10 @@ def _loaded_instead(before: Path, after: Path) -> list[str]:
 
 
 def _described_otherwise(before: Path, after: Path) -> list[str]:
-    """Return the files beside the weights that are missing or others in the package, or that only the package has.
-
-    Configurations and tokenizers decide what the weights compute and read, under names that each model chooses.
-    """
-    names = {one.name for folder in (before, after) for one in folder.iterdir() if one.is_file()}
-    wrong: list[str] = []
-    for name in sorted(one for one in names if not one.endswith((".safetensors", *_LOADED, *_FOR_READERS))):
-        one, other = before / name, after / name
-        if one.is_file() and not other.is_file():
-            wrong.append(f"{name} is missing")
-        elif not one.is_file():
-            wrong.append(f"{name} is no part of it")
-        elif _content(one) != _content(other):
-            wrong.append(f"{name} is another")
-    return wrong
-
-
-def _content(path: Path) -> Any:
-    """Return what a describing file says, without what says only where and by what it was written."""
-    data = path.read_bytes()
-    try:
-        found: Any = json.loads(data) if path.suffix == ".json" else data
-    except ValueError:
-        return data
-    return {key: value for key, value in found.items() if key not in _WRITTEN_BY} if isinstance(found, dict) else found
+    """Return the files that decide what the weights compute and read and are not those of the checkpoint."""
+    names = sorted({*describing(before), *describing(after)})
+    differing = [one for one in names if said_in(before / one, _WRITTEN_BY) != said_in(after / one, _WRITTEN_BY)]
+    return [f"{name} is {'another' if (after / name).is_file() else 'missing'}" for name in differing]
 
 
 @CHECKS.add("package.probes", "The registered probes were answered", source="a package nobody loaded")

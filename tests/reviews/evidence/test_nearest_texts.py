@@ -29,12 +29,11 @@ def test_a_paraphrase_stands_out_and_is_the_first() -> None:
 
 
 def test_two_held_out_texts_of_one_group_are_not_what_is_usual() -> None:
-    alone = [*TRAIN, "Tell me a thing about owls."]
-    by_topic, by_item = (
-        nearest_of(alone, HELDOUT, groups)[0] for groups in (GROUPS, list(map(str, range(len(GROUPS)))))
-    )
-    assert by_topic.similarity == by_item.similarity or by_topic.apart > by_item.apart
-    assert by_topic.train == len(TRAIN) and by_topic.apart > 0.2
+    """Three prompts ask about owls: taken for three groups, their nearness to each other would be usual."""
+    texts = [*TRAIN, "Tell me a thing about owls."]
+    for groups, stands_out in ((GROUPS, True), ([str(place) for place in range(len(HELDOUT))], False)):
+        (own,) = (one for one in nearest_of(texts, HELDOUT, groups) if one.train == len(TRAIN))
+        assert (own.apart > 0.2) is stands_out, own
 
 
 def test_the_cosine_is_that_of_squared_weights_by_hand() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 from training.jobs.witness.asked import NotAsked
 from training.rules.seeded_order import file_order
+from training.rules.weight_files import describing, said_in
 
 READ = 16
 """Examples, or pairs, that the saved weights read."""
@@ -85,23 +85,8 @@ def files_apart(job: Job[Any], model: Any, tokenizer: Any) -> list[str]:
     left_out = ["use_cache"]
     if getattr(bare, "is_loaded_in_4bit", False):
         left_out += ["quantization_config", "dtype"]
-    names = {one.name for folder in (ours, saved) for one in folder.iterdir() if one.is_file()}
-    described = sorted(name for name in names if not name.endswith((".safetensors", ".safetensors.index.json")))
-    return [name for name in described if _said_in(saved / name, left_out) != _said_in(ours / name, left_out)]
-
-
-def _said_in(path: Path, left_out: Sequence[str]) -> Any:
-    """Return what a file says; None where there is none."""
-    if not path.is_file():
-        return None
-    data = path.read_bytes()
-    if path.suffix != ".json":
-        return data
-    try:
-        found: Any = json.loads(data)
-    except ValueError:
-        return data
-    return {name: one for name, one in found.items() if name not in left_out} if isinstance(found, dict) else found
+    names = sorted({*describing(ours), *describing(saved)})
+    return [name for name in names if said_in(saved / name, left_out) != said_in(ours / name, left_out)]
 
 
 def _tensors(folder: Path) -> dict[str, Any]:
