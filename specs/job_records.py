@@ -151,7 +151,8 @@ class Manifest(Contract):
     seed: Count
     tokens: Count
     wall_s: Quantity
-    peak_rss_mb: Quantity
+    peak_rss_mb: Quantity | None = omitted()
+    """Told by jobs of earlier versions; what the wrapper measured is in :class:`ExitRecord`."""
     effective: dict[str, Any]
     """Settings read back from the objects that did the work, by parameter name where there is one."""
     facts: dict[str, Any] = {}

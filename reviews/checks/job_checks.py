@@ -31,6 +31,8 @@ def _exit(evidence: Evidence, _: MetricSet | None) -> Found:
         lines = [line for line in evidence.log_tail.splitlines() if line.strip()][-5:]
         shown = tuple({"log": line} for line in lines)
         return Found("FAIL", f"the job ended with code {record.code} ({record.reason})", float(record.code), shown)
+    if evidence.log_left is not None and evidence.log_left != record.log:
+        return Found("FAIL", "the log is not the one that the job's wrapper closed: it was edited since")
     return Found("PASS", f"exit code 0 after {record.seconds:.0f} s", 0.0)
 
 
@@ -62,6 +64,15 @@ def _outputs(evidence: Evidence, _: MetricSet | None) -> Found:
     if manifest.outputs != evidence.output_digests:
         changed = [name for name in sorted(expected) if manifest.outputs.get(name) != evidence.output_digests[name]]
         return Found("FAIL", f"{listed(changed)} changed after the job wrote its manifest", repairable=False)
+    if evidence.beside:
+        shown = tuple({"file": name} for name in evidence.beside)
+        return Found(
+            "FAIL",
+            f"the job left what is no output of its stage: {listed(evidence.beside)}",
+            None,
+            shown,
+            repairable=False,
+        )
     return Found("PASS", f"{len(expected)} outputs have the digests of the manifest", float(len(expected)))
 
 

@@ -80,6 +80,10 @@ class Evidence:
     arms: dict[str, Arm] = field(default_factory=dict[str, Arm])
     """By stage name: what the registered drift of this stage is measured against."""
     log_tail: str = ""
+    log_left: str | None = None
+    """The digest of the log as the job left it."""
+    beside: tuple[str, ...] = ()
+    """Names of files among the outputs that the stage does not have, untrusted."""
     ordered_code: str | None = None
     """The digest of the code that the order names: that of the orchestrator."""
     code: str = ""

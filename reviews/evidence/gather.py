@@ -224,6 +224,8 @@ def _left_behind(run: Path, ended: Recorded | None, store: Store) -> dict[str, A
         "outputs": paths,
         "output_digests": {name: artifact["digest"] for name, artifact in body["outputs"].items()},
         "log_tail": plain(tail, LOG_TAIL_BYTES),
+        "log_left": body.get("log_left", body["log"]),
+        "beside": tuple(body.get("beside", ())),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from sessions.nodes.heldout_use import used_elsewhere
 from sessions.nodes.job_order import current_attempt, ensure_model, order_of, resolve_input, resumed
 from sessions.report import report
 from sessions.session import Session, State
-from specs.digests import digest_path, list_tree
+from specs.digests import digest_bytes, digest_path, list_tree
 from specs.errors import PeergateError
 from specs.job_records import JobOrder, Manifest, Observed, Progress
 from specs.masking import current
@@ -34,9 +35,12 @@ from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import Stage, outputs_of
 from specs.stages.stage import FOLDERS
 from specs.strict_json import read_json
+from specs.text import plain
 
 CANCEL_WAIT_S = 30.0
 MANIFEST_BYTES = 1 << 26
+MOST_NAMES, NAME_CHARS = 8, 80
+"""How many names are recorded of files that are no outputs, and how much of each."""
 RESTART_S = 30.0
 """A launched job that is unclaimed for this long is started again; its claim keeps that harmless."""
 FIRST_TOLD_S, LATER_TOLD_S = 60.0, 1800.0
@@ -164,17 +168,24 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         return
     observed = observed_from(session.trail.find(f"launch/{key}"), alive_s)
     manifest, outputs = _keep_outputs(session, stage, folder)
+    left = log_of(session, stage, folder)
+    log = current().data(left)
     body: dict[str, Any] = common | {
         "exit": session.store.put_value(job.exit),
         "manifest": manifest,
         "outputs": outputs,
-        "log": session.store.put(log_of(session, stage, folder)),
+        "log": session.store.put(log),
         "observed": observed.model_dump(mode="json"),
     }
+    if log != left:
+        body["log_left"] = digest_bytes(left)
+    if beside := _beside(stage, folder / "out"):
+        body["beside"] = beside
     if (used := used_elsewhere(session, stage)) is not None:
         body["heldout"] = used.model_dump(mode="json")
     # After a crash the first body counts, with the time that was observed then.
     body = session.trail.append("exit", f"exit/{key}", body).body
+    mask_log(folder, log)
     observed = Observed.model_validate(body["observed"])
     seconds = observed.bounded(job.exit.seconds)
     if not observed.fits(job.exit.seconds):
@@ -197,9 +208,12 @@ def end_jobs(session: Session, launches: Sequence[Recorded], why: str) -> None:
     """End the launched jobs that still run, and record how they ended."""
     for launch in launches:
         key, stage = launch.body["key"], session.resolved.spec.stage(launch.body["stage"])
-        if session.trail.find(f"exit/{key}") or session.trail.find(f"lost/{key}"):
+        folder = job_folder(session.run, key)
+        if ended := session.trail.find(f"exit/{key}") or session.trail.find(f"lost/{key}"):
+            if ended.entry.kind == "exit":
+                mask_log(folder, session.store.get(ended.body["log"]))
             continue
-        record_end(session, stage, launch.body["attempt"], key, cancelled(session, job_folder(session.run, key), why))
+        record_end(session, stage, launch.body["attempt"], key, cancelled(session, folder, why))
 
 
 def cancelled(session: Session, folder: Path, why: str) -> JobState:
@@ -267,18 +281,38 @@ def _known_in(path: Path) -> str | None:
     return next((named for one in files if (named := current().known_in(one.read_bytes()))), None)
 
 
+def _beside(stage: Stage, out: Path) -> list[str]:
+    """Return names among a job's outputs that its stage does not have, the first few."""
+    due = {
+        name if kind in FOLDERS else f"{name}.jsonl" for name, kind in outputs_of(stage.kind, stage.parameters).items()
+    }
+    if out.is_symlink() or not out.is_dir():
+        return []
+    # What is being written begins with a dot until it is whole.
+    found = sorted(one.name for one in out.iterdir() if one.name not in due and not one.name.startswith("."))
+    return [plain(name, NAME_CHARS) for name in found[:MOST_NAMES]]
+
+
 def log_of(session: Session, stage: Stage, folder: Path) -> bytes:
-    """Return the job's log without secrets; empty if the job left no regular file."""
+    """Return the job's log as it left it, secrets included; empty if it left no regular file."""
     try:
         with open_file(folder / "log.txt") as handle:
-            log = handle.read()
-        if (masked := current().data(log)) != log:
-            # In the run folder too, which people copy and pass on.
-            write_durably(folder / "log.txt", masked)
-        return masked
+            return handle.read()
     except NotReadable as error:
         session.display.say(f"{stage.name}: the job has no log: {error}")
         return b""
+
+
+def mask_log(folder: Path, masked: bytes) -> None:
+    """Take the secrets out of a log in the run folder too, which people copy and pass on.
+
+    Only once its digest as the job left it is on record: afterwards nobody can tell it from an edited one.
+    """
+    with suppress(NotReadable):
+        with open_file(folder / "log.txt") as handle:
+            log = handle.read()
+        if log != masked:
+            write_durably(folder / "log.txt", masked)
 
 
 def close(session: Session, state: State) -> State:

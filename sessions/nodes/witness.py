@@ -15,7 +15,7 @@ from sessions.jobs import orphans
 from sessions.jobs.launcher import JobState, job_folder, submit_witness
 from sessions.jobs.untrusted_files import is_own_file
 from sessions.money import ledger
-from sessions.nodes.act import await_end, cancelled, log_of, manifest_of, observed_from
+from sessions.nodes.act import await_end, cancelled, log_of, manifest_of, mask_log, observed_from
 from sessions.nodes.job_order import current_attempt
 from sessions.session import Session, State
 from specs.job_records import ExitRecord, JobOrder, Manifest, Observed
@@ -74,11 +74,13 @@ def _record(session: Session, name: str, attempt: int, key: str, job: JobState, 
         body["why"] = job.told or "its process is gone and left no exit record"
     else:
         raw = manifest_of(session, stage, folder / "manifest.json")
+        log = current().data(log_of(session, stage, folder))
+        mask_log(folder, log)
         body |= {
             "exit": session.store.put_value(job.exit),
             "manifest": session.store.put(raw) if raw is not None else None,
             "rows": _rows(session, folder, raw),
-            "log": session.store.put(log_of(session, stage, folder)),
+            "log": session.store.put(log),
             "observed": observed_from(session.trail.find(f"challenge/{name}.{attempt}"), alive_s).model_dump(
                 mode="json"
             ),

@@ -118,6 +118,11 @@ class Exit(_OfJob):
     """None when the job left none, or one without the form of a manifest."""
     outputs: dict[str, Output]
     log: Digest
+    """Without secrets."""
+    log_left: Digest | None = omitted()
+    """The log's digest as the job left it, where that is another; not recorded before version 4."""
+    beside: tuple[str, ...] = omitted(())
+    """Names of files among the outputs that the stage does not have; untrusted, the first few. As ``log_left``."""
     observed: Observed | None = None
     """How long the job can have run, as it was seen from here."""
     heldout: HeldoutUse | None = omitted()

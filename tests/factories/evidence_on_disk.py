@@ -309,7 +309,6 @@ def evidence_of(
         seed=parameters["seed"],
         tokens=tokens_in(outputs.get("rows")),
         wall_s=1.0,
-        peak_rss_mb=1.0,
         effective=parameters | {"steps": 10, "planned_steps": 10, "trained_share": 1.0},
         code_state=clean_code(digest_bytes(b"code")),
         facts=training_facts()
@@ -347,6 +346,7 @@ def evidence_of(
         outputs=outputs,
         output_digests=output_digests,
         inputs=inputs,
+        log_left=digest_bytes(b""),
         log_tail="loading\ntraining\ndone",
         ordered_code=digest_bytes(b"code"),
         code=SCRIPT if stage.kind == "recipe" else "",

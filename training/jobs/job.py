@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -270,8 +269,6 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
         seed=job.parameters.seed,
         tokens=done.tokens,
         wall_s=wall_s,
-        # Linux counts in KiB.
-        peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         effective={} if job.order.challenge else read_back(job.order.parameters, done),
         facts=done.facts | resumed,
         code_state=state,
