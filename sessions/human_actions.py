@@ -20,6 +20,7 @@ from reviews.trail.retractions import JUDGEMENTS, retracted
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.money import ledger
+from sessions.money.estimate import require_disk_limit
 from sessions.nodes import act
 from sessions.nodes.judge import keep_checks
 from sessions.nodes.reviewer_call import ask, without_review
@@ -157,6 +158,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
             entries = list(session.trail.iterate())
             old = session.resolved
             new = load_spec(spec_path, old.spec.profile)
+            require_disk_limit(new, spec_path, old.spec.profile)
             found = amended(entries, old, new)
             if not found:
                 raise UserError("the spec is the registered one, nothing is amended", where=str(spec_path))

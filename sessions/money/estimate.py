@@ -119,14 +119,24 @@ def require_disk(resolved: ResolvedSpec, runs: Path) -> None:
 
 
 def require_disk_limit(resolved: ResolvedSpec, path: Path, profile: str | None) -> None:
-    """Raise SpecError where an attempt of each stage may leave more than ``budget.max_disk_gb`` allows."""
-    allowed = resolved.spec.budget.max_disk_gb
-    most = _disk(resolved).total().most
-    if allowed is not None and most > allowed * 1e9:
-        told = f"one attempt of each stage may leave {size_in_words(ceil(most))} of weights and snapshots"
+    """Raise SpecError where an attempt of each stage may leave more than ``budget.max_disk_gb``, or nobody knows.
+
+    What a plug-in's stage leaves is never known before; its jobs are held by what they have left.
+    """
+    spec, allowed = resolved.spec, resolved.spec.budget.max_disk_gb
+    if allowed is None:
+        return
+    found = _disk(resolved)
+    place = ("budget", "max_disk_gb")
+    if unknown := [name for name in found.unknown() if not kind_of(spec.stage(name)).plugin]:
+        told = f"what {', '.join(unknown)} may leave is not known, so max_disk_gb cannot be kept"
+        hint = "model.shape tells the size of weights that are not here; or leave max_disk_gb out"
+        raise spec_error(path, profile, LintProblem(place, told, hint))
+    if found.total().most > allowed * 1e9:
+        each = ", ".join(f"{one.stage} {size_in_words(ceil(one.most()))}" for one in found.stages if one.most())
+        told = f"one attempt of each stage may leave {size_in_words(ceil(found.total().most))} of weights and snapshots"
         hint = "raise it, or keep fewer snapshots: a larger snapshot_steps"
-        problem = LintProblem(("budget", "max_disk_gb"), f"{told}, max_disk_gb is {allowed:g}", hint)
-        raise spec_error(path, profile, problem)
+        raise spec_error(path, profile, LintProblem(place, f"{told} ({each}), max_disk_gb is {allowed:g}", hint))
 
 
 def snapshot_bytes(resolved: ResolvedSpec, stage: Stage) -> int:

@@ -7,7 +7,7 @@ lost with its process is settled at its whole cap, because it may have been bill
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
@@ -118,20 +118,21 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
     if hours + held_hours(stage) > budget.max_hours + TOLERANCE_USD:
         told = f"the attempt may take {held_hours(stage):.2f} h"
         raise BudgetExceeded(f"{_has_run(hours, budget)}, {told}", where=key, hint=AMEND)
-    if budget.max_disk_gb is not None and (
-        (kept := _kept_bytes(trail.iterate("exit"))) + keeps_bytes > budget.max_disk_gb * 1e9
-    ):
-        told = f"the attempt may leave {size_in_words(keeps_bytes)}"
-        has = f"outputs take {size_in_words(kept)} of the {budget.max_disk_gb:g} GB of budget.max_disk_gb"
-        raise BudgetExceeded(f"{has}, {told}", where=key, hint=AMEND)
+    if budget.max_disk_gb is not None:
+        kept = _kept_bytes(trail)
+        if kept + keeps_bytes > budget.max_disk_gb * 1e9:
+            told = f"the attempt may leave {size_in_words(keeps_bytes)}"
+            has = f"outputs take {size_in_words(kept)} of the {budget.max_disk_gb:g} GB of budget.max_disk_gb"
+            raise BudgetExceeded(f"{has}, {told}", where=key, hint=AMEND)
     reserve(trail, budget, "job", stage, key, attempt_usd(budget, stage))
     if budget.storage_usd_per_gb is not None:
         reserve(trail, budget, "storage", stage, f"storage/{key}", storage_usd(budget, keeps_bytes))
 
 
-def _kept_bytes(ended: Iterable[Recorded]) -> int:
-    """Return how many bytes the outputs take of the jobs whose ends are given."""
-    return sum(one["bytes"] for exit in ended for one in exit.body["outputs"].values())
+def _kept_bytes(trail: Trail) -> int:
+    """Return how many bytes the outputs of all jobs take, those of lost ones included."""
+    kept = sum(one["bytes"] for exit in trail.iterate("exit") for one in exit.body["outputs"].values())
+    return kept + sum(one.body.get("bytes") or 0 for one in trail.iterate("lost"))
 
 
 def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:

@@ -15,7 +15,8 @@ from sessions.jobs import orphans
 from sessions.jobs.launcher import JobState, job_folder, submit_witness
 from sessions.jobs.untrusted_files import is_own_file
 from sessions.money import ledger
-from sessions.nodes.act import await_end, cancelled, log_of, manifest_of, mask_log, observed_from
+from sessions.nodes.act import await_end, cancelled
+from sessions.nodes.job_end import log_of, manifest_of, mask_log, observed_from
 from sessions.nodes.job_order import current_attempt
 from sessions.session import Session, State
 from specs.job_records import ExitRecord, JobOrder, Manifest, Observed

@@ -35,7 +35,7 @@ FORMS: dict[EntryKind, Form] = {
     "grant": Form(gate_bodies.Granted, version=4),
     "launch": Form(session_bodies.Launch, version=2),
     "exit": Form(session_bodies.Exit, version=4),
-    "lost": Form(session_bodies.Lost, version=2),
+    "lost": Form(session_bodies.Lost, version=3),
     "challenge": Form(session_bodies.Challenged),
     "witness": Form(session_bodies.Witnessed),
     "metrics": Form(gate_bodies.Metrics),

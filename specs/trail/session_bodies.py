@@ -134,6 +134,8 @@ class Lost(_OfJob):
 
     why: str = ""
     """Why it was given up, in words of what was to run it, which are untrusted; not recorded before version 2."""
+    bytes: Count | None = omitted()
+    """What it left in its folder; not recorded before version 3."""
 
 
 class Challenged(_OfJob):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
-from sessions.nodes import act
+from sessions.nodes import job_end
 from sessions.session import Session
 from specs.digests import digest_file
 from specs.job_records import ExitRecord
@@ -103,7 +103,7 @@ def test_a_crash_before_the_log_is_masked_is_made_good(tmp_path: Path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(act, "mask_log", killed)
+        patched.setattr(job_end, "mask_log", killed)
         drive(quick_session(run, launcher=Leaving(_secret)))
     assert VALUE in log.read_text(encoding="utf-8")
     again: Session = quick_session(run, launcher=QuickLauncher())

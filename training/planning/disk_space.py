@@ -36,6 +36,10 @@ class StageDisk(NamedTuple):
     steps: float
     """Of saved steps from which it could resume, at most; they are deleted at its end."""
 
+    def most(self) -> float:
+        """Return the most bytes it may leave, saved steps included; what is not known counts as nothing."""
+        return sum(one.most for one in (self.weights, self.snapshots) if one is not None) + self.steps
+
     def as_json(self) -> dict[str, Any]:
         """Return it as `spec check --json` prints it."""
         ranges = {"weights": self.weights, "snapshots": self.snapshots}

@@ -23,12 +23,13 @@ from reviews.trail.trail import Trail
 from sessions.commands import run as commands
 from sessions.commands import status
 from sessions.human_actions import amend
+from sessions.jobs.launcher import JobState
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
 from sessions.report.timeline import tell
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.runtime import Answer
-from specs.errors import GrantRefused, UserError
+from specs.errors import GrantRefused, SpecError, UserError
 from specs.job_records import JobOrder
 from specs.session.session_spec import Budget
 from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
@@ -431,9 +432,32 @@ def test_a_job_that_would_fill_the_disk_beyond_the_limit_does_not_begin(tmp_path
     assert launched(run) == ["base.1"], "the first left more than a byte"
     (asked,) = entries(run, "budget")
     assert asked.body["reasons"][0].startswith("outputs take ") and "budget.max_disk_gb" in asked.body["reasons"][0]
-    amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 1\n")), **AMENDED)
+    with pytest.raises(SpecError, match=r"may leave 1.08 GB .* max_disk_gb is 1"):
+        amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 1\n")), **AMENDED)
+    amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 2\n")), **AMENDED)
     drive(quick_session(run))
     assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+
+
+def test_what_a_lost_job_left_counts_against_the_limit(tmp_path: Path) -> None:
+    class Losing(QuickLauncher):
+        """Loses the first job when it has written half a megabyte."""
+
+        def start(self, folder: Path) -> None:
+            super().start(folder)
+            if folder.name == "small.base.1":
+                (folder / "out" / "half").write_bytes(bytes(500_000))
+
+        def poll(self, folder: Path) -> JobState:
+            return JobState("lost") if folder.name == "small.base.1" else super().poll(folder)
+
+    run = open_quick(tmp_path, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 0.0004\n"))
+    drive(quick_session(run, launcher=Losing()))
+    (lost,) = entries(run, "lost")
+    assert 500_000 < lost.body["bytes"] < 600_000
+    drive(quick_session(run, launcher=Losing()), {"answer": "retry", "reason": "again", "by": "Ada", "expires": None})
+    assert launched(run) == ["base.1"]
+    assert entries(run, "budget")[-1].body["reasons"][0].startswith("outputs take 502 kB of the 0.0004 GB")
 
 
 def test_the_price_of_keeping_outputs_reserves_snapshots_too(tmp_path: Path) -> None:

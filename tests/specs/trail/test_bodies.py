@@ -132,12 +132,12 @@ def test_a_body_without_its_form_is_not_recorded(trail: Trail) -> None:
 
 
 def test_an_entry_names_the_version_of_its_kind(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FORMS, "lost", FORMS["lost"]._replace(version=3))
-    assert trail.append("lost", "lost/a", body_of("lost")).entry.version == 3
+    monkeypatch.setitem(FORMS, "lost", FORMS["lost"]._replace(version=9))
+    assert trail.append("lost", "lost/a", body_of("lost")).entry.version == 9
     trail.verify_chain()
     monkeypatch.undo()
     walk = walk_trail(read_trail(trail.path))
-    assert walk.damage == [] and ["version 3, is newer" in note for note in walk.notes] == [True]
+    assert walk.damage == [] and ["version 9, is newer" in note for note in walk.notes] == [True]
 
 
 # ---- verifying --------------------------------------------------------------------------------------------------

