@@ -23,6 +23,7 @@ from reviews.trail.tables.pointer import database_of
 from reviews.trail.trail import Trail
 from sessions.disk_errors import no_room, telling_no_room
 from sessions.jobs.heartbeat import present
+from sessions.jobs.sandbox.code_admission import keep_scripts
 from sessions.money.estimate import estimate, require_disk, require_disk_limit
 from sessions.nodes import act
 from sessions.nodes.budget import answer_of
@@ -172,6 +173,7 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, stat
                 raise UserError(f"holds the value of {secret}", where=named.path, hint=hint)
             store.put(data)
         store.put(resolved.path(spec.constitution).read_bytes())
+        keep_scripts(store, resolved)
         source = spec_path.read_bytes()
         (partial / "spec.yaml").write_bytes(source)
         (partial / "spec.resolved.json").write_bytes(resolved.canonical())

@@ -33,9 +33,10 @@ from sessions.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Session
 from specs import plugins
-from specs.errors import PluginFault, UserError
+from specs.errors import Blocked, PluginFault, UserError
 from specs.resources import LAUNCHERS, LauncherName
 from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.stages.recipes import script_file
 from specs.text import plain
 from specs.trail.key_policy import PERSON
 
@@ -87,6 +88,9 @@ def require_machine(spec: SessionSpec) -> None:
         if spec.launcher_of(stage.name) != "local":
             continue
         machine_capacity.require(stage.resources, stage.parameters.model_dump(), stage.name)
+        if missing := script_file.lacking(getattr(stage.parameters, "requires", ())):
+            hint = f"install it into the Python environment of peergate: {sys.executable} -m pip install"
+            raise Blocked(f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint)
 
 
 def make_launcher(spec: SessionSpec, run: Path) -> Launcher:

@@ -22,6 +22,8 @@ from specs.session.profiles import apply_profile, profile_names
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session.yaml_positions import Document, UnreadableError, read_document, read_yaml
 from specs.stages.artifacts import Item
+from specs.stages.recipes import script_file
+from specs.stages.registry import kind_of
 from specs.text import plain
 
 _RESTORE = "restore the registered file, or register the new digest if the change is meant"
@@ -58,6 +60,7 @@ def load_spec(
     files = _Files(path, allow_missing_data)
     constitution, digests = files.read_all(spec)
     spec, task_text = files.task(spec)
+    spec, scripts = files.scripts(spec)
     problems = [*lint(spec), *files.problems]
     if problems or files.others:
         raise document.error(path, problems, files.others)
@@ -67,6 +70,7 @@ def load_spec(
         data_digests=digests,
         plugins=used_plugins(spec),
         task_text=task_text,
+        scripts=scripts,
         origin=str(path.resolve().parent),
     )
 
@@ -231,6 +235,35 @@ class _Files:
             message = f"'{path}' has the digest {name.partition('@')[2]}, the spec registers {stated}"
             self.problems.append(LintProblem(("task",), message, _RESTORE))
         return spec.model_copy(update={"task": name}), text
+
+    def scripts(self, spec: SessionSpec) -> tuple[SessionSpec, dict[str, str]]:
+        """Return the spec with each stage's script pinned by its digest, and the texts; problems are collected."""
+        texts: dict[str, str] = {}
+        stages = list(spec.stages)
+        for index, stage in enumerate(spec.stages):
+            loc: Loc = ("stages", index, "script")
+            path = script_file.path_of(stage.script or "")
+            raw = self._read(loc, path) if path and kind_of(stage).runs_code else None
+            if raw is None:
+                continue
+            try:
+                text = task_file.text_of(self.folder / path, raw)
+                script_file.require_script(text, path)
+            except SpecError as error:
+                self.others += error.problems
+                continue
+            except UserError as error:
+                self.problems.append(LintProblem(loc, f"'{path}': {error.message}", error.hint))
+                continue
+            name = script_file.pinned(path, text)
+            if stage.script != path and name != stage.script:
+                message = f"'{path}' has the digest {script_file.digest_of(name)}, the spec registers another"
+                self.problems.append(LintProblem(loc, message, _RESTORE))
+            digest = script_file.digest_of(name)
+            texts[digest] = text
+            given = stage.parameters.model_copy(update={"code": digest})
+            stages[index] = stage.model_copy(update={"script": name, "parameters": given})
+        return spec.model_copy(update={"stages": tuple(stages)}), texts
 
     def _constitution(self, named: str) -> str:
         raw = self._read(("constitution",), named)

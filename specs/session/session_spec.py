@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer, model_validator
 
-from specs.digests import Contract, Digest, omitted
+from specs.digests import Contract, Digest, digest_bytes, omitted
 from specs.resources import LauncherName, Resources, filled
 from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
 from specs.session.thresholds import Thresholds
+from specs.stages.recipes import script_file
 from specs.stages.registry import Stage, kind_of
 from specs.stages.stage import Criterion, ModelKind, Name, SpecTask
 from specs.task_file import remember
@@ -343,12 +344,21 @@ class ResolvedSpec(Contract):
     """What the spec uses of other distributions -> its distribution, version and digest."""
     task_text: str | None = omitted()
     """Of a task in a file: its text, with which any reader of this can run it."""
+    scripts: dict[Digest, str] = omitted({})
+    """The text of each stage's ``script``."""
     origin: str
     """Absolute folder the relative paths of the spec start from; not part of :meth:`registration`."""
 
     @model_validator(mode="after")
     def _know_its_task(self) -> ResolvedSpec:
         remember(self.spec.task, self.task_text)
+        return self
+
+    @model_validator(mode="after")
+    def _hold_its_scripts(self) -> ResolvedSpec:
+        named = {script_file.digest_of(stage.script) for stage in self.spec.stages if stage.script}
+        if named != set(self.scripts) or any(digest_bytes(text.encode()) != one for one, text in self.scripts.items()):
+            raise ValueError("the texts of the scripts are not the registered ones")
         return self
 
     def registration(self) -> str:

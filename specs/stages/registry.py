@@ -183,7 +183,7 @@ def resolve_parameters(stage: StageBase, changes: dict[str, Any]) -> Any:
             allowed, or is missing where the stage runs nothing else.
     """
     kind = kind_of(stage)
-    if kind.runs_code and "code" not in changes:
+    if kind.runs_code and "code" not in changes and not stage.script:
         raise ValueError(f"stage '{stage.name}' runs code, and none was handed in")
     for name, value in changes.items():
         if name == "code":

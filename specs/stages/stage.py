@@ -23,6 +23,12 @@ SpecTask = Annotated[
 ]
 """A :data:`Task`, or a Python file beside the spec; registered with its digest (``specs/task_file.py``)."""
 
+ScriptPath = Annotated[
+    str,
+    StringConstraints(pattern=r"^(\./)?[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\.py(@sha256:[0-9a-f]{64})?$"),
+]
+"""A Python file below the spec's folder; registered with its digest (``specs/stages/recipes/script_file.py``)."""
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Kind = Name
 """The name of a stage kind. Whether there is one of that name, the registry says."""
@@ -124,6 +130,8 @@ class StageBase(Contract):
     gate: Gate = Gate()
     allow_code: bool = omitted(False)
     """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
+    script: ScriptPath | None = omitted()
+    """A person's script for a stage that runs code: a Python file beside the spec, registered with its text."""
     pilot: Name | None = omitted()
     """An earlier stage that does the same on a small scale: only sizes may differ, a builder's changes apply here too,
     and its rates are required here."""

@@ -102,6 +102,8 @@ def write_recipe(work: Work, arguments: WriteRecipe) -> str:
     if not kind_of(work.stage).runs_code:
         told = f"stage '{work.stage.name}' is of kind {work.stage.kind}"
         raise Refused(f"{told}; only stages of kind recipe take a script")
+    if not work.stage.allow_code:
+        raise Refused(f"stage '{work.stage.name}' runs the registered script; launch_stage needs no code")
     return f"kept as {keep_recipe(work.session.store, arguments.script)}; launch_stage takes that as code"
 
 

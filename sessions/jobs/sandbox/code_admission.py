@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import time
-import warnings
 from pathlib import Path
 
 from reviews.evidence.gather import registered_spec
@@ -16,36 +14,21 @@ from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.recipe_job import ALLOWED, SCRIPT
 from sessions.run.run_layout import STORE
 from specs.digests import list_tree
-from specs.errors import Blocked, EvidenceMissing, UserError
+from specs.errors import Blocked, EvidenceMissing
 from specs.job_records import JobOrder
-
-SCRIPT_BYTES = 32_768
-"""A reviewer has to read it as a whole."""
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.recipes.script_file import require_script
 
 
 def keep_recipe(store: Store, text: str) -> str:
     """Keep a script in the content store and return its digest; raise UserError if it is too long or no Python."""
-    where = "the script"
-    try:
-        data = text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UserError(f"character {error.start} is no text: {error.reason}", where=where) from error
-    if len(data) > SCRIPT_BYTES:
-        hint = "a reviewer reads it as a whole; shorten it"
-        raise UserError(f"has {len(data)} bytes, allowed are {SCRIPT_BYTES}", where=where, hint=hint)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text, SCRIPT)
-            compile(tree, SCRIPT, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        told = f"line {error.lineno or 0}: {error.msg}"
-        raise UserError(told, where=where, hint="nothing was kept; correct it and submit it again") from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise UserError(f"cannot be compiled: {type(error).__name__}", where=where) from error
-    if not tree.body:
-        raise UserError("holds no statement", where=where)
-    return store.put(data)
+    return store.put(require_script(text))
+
+
+def keep_scripts(store: Store, resolved: ResolvedSpec) -> None:
+    """Keep the scripts that a spec registers, where jobs and reviewers read them."""
+    for text in resolved.scripts.values():
+        store.put(text.encode())
 
 
 def keep_files(store: Store, folder: Path) -> str:

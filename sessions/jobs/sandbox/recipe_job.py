@@ -8,7 +8,9 @@ inside, sets limits of single processes.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +30,7 @@ from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, Received
 from specs.digests import digest_file
 from specs.home import HOME
 from specs.job_records import JobOrder
+from specs.stages.recipes import script_file
 from specs.stages.recipes.parameters import RecipeParameters
 from training.jobs.job import Done, Job, refuse
 from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
@@ -51,6 +54,10 @@ LOG_BYTES = 1 << 20
 OPEN_FILES = 256
 RESERVED_MB = 32 * 1024
 """torch on two processors reserves 2.4 GB, and for each further one the C library and a thread's stack 136 MB."""
+PROGRESS_BYTES = 200
+MOST_NOTED = 4
+_PROGRESS = re.compile(r"progress (\d{1,12})/(\d{1,12})((?: [a-z_]{1,20}=\S{1,20})*)", re.ASCII)
+_NOTED = re.compile(r" ([a-z_]{1,20})=(\S{1,20})", re.ASCII)
 _MB = 1024 * 1024
 _STARTER = HOME / "training" / "jobs" / "recipes" / "sandbox_script.py"
 
@@ -62,6 +69,8 @@ def recipe(job: Job[RecipeParameters]) -> Done:
     found = digest_file(script) if script.is_file() else "nothing"
     if found != parameters.code:
         refuse(f"{job.order.key}: the script is {found}, granted was {parameters.code}")
+    if missing := script_file.lacking(parameters.requires):
+        refuse(f"{job.order.key}: not installed here: {', '.join(missing)}")
     _require_room(job, parameters)
     host = sandbox.this_host()
     why = sandbox.why_not(host)
@@ -75,6 +84,8 @@ def recipe(job: Job[RecipeParameters]) -> Done:
         ran = _inside(job, script, host)
         confined = sandbox.version(host)
     trained = {} if parameters.trains is None else {"checkpoint": _checkpoint(job, parameters.trains)}
+    if parameters.requires:
+        trained["requires"] = script_file.installed(parameters.requires)
     facts = {"sandbox": confined, "peak_memory_mb": ran.peak_mb, "log_bytes_left_out": ran.log_left_out}
     return Done(
         device="cpu and gpu" if parameters.gpu and host and host.devices else "cpu",
@@ -192,7 +203,7 @@ def _run(
     )
     os.close(sending)
     assert process.stdout is not None
-    log = _Log(process.stdout)
+    log = _Log(process.stdout, job)
     outputs = _Outputs(reading, job.out, parameters.output_mb * _MB)
     log.start()
     outputs.start()
@@ -239,11 +250,12 @@ def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tu
 
 
 class _Log(threading.Thread):
-    """Copies the recipe's output up to a size, so that the log cannot fill the disk."""
+    """Copies the recipe's output up to a size, so that the log cannot fill the disk, and shows its progress lines."""
 
-    def __init__(self, source: IO[bytes]) -> None:
+    def __init__(self, source: IO[bytes], job: Job[RecipeParameters]) -> None:
         super().__init__(daemon=True)
-        self._source = source
+        self._source, self._job = source, job
+        self._line = b""
         self.left_out = 0
 
     def run(self) -> None:
@@ -254,6 +266,31 @@ class _Log(threading.Thread):
                 sys.stdout.buffer.flush()
                 self.left_out += len(piece[left:])
                 left -= len(piece[:left])
+                self._show(piece)
+
+    def _show(self, piece: bytes) -> None:
+        """Show the last whole line that tells how far the script is; longer lines than one of those are dropped."""
+        *lines, self._line = (self._line + piece).split(b"\n")
+        self._line = self._line[: PROGRESS_BYTES + 1]
+        for line in reversed(lines):
+            if len(line) <= PROGRESS_BYTES and (told := progress_in(line.decode("utf-8", "replace"))):
+                done, total, note = told
+                self._job.progress(done, total, "steps", **note)
+                break
+
+
+def progress_in(line: str) -> tuple[int, int, dict[str, float | str]] | None:
+    """Return what ``progress 12/100 loss=0.53`` says, its finite numbers by name; None for any other line."""
+    found = _PROGRESS.fullmatch(line.strip())
+    if found is None or not 0 <= int(found[1]) <= int(found[2]) or int(found[2]) == 0:
+        return None
+    note: dict[str, float | str] = {}
+    for name, value in _NOTED.findall(found[3]):
+        with suppress(ValueError):
+            number = float(value)
+            if math.isfinite(number) and len(note) < MOST_NOTED:
+                note[name] = number
+    return int(found[1]), int(found[2]), note
 
 
 class _Outputs(threading.Thread):

@@ -83,7 +83,7 @@ def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[Lint
         if reference == "heldout":
             yield LintProblem(loc, "the held-out split is not for recipe stages", _heldout_readers())
         elif _tells_heldout(spec, index, reference):
-            message = f"'{reference}' holds answers to held-out items, which no code of a builder may read"
+            message = f"'{reference}' holds answers to held-out items, which no script may read"
             yield LintProblem(loc, message, "Peergate measures their sums")
         else:
             yield from _reference(spec, index, loc, reference, None)
@@ -133,15 +133,22 @@ def lint_witness(_: SessionSpec, __: int, stage: Stage) -> Iterator[LintProblem]
 def lint_code(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
     """Code of a builder is allowed by name, where it cannot reach held-out items, and only if somebody can write it."""
     if not kind_of(stage).runs_code:
+        if stage.script:
+            yield LintProblem(("script",), f"{stage.kind} runs Peergate's own code", "a recipe stage runs a script")
         if stage.allow_code:
             heldout = kind_of(stage).reads_heldout
             why = "reads held-out items" if heldout else "is judged by what Peergate's own code reads back"
             message = f"{stage.kind} {why}: it runs no code of a builder"
             yield LintProblem(("allow_code",), message, "remove the line; a recipe stage runs code")
         return
+    if stage.script and stage.allow_code:
+        message = "the stage has a script, so the builder hands none in"
+        yield LintProblem(("allow_code",), message, "remove this line or the script")
+    if stage.script:
+        return
     if not stage.allow_code:
         message = "a recipe runs code that the builder hands in, and the stage does not allow it"
-        yield LintProblem(("allow_code",), message, "write allow_code: true")
+        yield LintProblem(("allow_code",), message, "write allow_code: true, or name your own: script: FILE.py")
     if stage.parameters.code is not None:
         message = "the builder hands in the code of a recipe; a spec does not register it"
         yield LintProblem(("parameters", "code"), message, "remove the line")

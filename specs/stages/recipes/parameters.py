@@ -1,20 +1,30 @@
-"""Parameters of the kind that runs a builder's script."""
+"""Parameters of the kind that runs a script."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from specs.digests import Contract, Digest, omitted
+from specs.stages.recipes.script_file import is_requirement
 from specs.stages.stage import Name
 
 
+def _a_requirement(text: str) -> str:
+    if not is_requirement(text):
+        raise ValueError("no requirement such as 'datasets>=5'; addresses, extras and markers are not taken")
+    return text
+
+
+Requires = Annotated[str, Field(max_length=200), AfterValidator(_a_requirement)]
+
+
 class RecipeParameters(Contract):
-    """Run a script of the builder in a sandbox; what it may use of the machine is registered here."""
+    """Run a script, the builder's or your own, in a sandbox; what it may use of the machine is registered here."""
 
     code: Digest | None = None
-    """Digest of the script. The builder hands it in; a spec does not give it."""
+    """Digest of the script. The builder hands it in, or the stage's ``script`` is read; a spec does not give it."""
     memory_mb: Annotated[int, Field(ge=64, le=1_048_576)] = 2048
     """Of all its processes together. What it writes to /out, /tmp and /dev/shm is in memory too, and not in this."""
     output_mb: Annotated[int, Field(ge=1, le=65536)] = 64
@@ -23,6 +33,9 @@ class RecipeParameters(Contract):
     """Threads are counted too."""
     gpu: bool = False
     """Whether it may use the machine's NVIDIA GPUs."""
+    requires: tuple[Requires, ...] = omitted(())
+    """Distributions that the script imports, as pip names them: ``datasets>=5``. They must be in Peergate's Python
+    environment before the session starts."""
     trains: Name | None = omitted()
     """The input checkpoint that the script trains; the folder ``checkpoint`` of /out becomes an output if it is the
     same model with other weights. None: the script trains nothing."""

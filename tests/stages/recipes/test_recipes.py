@@ -19,11 +19,12 @@ from reviews.stages.recipes.checks import CHECKS
 from reviews.trail.store import Store
 from sessions.jobs.launcher import submit
 from sessions.jobs.sandbox import code_admission, sandbox
-from sessions.jobs.sandbox.code_admission import SCRIPT_BYTES, keep_recipe
+from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.jobs.wrapper import stage_command
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, Blocked, EvidenceMissing, GrantRefused, PeergateError, UserError
 from specs.job_records import JobOrder
+from specs.stages.recipes.script_file import SCRIPT_BYTES
 from specs.stages.registry import STAGE_KINDS, resolve_parameters
 from tests.factories.evidence_on_disk import evidence_of
 from tests.factories.recipe_session import RECIPE, STAGE, RecipeSession, recipe_session
@@ -103,7 +104,7 @@ def test_a_recipe_may_read_anything_but_what_shows_held_out_items(tmp_path: Path
         ("rows: sample.rows", "rows: train.rows", "'train.rows' points to stages[3], which comes later"),
         ("rows: sample.rows", "rows: sample.row", "stage 'sample' (generate) has no output 'row'"),
         ("rows: sample.rows", '"../x": sample.rows', "'../x' cannot be the name of an input"),
-        ("    allow_code: true\n", "", "a recipe runs code that the builder hands in"),
+        ("    allow_code: true\n", "", "a recipe runs code that the builder hands in, and the stage does not allow it"),
         (
             "seed: 7}\n    max",
             f"seed: 7, code: '{digest_bytes(b'')}'}}\n    max",

@@ -31,7 +31,7 @@ def main() -> int:
     set_limits(told["limits"])
     os.nice(NICENESS)
     code = subprocess.run(
-        [sys.executable, "-I", "-B", told["code"]], stdin=subprocess.DEVNULL, cwd=told["out"], check=False
+        [sys.executable, "-I", "-B", "-u", told["code"]], stdin=subprocess.DEVNULL, cwd=told["out"], check=False
     ).returncode
     if code != 0:
         # As a shell tells it: an exit code cannot be negative.

@@ -1,0 +1,95 @@
+"""A script in a file beside the spec (``script: train.py``): registered with its text, run in the sandbox of recipes.
+
+As with a task's file, a registered spec carries the text, and the file is not read again. A builder's script meets the
+same limits (:func:`require_script`).
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from specs.digests import digest_bytes
+from specs.errors import UserError
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+SCRIPT_BYTES = 32_768
+"""A reviewer has to read it as a whole."""
+
+
+def path_of(script: str) -> str:
+    """Return the path of a script, without its digest."""
+    return script.partition("@")[0]
+
+
+def digest_of(script: str) -> str:
+    """Return the digest that a registered script names; empty before it is registered."""
+    return script.partition("@")[2]
+
+
+def pinned(script: str, text: str) -> str:
+    """Return a script's path with the digest of its text."""
+    return f"{path_of(script)}@{digest_bytes(text.encode())}"
+
+
+def require_script(text: str, where: str = "the script") -> bytes:
+    """Return the bytes of a script; raise UserError if it is too long, no text or no Python, with the line."""
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(f"character {error.start} is no text: {error.reason}", where=where) from error
+    if len(data) > SCRIPT_BYTES:
+        hint = "a reviewer reads it as a whole; shorten it"
+        raise UserError(f"has {len(data)} bytes, allowed are {SCRIPT_BYTES}", where=where, hint=hint)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text, where)
+            compile(tree, where, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        told = f"line {error.lineno or 0}: {error.msg}"
+        raise UserError(told, where=where, hint="nothing was kept; correct it and hand it in again") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UserError(f"cannot be compiled: {type(error).__name__}", where=where) from error
+    if not tree.body:
+        raise UserError("holds no statement", where=where)
+    return data
+
+
+def is_requirement(text: str) -> bool:
+    """Say whether a text is a requirement as in pip, without an address or extras: ``datasets>=5``."""
+    try:
+        found = _parsed(text)
+    except ValueError:
+        return False
+    return found.url is None and found.marker is None and not found.extras
+
+
+def installed(requires: tuple[str, ...]) -> dict[str, str]:
+    """Return the version of each required distribution that is here and fits."""
+    found: dict[str, str] = {}
+    for one in map(_parsed, requires):
+        try:
+            version = metadata.version(one.name)
+        except metadata.PackageNotFoundError:
+            continue
+        if one.specifier.contains(version, prereleases=True):
+            found[one.name] = version
+    return found
+
+
+def lacking(requires: tuple[str, ...]) -> list[str]:
+    """Return the requirements that this Python environment does not meet."""
+    found = installed(requires)
+    return [one for one in requires if _parsed(one).name not in found]
+
+
+def _parsed(text: str) -> Requirement:
+    # Imported here: most specs name no requirement.
+    from packaging.requirements import Requirement
+
+    return Requirement(text)
