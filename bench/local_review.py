@@ -25,8 +25,8 @@ def demo_packet() -> Packet:
     resolved = load_spec(find_spec("demo"))
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
-        for named in (resolved.spec.heldout, *resolved.spec.data.values()):
-            store.put(resolved.path(named.path).read_bytes())
+        for data in resolved.read_data().values():
+            store.put(data)
         checks = check_design(resolved, store)
         digest = store.put_value([check.model_dump(mode="json") for check in checks])
     return build_design_packet(resolved, checks, checks_digest=digest)

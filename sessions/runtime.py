@@ -38,6 +38,7 @@ from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.session import Cancelled, Paused, Session, State
 from sessions.wiring import make_builder, make_reviewer, make_session, require_machine
 from specs.code_state import CodeState
+from specs.digests import digest_bytes
 from specs.errors import LeaseLost, UserError
 from specs.masking import current
 from specs.resources import LauncherName
@@ -165,12 +166,14 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, stat
         raise UserError(message, where=str(run.parent), hint=hint) from error
     try:
         store, spec = Store(partial / STORE), resolved.spec
-        for named in (spec.heldout, *spec.data.values()):
-            data = resolved.path(named.path).read_bytes()
+        for file, data in resolved.read_data().items():
+            where = spec.heldout.path if file == "heldout" else spec.data[file].path
+            if digest_bytes(data) != resolved.data_digests[file]:
+                raise UserError("changed while the session was opened", where=where, hint="start again")
             if secret := current().known_in(data):
                 # The spec pins the file's digest, so the secret cannot be masked.
                 hint = "remove it; nothing was started"
-                raise UserError(f"holds the value of {secret}", where=named.path, hint=hint)
+                raise UserError(f"holds the value of {secret}", where=where, hint=hint)
             store.put(data)
         store.put(resolved.path(spec.constitution).read_bytes())
         keep_scripts(store, resolved)

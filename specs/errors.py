@@ -5,7 +5,7 @@ Every error is a fact with both values (``message``), where it is (``where``) an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
 
@@ -88,6 +88,8 @@ class Problem:
     keys: str
     message: str
     hint: str = ""
+    stands_for: int = field(default=1, kw_only=True)
+    """How many things it tells of, where the rest is only counted."""
 
     def __str__(self) -> str:
         keys = f"{self.keys}: " if self.keys else ""
@@ -99,7 +101,7 @@ class SpecError(UserError):
     """A spec (or constitution, or data file it names) is wrong; ``problems`` holds all of them."""
 
     def __init__(self, problems: list[Problem]) -> None:
-        count = len(problems)
+        count = sum(one.stands_for for one in problems)
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
         self.hint = f"{count} problem{'s' if count != 1 else ''} found; nothing was started"

@@ -21,7 +21,7 @@ from specs.errors import AuditDamage, EvidenceMissing
 from specs.job_records import Artifact, ExitRecord, JobOrder, Manifest, Observed
 from specs.session.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.stages.artifacts import Item
+from specs.stages.artifacts import Example, Item, Preference
 from specs.stages.kind import StageKind
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
@@ -77,6 +77,36 @@ def load_items(store: Store, digest: str) -> tuple[Item, ...]:
     return tuple(Item.model_validate_json(line) for line in store.get(digest).splitlines() if line.strip())
 
 
+def load_data(store: Store, resolved: ResolvedSpec, name: str) -> tuple[Item, ...]:
+    """Return the rows of a registered data file as items: of examples and pairs, what they ask."""
+    digest, held = resolved.data_digests[name], resolved.spec.data[name].held if name in resolved.spec.data else None
+    if held not in ("examples", "preferences"):
+        return load_items(store, digest)
+    lines = [line for line in store.get(digest).splitlines() if line.strip()]
+    return tuple(as_item(line, held, number) for number, line in enumerate(lines, 1))
+
+
+def load_texts(store: Store, resolved: ResolvedSpec) -> tuple[tuple[str, str], ...]:
+    """Return what registered examples and pairs teach a model to say, each with a name."""
+    found: list[tuple[str, str]] = []
+    for name, named in sorted(resolved.spec.data.items()):
+        if named.held in ("examples", "preferences"):
+            lines = store.get(resolved.data_digests[name]).splitlines()
+            for number, line in enumerate((one for one in lines if one.strip()), 1):
+                row = json.loads(line)
+                found += [(f"{name}:{number}", row[column]) for column in ("completion", "chosen") if column in row]
+    return tuple(found)
+
+
+def as_item(line: bytes, held: str, number: int) -> Item:
+    """Return what a registered example or pair asks."""
+    if held == "examples":
+        one = Example.model_validate_json(line)
+        return Item(id=one.item, group=one.group, kind=one.kind, prompt=one.prompt, constraint={})
+    pair = Preference.model_validate_json(line)
+    return Item(id=str(number), group=pair.group, kind=pair.source, prompt=pair.prompt, constraint={})
+
+
 def accepted_attempt(entries: Sequence[Recorded], stage: str) -> int | None:
     """Return the attempt of a stage that opened the next one (by the gate, or by a person over it)."""
     attempt = None
@@ -125,7 +155,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         parameters=dict(order.parameters) if order else {},
         heldout=load_items(store, heldout_digest),
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
-        data={name: load_items(store, digest) for name, digest in resolved.data_digests.items() if name != "heldout"},
+        data={name: load_data(store, resolved, name) for name in resolved.data_digests if name != "heldout"},
         observed=_observed(ended),
         launched=_noted(find(seen, f"launch/{key}")),
         ended=_noted(ended),

@@ -38,13 +38,19 @@ class Design(NamedTuple):
     resolved: ResolvedSpec
     heldout: tuple[Item, ...]
     data: Mapping[str, tuple[Item, ...]]
+    """Of examples and pairs, what they ask."""
+    texts: tuple[tuple[str, str], ...] = ()
+    """What they teach a model to say."""
 
 
 def design_checks(
-    resolved: ResolvedSpec, heldout: tuple[Item, ...], data: Mapping[str, tuple[Item, ...]]
+    resolved: ResolvedSpec,
+    heldout: tuple[Item, ...],
+    data: Mapping[str, tuple[Item, ...]],
+    texts: tuple[tuple[str, str], ...] = (),
 ) -> tuple[CheckResult, ...]:
     """Judge power, overlap of the splits, independence and cost of a registered design."""
-    design, digests = Design(resolved, heldout, data), resolved.data_digests.values()
+    design, digests = Design(resolved, heldout, data, texts), resolved.data_digests.values()
     return tuple(result(check, guarded(check.run, design), resolved.spec, digests) for check in DESIGN_CHECKS)
 
 
@@ -79,7 +85,8 @@ def _paired(design: Design) -> Found:
 )
 def _overlap(design: Design) -> Found:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
-    return leakage_checks.overlap_of(_prompts(design), design.heldout, design.resolved.spec.thresholds)
+    said = [*_prompts(design), *design.texts]
+    return leakage_checks.overlap_of(said, design.heldout, design.resolved.spec.thresholds)
 
 
 def _prompts(design: Design) -> list[tuple[str, str]]:

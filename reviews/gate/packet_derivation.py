@@ -7,7 +7,7 @@ from typing import Any
 
 from reviews.checks.claim_lookup import claim_results
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import find, load_items
+from reviews.evidence.gather import find, load_data, load_texts
 from reviews.gate.conditions import condition_results, lifted_checks
 from reviews.gate.design_checks import design_checks
 from reviews.gate.packet import build_packet, evidence_digest
@@ -25,9 +25,9 @@ FINDING_CHARACTERS = 500
 
 def check_design(resolved: ResolvedSpec, store: Store) -> tuple[CheckResult, ...]:
     """Run the design checks on the data files as they were kept when the session opened."""
-    items = {name: load_items(store, digest) for name, digest in resolved.data_digests.items()}
+    items = {name: load_data(store, resolved, name) for name in resolved.data_digests}
     heldout = items.pop("heldout")
-    return design_checks(resolved, heldout, items)
+    return design_checks(resolved, heldout, items, load_texts(store, resolved))
 
 
 def derive_packet(

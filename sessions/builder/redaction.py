@@ -97,7 +97,8 @@ class Wall:
 @lru_cache(maxsize=8)
 def _prompts(root: Path, heldout: str, known: tuple[str, ...], objective: str) -> Protected:
     store = Store(root)
-    readable = (item.prompt for digest in known for item in load_items(store, digest))
+    # Rows of any form: items, examples and pairs have a prompt.
+    readable = (json.loads(line)["prompt"] for digest in known for line in store.get(digest).splitlines() if line)
     prompts = (text for item in load_items(store, heldout) for text in said_in(item))
     return Protected(prompts, PROMPT_RUN, (objective, *readable))
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessions.pods.connection import SSH_FAILED, Connection, end, failure, shell
-from specs.digests import digest_file
+from specs.digests import digest_file, list_tree
 from specs.errors import Blocked, PeergateError, UserError
 from specs.home import HOME, PACKAGES
 from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.stages.recipes import script_file
 from specs.task_file import is_file, path_of
 from specs.text import plain
 
@@ -185,12 +186,16 @@ def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
     named = [source.constitution, source.heldout.path, *(one.path for one in source.data.values())]
     if is_file(source.task):
         named.append(path_of(source.task))
+    named += [script_file.path_of(stage.script) for stage in source.stages if stage.script]
     model = source.model.source.removeprefix("path:") if source.model.source.startswith("path:") else None
     for one in (*named, *([model] if model else [])):
         if Path(one).is_absolute():
             hint = "use a path relative to the spec"
             raise UserError(f"the spec names the absolute path '{one}', which the pod may lack", hint=hint)
-    paths = [spec.resolve(), *(resolved.path(one) for one in named)]
+    paths = [spec.resolve()]
+    for one in named:
+        path = resolved.path(one)
+        paths += list_tree(path) if path.is_dir() else [path]
     if model is not None:
         paths += sorted(one for one in resolved.path(model).iterdir() if one.is_file())
     above = Path(os.path.commonpath([str(one.parent) for one in paths]))

@@ -14,6 +14,7 @@ from specs.stages.registry import STAGE_KINDS, known_names
 from specs.stages.stage import StageBase
 
 _PATTERNS = (
+    (r"^(\./)?", "a Python file below the spec's folder: 'FILE.py'"),
     (r"\.py(@", "the name of a task, or a Python file beside the spec: './FILE.py'"),
     ("sha256", "a digest: 'sha256:' and 64 hex digits"),
     ("heldout", "'model', 'heldout', 'data.NAME' or 'STAGE.OUTPUT'"),

@@ -10,6 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from specs import plugins, task_file
+from specs.data.registered import Registered, read_registered
+from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
 from specs.digests import digest_bytes, digest_file
 from specs.errors import AuditDamage, PluginFault, Problem, SpecError, UserError
 from specs.home import HOME
@@ -19,7 +21,7 @@ from specs.session.explain import explain, validate
 from specs.session.lint.rules import lint, lint_constitution
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
 from specs.session.profiles import apply_profile, profile_names
-from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.session.session_spec import DataFile, HeldOut, ResolvedSpec, SessionSpec
 from specs.session.yaml_positions import Document, UnreadableError, read_document, read_yaml
 from specs.stages.artifacts import Item
 from specs.stages.recipes import script_file
@@ -27,7 +29,6 @@ from specs.stages.registry import kind_of
 from specs.text import plain
 
 _RESTORE = "restore the registered file, or register the new digest if the change is meant"
-MAX_DATA_BYTES = 1 << 28
 MAX_DATA_PROBLEMS = 20
 """More lines than this are wrong for one reason; the rest is counted."""
 
@@ -58,7 +59,7 @@ def load_spec(
     if isinstance(spec, list):
         raise document.error(path, [_with_digest(path, document, one) for one in spec])
     files = _Files(path, allow_missing_data)
-    constitution, digests = files.read_all(spec)
+    spec, constitution, digests = files.read_all(spec)
     spec, task_text = files.task(spec)
     spec, scripts = files.scripts(spec)
     problems = [*lint(spec), *files.problems]
@@ -200,21 +201,29 @@ class _Files:
         self.problems: list[LintProblem] = []
         self.others: list[Problem] = []
 
-    def read_all(self, spec: SessionSpec) -> tuple[str, dict[str, str]]:
-        """Return the constitution's digest and those of the data files by name; problems are collected."""
+    def read_all(self, spec: SessionSpec) -> tuple[SessionSpec, str, dict[str, str]]:
+        """Return the spec, which then says what each data file holds, and the digests of constitution and data."""
         constitution = self._constitution(spec.constitution)
         digests: dict[str, str] = {}
-        heldout = self._data("heldout", ("heldout",), spec.heldout.path, spec.heldout.digest, spec.analysis.n)
-        for name, data in spec.data.items():
-            digest = self._data(name, ("data", name), data.path, data.digest, None)
-            if digest is not None:
-                digests[name] = digest
-            if digest is not None and digest == heldout and data.path != spec.heldout.path:
-                message = f"'{data.path}' is a copy of the held-out split: their digests are equal"
+        data: dict[str, DataFile] = {}
+        heldout = self._data(("heldout",), spec.heldout, spec.analysis.n)
+        for name, named in spec.data.items():
+            data[name] = named
+            if (found := self._data(("data", name), named, None)) is None:
+                if self.allow_missing and named.digest:
+                    digests[name] = named.digest
+                continue
+            # Items are what a data file holds where nothing is registered: older registrations stay.
+            data[name] = named.model_copy(update={"held": None if found.held == "items" else found.held})
+            digests[name] = digest_bytes(found.data)
+            if heldout and found.data == heldout.data and named.path != spec.heldout.path:
+                message = f"'{named.path}' is a copy of the held-out split: their digests are equal"
                 self.problems.append(LintProblem(("data", name, "path"), message, "no stage may train on it"))
         if heldout is not None:
-            digests["heldout"] = heldout
-        return constitution, digests
+            digests["heldout"] = digest_bytes(heldout.data)
+        elif self.allow_missing:
+            digests["heldout"] = spec.heldout.digest
+        return spec.model_copy(update={"data": data}), constitution, digests
 
     def task(self, spec: SessionSpec) -> tuple[SessionSpec, str | None]:
         """Return the spec with its task file pinned by its digest, and the file's text; problems are collected."""
@@ -275,40 +284,57 @@ class _Files:
             self.others += error.problems
         return digest_bytes(raw)
 
-    def _data(self, name: str, loc: Loc, named: str, registered: str | None, items: int | None) -> str | None:
-        """Check one data file; returns its digest, or the registered one where it may be missing."""
-        place: Loc = (*loc, "path")
-        if self.allow_missing and not (self.folder / named).exists():
-            return registered
-        raw = self._read(place, named)
-        if raw is None:
+    def _data(self, loc: Loc, named: DataFile | HeldOut, n: int | None) -> Registered | None:
+        """Check one data file and return it as it is registered; problems are collected."""
+        held = named.held if isinstance(named, DataFile) else "items"
+        path = self.folder / named.path
+        if self.allow_missing and not path.exists():
             return None
-        digest = digest_bytes(raw)
-        if registered is not None and digest != registered:
-            message = f"'{named}' has the digest {digest}, the spec registers {registered}"
+        if not self._is_there((*loc, "path"), named.path, folder=True):
+            return None
+        try:
+            digest, found = digest_of(path), read_registered(path, held)
+        except (OSError, ValueError) as error:
+            self.problems.append(LintProblem((*loc, "path"), f"'{named.path}' cannot be read: {error}"))
+            return None
+        if named.digest is not None and digest != named.digest:
+            message = f"'{named.path}' has the digest {digest}, the spec registers {named.digest}"
             self.problems.append(LintProblem((*loc, "digest"), message, _RESTORE))
-        count, problems = _check_items(self.folder / named, raw)
-        self.others += problems
-        if items is not None and not problems and count != items:
-            message = f"n is {items}, '{named}' holds {count} items"
-            self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {count}"))
-        return digest
+        problems = found if isinstance(found, list) else self._lines(path, found)
+        self.others += _at_most(problems)
+        if isinstance(found, list) or problems:
+            return None if isinstance(found, list) else found
+        if n is not None and found.rows != n:
+            message = f"n is {n}, '{named.path}' holds {found.rows} items"
+            self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {found.rows}"))
+        return found
+
+    def _lines(self, path: Path, found: Registered) -> list[Problem]:
+        return _check_items(path, found.data) if found.held == "items" else []
 
     def _read(self, loc: Loc, named: str) -> bytes | None:
+        try:
+            return (self.folder / named).read_bytes() if self._is_there(loc, named) else None
+        except (OSError, ValueError) as error:
+            self.problems.append(LintProblem(loc, f"'{named}' cannot be read: {error}"))
+        return None
+
+    def _is_there(self, loc: Loc, named: str, *, folder: bool = False) -> bool:
+        """Say whether a file that the spec names can be read; why not is a problem."""
         path = self.folder / named
         try:
             if not path.exists():
                 hint = f"paths start from the spec's folder {self.folder.resolve()}"
                 self.problems.append(LintProblem(loc, f"there is no file '{named}'", hint))
-            elif not path.is_file():
+            elif not (path.is_file() or (folder and path.is_dir())):
                 self.problems.append(LintProblem(loc, f"'{named}' is not a file"))
-            elif path.stat().st_size > MAX_DATA_BYTES:
+            elif size_of(path) > MAX_DATA_BYTES:
                 self.problems.append(LintProblem(loc, f"'{named}' is larger than {MAX_DATA_BYTES} bytes"))
             else:
-                return path.read_bytes()
+                return True
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem(loc, f"'{named}' cannot be read: {error}"))
-        return None
+        return False
 
 
 def _read_file(path: Path) -> bytes:
@@ -329,12 +355,11 @@ def _parse_constitution(path: Path, raw: bytes) -> Constitution:
     return found
 
 
-def _check_items(path: Path, raw: bytes) -> tuple[int, list[Problem]]:
-    """Return how many items a JSONL file holds and what is wrong with its lines."""
+def _check_items(path: Path, raw: bytes) -> list[Problem]:
+    """Return what is wrong with the lines of a file of items."""
     found: list[Problem] = []
-    lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
     seen: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(raw.removesuffix(b"\n").split(b"\n"), 1):
         item = _read_item(line)
         if isinstance(item, Item):
             if item.id in seen:
@@ -343,13 +368,16 @@ def _check_items(path: Path, raw: bytes) -> tuple[int, list[Problem]]:
             seen.setdefault(item.id, number)
         else:
             found += [Problem(str(path), number, column, *map(printable, said)) for column, *said in item]
-    if not lines:
-        found.append(Problem(str(path), 1, 1, "", "the file holds no items", "one JSON object a line"))
-    if rest := found[MAX_DATA_PROBLEMS:]:
-        found[MAX_DATA_PROBLEMS:] = [
-            Problem(str(path), rest[0].line, 1, "", f"and {len(rest)} more problems from this line on")
-        ]
-    return len(lines), found
+    return found
+
+
+def _at_most(found: list[Problem]) -> list[Problem]:
+    """Return the first problems of a file and how many more there are."""
+    shown, rest = found[:MAX_DATA_PROBLEMS], found[MAX_DATA_PROBLEMS:]
+    if not rest:
+        return shown
+    told = f"and {len(rest)} more problems from this line on"
+    return [*shown, Problem(rest[0].path, rest[0].line, 1, "", told, stands_for=len(rest))]
 
 
 def _read_item(line: bytes) -> Item | list[tuple[int, str, str]]:

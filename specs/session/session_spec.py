@@ -5,8 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
+from specs.data.conversion import As
+from specs.data.registered import registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
 from specs.resources import LauncherName, Resources, filled
 from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
@@ -218,14 +227,23 @@ class Budget(Contract):
 
 
 class DataFile(Contract):
-    """A JSONL file of items (:class:`specs.stages.artifacts.Item`), relative to the spec."""
+    """A file of rows, relative to the spec: JSON lines, CSV, Parquet, or a folder that ``datasets`` saved.
+
+    It has the columns of :class:`specs.stages.artifacts.Item`, or those people have: ``prompt`` and ``completion``;
+    ``messages``; ``prompt``, ``chosen`` and ``rejected``; ``question`` and ``answer``; ``prompt``; or ``text``.
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
 
     path: str
     digest: Digest | None = None
+    """Of the file, or of the folder's files."""
+    held: As | None = omitted(alias="as")
+    """What the rows are; where the columns leave it open it has to be said."""
 
 
 class HeldOut(Contract):
-    """The registered evaluation split. Its digest is required: it is what "same items" means."""
+    """The registered evaluation split: items, in a file as of ``data``. Its digest is what "same items" means."""
 
     path: str
     digest: Digest
@@ -364,6 +382,16 @@ class ResolvedSpec(Contract):
     def registration(self) -> str:
         """Return the digest that identifies the experiment, wherever its files lie."""
         return self.model_copy(update={"origin": ""}).content_digest()
+
+    def read_data(self) -> dict[str, bytes]:
+        """Return the held-out split and the data files as they are registered, one JSON object a line.
+
+        Raises:
+            SpecError, OSError: a file changed since the spec was loaded.
+        """
+        files: dict[str, tuple[str, As | None]] = {"heldout": (self.spec.heldout.path, "items")}
+        files |= {name: (one.path, one.held) for name, one in self.spec.data.items()}
+        return {name: registered_data(self.path(path), held) for name, (path, held) in files.items()}
 
     def path(self, relative: str) -> Path:
         """Return a path named in the spec as an absolute path."""

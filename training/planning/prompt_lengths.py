@@ -12,6 +12,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
+from specs.data.registered import registered_data
 from specs.digests import Contract
 from specs.session.session_spec import SessionSpec
 from specs.stages.answer_end import Form
@@ -41,21 +42,25 @@ from specs.stages.registry import Stage, kind_of
 CHARACTERS_A_TOKEN = 3
 WRITTEN = 300
 """Characters of an instruction that a model is still to write; longer ones are rare and are counted as runaways."""
+_RESPONSES = ("completion", "chosen", "rejected")
 TEMPLATE = 120
 """Characters that a chat template, a wrapper or a worked example's frame adds."""
 
 
-def prompt_lengths(path: Path) -> list[int]:
-    """Return the characters of each prompt of a file of items."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [len(json.loads(line)["prompt"]) for line in lines if line.strip()]
+def registered_lengths(spec: SessionSpec, reference: str, origin: Path) -> list[int] | None:
+    """Return the characters of each row of ``heldout`` or ``data.NAME``: its prompt, and the longest response to it.
 
-
-def registered(spec: SessionSpec, reference: str) -> str | None:
-    """Return the path of ``heldout`` or ``data.NAME``, relative to the spec; None for what a stage writes."""
+    None for what a stage writes. ``origin`` is the folder of the spec file.
+    """
     if reference == "heldout":
-        return spec.heldout.path
-    return spec.data[reference.removeprefix("data.")].path if reference.startswith("data.") else None
+        data = registered_data(origin / spec.heldout.path, "items")
+    elif reference.startswith("data."):
+        named = spec.data[reference.removeprefix("data.")]
+        data = registered_data(origin / named.path, named.held)
+    else:
+        return None
+    rows = [json.loads(line) for line in data.splitlines() if line.strip()]
+    return [len(row["prompt"]) + max(len(row.get(name) or "") for name in _RESPONSES) for row in rows]
 
 
 def prompt_tokens(parameters: Contract, form: Form, longest: int) -> int:
@@ -134,8 +139,7 @@ def volume(spec: SessionSpec, reference: str, origin: Path) -> Volume | None:
 
     None if a stage on the way (a recipe) does not say. ``origin`` is the folder of the spec file.
     """
-    if (path := registered(spec, reference)) is not None:
-        lengths = prompt_lengths(origin / path)
+    if (lengths := registered_lengths(spec, reference, origin)) is not None:
         return Volume(len(lengths), _tokens(max(lengths, default=0)))
     stage = spec.stage(reference.partition(".")[0])
     given = stage.parameters

@@ -11,7 +11,7 @@ from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from training.planning import generation_memory, training_memory
 from training.planning.model_shapes import PUBLISHED, Shape, from_config, published
-from training.planning.prompt_lengths import WRITTEN, prompt_lengths, prompt_tokens, registered
+from training.planning.prompt_lengths import WRITTEN, prompt_tokens, registered_lengths
 from training.planning.training_memory import GB, peak
 
 
@@ -101,7 +101,7 @@ def _longest(spec: SessionSpec, stage: Stage, origin: Path) -> int:
     found = 0
     for role in ("items", "prompts", "instructions", "seeds"):
         named = stage.inputs.get(role, "")
-        if (path := registered(spec, named)) is not None:
-            found = max([found, *prompt_lengths(origin / path)])
+        if (lengths := registered_lengths(spec, named, origin)) is not None:
+            found = max([found, *lengths])
     # Instructions that models write later stand among the seeds.
     return max(found, WRITTEN) if kind_of(stage).screened else found or WRITTEN

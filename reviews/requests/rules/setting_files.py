@@ -6,15 +6,16 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from reviews.gate.design_checks import design_checks
+from reviews.gate.packet_derivation import check_design
 from reviews.requests.rules.rule_findings import Found, Material, line_of, place
+from reviews.trail.store import Store
 from specs.errors import PeergateError, SpecError
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.session.yaml_positions import UnreadableError, read_yaml
-from specs.stages.artifacts import Item
 from specs.trail.requested_review import Place, ReadFile
 from specs.trail.verdict import CheckResult
 
@@ -91,13 +92,12 @@ def _take(found: Found, file: ReadFile, check: CheckResult) -> None:
 
 
 def _design(resolved: ResolvedSpec) -> tuple[CheckResult, ...]:
-    spec = resolved.spec
-    heldout = _items(resolved.path(spec.heldout.path))
-    return design_checks(resolved, heldout, {name: _items(resolved.path(one.path)) for name, one in spec.data.items()})
-
-
-def _items(path: Path) -> tuple[Item, ...]:
-    return tuple(Item.model_validate_json(line) for line in path.read_bytes().splitlines() if line.strip())
+    with TemporaryDirectory() as folder:
+        # As a session keeps its data, so that the checks read the same.
+        store = Store(Path(folder))
+        for data in resolved.read_data().values():
+            store.put(data)
+        return check_design(resolved, store)
 
 
 def _data(file: ReadFile) -> Any:

@@ -114,7 +114,7 @@ def artifacts(session: Session) -> Iterator[Readable]:
         yield Readable("constitution", opened.body["constitution"], "the principles, YAML", ".yaml")
     for name, digest in sorted(session.resolved.data_digests.items()):
         if name != "heldout":
-            yield Readable(f"data.{name}", digest, "items for training, one JSON a line", ".jsonl")
+            yield Readable(f"data.{name}", digest, "rows for training, one JSON a line", ".jsonl")
     stages = {stage.name: stage for stage in session.resolved.spec.stages}
     for ended in session.trail.iterate("exit"):
         stage, attempt = stages.get(ended.body["stage"]), ended.body["attempt"]

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from specs.data.conversion import As
 from specs.session.problems import LintProblem, Loc, closest, suggest
 from specs.session.session_spec import SessionSpec
 from specs.stages.metric_catalog import METRICS
@@ -175,7 +176,9 @@ def _resolved(spec: SessionSpec, index: int, loc: Loc, reference: str) -> Artifa
         return LintProblem(loc, "the spec names no control", "write control: {source: ..., kind: instruct}")
     if head == "data" and tail not in spec.data:
         return LintProblem(loc, f"there is no data file '{tail}'", suggest(tail, spec.data, "data files"))
-    if (own := _OWN.get("data" if head == "data" else reference)) is not None:
+    if head == "data":
+        return _HELD[spec.data[tail].held or "items"]
+    if (own := _OWN.get(reference)) is not None:
         return own
     if head not in names:
         hint = suggest(head, names[:index], "stages before it")
@@ -194,11 +197,16 @@ def _resolved(spec: SessionSpec, index: int, loc: Loc, reference: str) -> Artifa
     return LintProblem(loc, f"stage '{head}' ({source.kind}) has no output '{tail}'", hint)
 
 
+_HELD: dict[As, ArtifactKind] = {
+    "items": "items",
+    "texts": "items",
+    "examples": "examples",
+    "preferences": "preferences",
+}
 _OWN: dict[str, ArtifactKind] = {
     "model": "checkpoint",
     "control": "checkpoint",
     "heldout": "items",
-    "data": "items",
     "constitution": "constitution",
 }
 
@@ -207,13 +215,16 @@ def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
     """List what could be an input of this artifact kind."""
     checkpoints = ["model", "control"] if spec.control else ["model"]
     found = {"checkpoint": checkpoints, "constitution": ["constitution"]}.get(needed, [])
+    found += [f"data.{name}" for name, one in spec.data.items() if _HELD[one.held or "items"] == needed]
     if needed == "items":
-        found += [f"data.{name}" for name in spec.data]
         found += ["heldout"] if kind_of(spec.stages[index]).reads_heldout else []
     for stage in spec.stages[:index]:
         outputs = outputs_of(stage.kind, stage.parameters)
         found += [f"{stage.name}.{out}" for out, kind in outputs.items() if kind == needed]
-    return f"{needed} here: {', '.join(found)}" if found else f"no earlier stage leaves {needed}"
+    if found:
+        return f"{needed} here: {', '.join(found)}"
+    own = f", and no data file holds them (`as: {needed}`)" if needed in _HELD else ""
+    return f"no earlier stage leaves {needed}{own}"
 
 
 def _a(kind: ArtifactKind) -> str:

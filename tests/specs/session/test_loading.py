@@ -236,10 +236,14 @@ def test_every_bad_line_of_a_data_file_is_named(tmp_path: Path) -> None:
 
 def test_a_thousand_bad_lines_are_counted_not_listed(tmp_path: Path) -> None:
     path = write_spec(tmp_path)
-    (tmp_path / "prompts.jsonl").write_text("x\n" * 1000, encoding="utf-8")
-    problems = problems_of(path)
+    with (tmp_path / "prompts.jsonl").open("a", encoding="utf-8") as file:
+        file.write("x\n" * 1000)
+    with pytest.raises(SpecError) as refused:
+        load_spec(path)
+    problems = refused.value.problems
     assert len(problems) == 21
     assert problems[-1].message == "and 980 more problems from this line on"
+    assert refused.value.hint.startswith("1000 problems found")
 
 
 def test_problems_of_the_constitution_name_the_constitution(tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""What a data file is registered as: the bytes that jobs, checks and audits read, whatever form the file has."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from specs.data.conversion import ITEM, As, convert, lines_of
+from specs.data.tables import read_table
+from specs.errors import Problem, SpecError
+
+OF_ITEM = 4
+"""Fields of an item, of five, from which on a row is taken for one: what it lacks is then told."""
+
+
+class Registered(NamedTuple):
+    """A data file as a session registers it."""
+
+    held: As
+    data: bytes
+    """One JSON object a line."""
+    rows: int
+
+
+def read_registered(path: Path, held: As | None) -> Registered | list[Problem]:
+    """Return a data file in its registered form, or what is wrong with its rows; raises OSError.
+
+    A file of items in Peergate's own form is registered byte by byte; its lines are checked where a spec is loaded.
+    """
+    if held in (None, "items") and (raw := own_form(path)) is not None:
+        return Registered("items", raw, len(raw.removesuffix(b"\n").split(b"\n")))
+    table = read_table(path)
+    if table.problems:
+        return table.problems
+    found = convert(path, table.rows, held)
+    if found.problems:
+        return found.problems
+    return Registered(found.held, lines_of(found.rows), len(found.rows))
+
+
+def own_form(path: Path) -> bytes | None:
+    """Return the bytes of a file of JSON lines whose first object is an item in Peergate's own form; else None."""
+    if path.is_dir() or path.suffix in (".csv", ".tsv", ".parquet"):
+        return None
+    raw = path.read_bytes()
+    for line in raw.split(b"\n"):
+        with suppress(ValueError, RecursionError):
+            values = json.loads(line)
+            return raw if isinstance(values, dict) and len(ITEM & set(values)) >= OF_ITEM else None
+    return None
+
+
+def registered_data(path: Path, held: As | None) -> bytes:
+    """Return the registered bytes of a data file; raises SpecError with every problem, or OSError."""
+    found = read_registered(path, held)
+    if isinstance(found, list):
+        raise SpecError(found)
+    return found.data

@@ -1,0 +1,187 @@
+"""Training on a person's own examples and pairs, with real jobs, gates and witnesses on a model of two layers."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.flaws.lying import Machine
+from bench.flaws.small_specs import KINDS, _right, tiny_model  # pyright: ignore[reportPrivateUsage]
+from reviews.audit.verify import verify_run
+from reviews.trail import keys
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions import runtime
+from specs.digests import digest_file, digest_path
+from specs.session.loading import load_spec
+from tests.e2e.sessions import called
+from tests.fixtures.quick_session import draw_nothing, drive, quick_session
+from tests.fixtures.reviewer_here import key_here
+from tests.fixtures.small_pipeline import CONSTITUTION
+from tests.fixtures.tiny_training import write_lines
+from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
+from training.running_code import code_state
+
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")]
+
+SPEC = """\
+schema_version: 1
+name: small
+objective: See whether my own examples teach a model to answer in the asked form.
+task: format_instructions
+constitution: constitution.yaml
+model: {source: "path:MODEL", kind: instruct}
+budget: {max_cost_usd: 1, machine_usd_per_hour: 0.1, max_hours: 2}
+heldout: {path: heldout.jsonl, digest: "HELDOUT"}
+data: {train: {path: PATH}}
+analysis: {alpha: 0.05, minimum_effect: 0.3, n: 40, seeds: [3], baseline: before, treatment: after}
+thresholds: {identical_answers: 0.5, near_duplicates: 0.9}
+stages:
+  - {name: before, kind: evaluate, inputs: {model: model, items: heldout}, parameters: {max_new_tokens: 24, seed: 3}}
+  - name: train
+    kind: KIND
+    inputs: {model: model, ROLE: data.train}
+    parameters: {learning_rate: RATE, warmup_ratio: 0, epochs: EPOCHS, batch_size: 4, device: cpu, seed: 3}
+  - name: after
+    kind: evaluate
+    inputs: {model: train.checkpoint, items: heldout}
+    parameters: {max_new_tokens: 24, seed: 3}
+"""
+SFT = {"KIND": "sft", "ROLE": "examples", "RATE": "2e-3", "EPOCHS": "3"}
+DPO = {"KIND": "dpo", "ROLE": "preferences", "RATE": "1e-3", "EPOCHS": "6"}
+
+
+def _items(split: str, topics: tuple[str, ...]) -> list[Any]:
+    return [one for one in build_items(split, topics) if one.kind in KINDS]  # pyright: ignore[reportArgumentType]
+
+
+def _answers(item: Any) -> tuple[str, str]:
+    """Return a right and a wrong answer."""
+    word = item.prompt.replace(".", "").split()[-1].lower()
+    plain = f"{word} rain is what i like today."
+    return _right(item.kind, plain), plain.title()
+
+
+def csv_rows(path: Path, items: list[Any]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("prompt", "completion"))
+        writer.writerows((item.prompt, _answers(item)[0]) for item in items)
+
+
+def pair_rows(path: Path, items: list[Any]) -> None:
+    rows = [{"prompt": one.prompt, "chosen": _answers(one)[0], "rejected": _answers(one)[1]} for one in items]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def prepared(
+    folder: Path, model: Path, name: str, write: Callable[[Path, list[Any]], None], leaked: int = 0, **values: str
+) -> Path:
+    """Write a spec with its data and return its path; so many held-out items are trained on."""
+    (folder / "constitution.yaml").write_bytes(CONSTITUTION.read_bytes())
+    heldout = _items("heldout", HELDOUT_TOPICS[:20])
+    write_lines(folder / "heldout.jsonl", [one.model_dump(mode="json") for one in heldout])
+    write(folder / name, [*_items("train", TRAIN_TOPICS[:28]), *heldout[:leaked]])
+    text = SPEC
+    for old, new in (
+        values | {"MODEL": str(model), "PATH": name, "HELDOUT": digest_file(folder / "heldout.jsonl")}
+    ).items():
+        text = text.replace(old, new)
+    path = folder / "spec.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def played(path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run the session to its end and return its folder."""
+    draw_nothing()
+    monkeypatch.setattr(keys, "key_apart", key_here)
+    run = path.parent / "runs" / "small"
+    resolved = load_spec(path)
+    runtime.register(run, "small", path, resolved, code_state())
+    trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
+    body = {"source": source.source, "kind": source.kind, "path": str(model), "digest": digest_path(model)}
+    trail.append("model", "model", body)
+    trail.close()
+    drive(quick_session(run, launcher=Machine(None)))  # pyright: ignore[reportArgumentType]
+    return run
+
+
+def decided(run: Path) -> dict[str, str]:
+    entries = read_entries(run / "trail.sqlite")
+    return {one.body["stage"] or "design": one.body["outcome"] for one in entries if one.entry.kind == "decision"}
+
+
+def checks(run: Path, key: str) -> dict[str, tuple[str, str]]:
+    body = next(one.body for one in read_entries(run / "trail.sqlite") if one.entry.key == f"checks/{key}")
+    results = Store(run / "store").get_value(body["checks"])
+    return {one["id"]: (one["status"], one["detail"]) for one in results}
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "values"), [("train.csv", csv_rows, SFT), ("pairs.jsonl", pair_rows, DPO)], ids=["sft", "dpo"]
+)
+def test_own_rows_train_through_every_gate_and_are_witnessed(
+    name: str, write: Callable[..., None], values: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model(tmp_path)
+    run = played(prepared(tmp_path, model, name, write, **values), model, monkeypatch)
+    # What the comparison comes to is the model's affair.
+    assert {stage: one for stage, one in decided(run).items() if stage != "after"} == {
+        "design": "approve",
+        "before": "approve",
+        "train": "approve",
+    }
+    found = checks(run, "train.1")
+    assert found["witness.training"][0] == "PASS" and found["witness.weights"][0] == "PASS", found
+    assert checks(run, "design.1")["design.overlap"][0] == "PASS"
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert audit.damage == [] and audit.verdict in ("verified", "open")
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "values"), [("train.csv", csv_rows, SFT), ("pairs.jsonl", pair_rows, DPO)], ids=["sft", "dpo"]
+)
+def test_a_held_out_prompt_among_own_rows_closes_the_design_gate(
+    name: str, write: Callable[..., None], values: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    path = prepared(tmp_path, model, name, write, leaked=1, **values)
+    run = played(path, model, monkeypatch)
+    assert decided(run) == {"design": "reject"}
+    status, detail = checks(run, "design.1")["design.overlap"]
+    assert (status, detail) == ("FAIL", "1 training prompts are held-out prompts (1 exact)")
+
+
+def test_a_held_out_prompt_inside_what_is_taught_closes_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def quoting(path: Path, items: list[Any]) -> None:
+        asked = _items("heldout", HELDOUT_TOPICS[:1])[0].prompt
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(("prompt", "completion"))
+            writer.writerows((item.prompt, asked if not n else _answers(item)[0]) for n, item in enumerate(items))
+
+    model = tmp_path / "model"
+    model.mkdir()
+    run = played(prepared(tmp_path, model, "train.csv", quoting, **SFT), model, monkeypatch)
+    assert decided(run) == {"design": "reject"} and checks(run, "design.1")["design.overlap"][0] == "FAIL"
+
+
+def test_the_wrong_rows_are_told_at_the_command_line(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    path = prepared(tmp_path, model, "train.csv", csv_rows, **DPO)
+    told = called("spec", "check", path)
+    assert told.returncode == 2 and "needs preferences, 'data.train' is examples" in told.stderr, told.stderr
+    (tmp_path / "train.csv").write_text("input,output\na,b\n", encoding="utf-8")
+    told = called("spec", "check", path)
+    assert "train.csv:2:1: its columns are input, output (understood: prompt and completion;" in told.stderr
+    path.write_text(path.read_text(encoding="utf-8").replace("train.csv", "."), encoding="utf-8")
+    assert "the folder is no saved dataset" in called("spec", "check", path).stderr

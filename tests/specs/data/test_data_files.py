@@ -1,0 +1,221 @@
+"""Data files as people have them: every form, the same rows in each, and one clear error for what is none of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specs.data.conversion import As
+from specs.data.registered import Registered, read_registered, registered_data
+from specs.errors import Problem, SpecError
+from specs.stages.artifacts import Example, Item, Preference
+
+PAIRS = [{"prompt": f"Say {n} twice.", "completion": f"{n} {n}"} for n in ("one", "two", "three")]
+JUDGED = [{"prompt": one["prompt"], "chosen": one["completion"], "rejected": "no idea"} for one in PAIRS]
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1, max_size=40).filter(str.strip)
+
+
+def json_lines(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def table(path: Path, rows: list[dict[str, str]], delimiter: str = ",") -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def read(path: Path, held: As | None = None) -> Registered:
+    found = read_registered(path, held)
+    assert not isinstance(found, list), found
+    return found
+
+
+def problems(path: Path, held: As | None = None) -> list[Problem]:
+    found = read_registered(path, held)
+    assert isinstance(found, list), found
+    return found
+
+
+def examples(found: Registered) -> list[Example]:
+    assert found.held == "examples"
+    return [Example.model_validate_json(line) for line in found.data.splitlines()]
+
+
+def items(found: Registered) -> list[Item]:
+    assert found.held in ("items", "texts")
+    return [Item.model_validate_json(line) for line in found.data.splitlines()]
+
+
+# ---- the same rows in every form ----------------------------------------------------------------------------
+
+
+def test_every_format_registers_the_same_bytes(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+    from datasets import Dataset
+
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(PAIRS), tmp_path / "rows.parquet")
+    Dataset.from_list(PAIRS).save_to_disk(str(tmp_path / "saved"))
+    paths = [
+        json_lines(tmp_path / "rows.jsonl", PAIRS),
+        table(tmp_path / "rows.csv", PAIRS),
+        table(tmp_path / "semicolons.csv", PAIRS, ";"),
+        table(tmp_path / "rows.tsv", PAIRS, "\t"),
+        tmp_path / "rows.parquet",
+        tmp_path / "saved",
+    ]
+    # As spreadsheets write it.
+    marked = tmp_path / "marked.csv"
+    marked.write_bytes(b"\xef\xbb\xbf" + (tmp_path / "rows.csv").read_bytes())
+    assert len({read(path).data for path in [*paths, marked]}) == 1
+    first = examples(read(paths[0]))[0]
+    assert (first.prompt, first.completion, first.kind, first.sample) == ("Say one twice.", "one one", "given", 0)
+
+
+def test_the_columns_people_have(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    system = {"role": "system", "content": "Be kind."}
+    one = examples(read(json_lines(tmp_path / "a.jsonl", [{"messages": turns}, {"messages": [system, *turns]}])))
+    assert [(row.prompt, row.completion) for row in one] == [("Hi.", "Hello."), ("Be kind.\n\nHi.", "Hello.")]
+    asked = [{"question": "2 + 2?", "answer": "4"}]
+    (two,) = examples(read(json_lines(tmp_path / "b.jsonl", asked), "examples"))
+    assert (two.prompt, two.completion) == ("2 + 2?", "4")
+    (three,) = items(read(json_lines(tmp_path / "c.jsonl", asked), "items"))
+    assert (three.prompt, three.constraint) == ("2 + 2?", {"answer": "4"})
+    (four,) = items(read(json_lines(tmp_path / "d.jsonl", [{"prompt": "Go.", "keys": "a b", "n": 2, "hard": True}])))
+    assert four.constraint == {"keys": "a b", "n": 2, "hard": "true"}
+    (five,) = items(read(json_lines(tmp_path / "e.jsonl", [{"text": "Once upon a time."}])))
+    assert five.prompt == "Once upon a time."
+    found = read(json_lines(tmp_path / "f.jsonl", JUDGED))
+    pairs = [Preference.model_validate_json(line) for line in found.data.splitlines()]
+    assert found.held == "preferences" and {one.source for one in pairs} == {"given"}
+    whole = [{"chosen": turns, "rejected": [turns[0], {"role": "assistant", "content": "Go away."}]}]
+    (six,) = [
+        Preference.model_validate_json(o) for o in read(json_lines(tmp_path / "g.jsonl", whole)).data.splitlines()
+    ]
+    assert (six.prompt, six.chosen, six.rejected) == ("Hi.", "Hello.", "Go away.")
+
+
+def test_own_items_are_registered_byte_by_byte(tmp_path: Path) -> None:
+    row = {"id": "a", "group": "g", "kind": "k", "prompt": "p", "constraint": {}}
+    path = tmp_path / "items.jsonl"
+    path.write_text(f"{json.dumps(row, indent=None)}  \n", encoding="utf-8")
+    assert registered_data(path, None) == path.read_bytes()
+
+
+def test_ids_and_groups_are_made_so_that_equal_prompts_stay_together(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "Say hi.", "completion": "hi"},
+        {"prompt": "say  HI.", "completion": "hello"},
+        {"prompt": "Say hi.", "completion": "hi"},
+        {"prompt": "Say no.", "completion": "no"},
+    ]
+    found = examples(read(json_lines(tmp_path / "a.jsonl", rows)))
+    assert len({row.item for row in found}) == 4 and found[2].item == f"{found[0].item}-2"
+    assert len({row.group for row in found[:3]}) == 1 and found[3].group != found[0].group
+    # The id of a row does not change with its neighbours.
+    assert examples(read(json_lines(tmp_path / "b.jsonl", rows[3:])))[0].item == found[3].item
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6))
+def test_any_text_comes_through_json_and_csv_alike(tmp_path_factory: pytest.TempPathFactory, pairs: Any) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    rows = [{"prompt": one, "completion": other} for one, other in pairs]
+    found = examples(read(json_lines(folder / "a.jsonl", rows)))
+    assert [(row.prompt, row.completion) for row in found] == pairs
+    assert read(table(folder / "a.csv", rows)).data == lines(found)
+
+
+def lines(rows: list[Example]) -> bytes:
+    return b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
+
+
+# ---- what is refused ----------------------------------------------------------------------------------------
+
+PASSWD = "".join(f"user{n}:x:{n}:{n}::/home/user{n}:/bin/sh\n" for n in range(30))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("a.jsonl", b"", "the file holds no rows"),
+        ("a.jsonl", b"\n\n", "the file holds no rows"),
+        ("a.jsonl", b'\xef\xbb\xbf{"prompt": "a"}\n', "begins with a byte order mark"),
+        ("a.jsonl", '{"prompt": "a"}\n'.encode("utf-16"), "is UTF-16 text"),
+        ("a.jsonl", b'{"prompt": "a"}\n\xff\xfe\n', "is not UTF-8 text"),
+        ("a.jsonl", b"prompt,completion\na,b\n", "a table with columns, no JSON (name it .csv)"),
+        ("a.jsonl", b'[{"prompt": "a"}]', "is one JSON list"),
+        ("a.jsonl", PASSWD.encode(), "none of its 30 lines is JSON"),
+        ("a.jsonl", b"PK\x03\x04", "is a ZIP archive"),
+        ("a.csv", b"", "the file holds no rows"),
+        ("a.csv", b"prompt,completion\n", "a header and no rows"),
+        ("a.csv", b"prompt,prompt\na,b\n", "names prompt twice"),
+        ("a.csv", b"prompt,completion\na,b,c\n", "3 cells, the header has 2"),
+        ("a.csv", b'prompt,completion\n"a,b\n', "not valid CSV"),
+        ("a.parquet", b"no parquet", "not valid Parquet"),
+        ("a.jsonl", b'{"input": "a", "output": "b"}\n', "its columns are input, output (understood: prompt and"),
+        ("a.jsonl", b'{"question": "a", "answer": "b"}\n', "`as: items` to ask and verify them"),
+    ],
+)
+def test_a_file_that_is_something_else_is_one_error(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    (found,) = problems(path)
+    assert told in f"{found.message} ({found.hint})" and found.path == str(path), found
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"prompt": "", "completion": "b"}, "prompt: is empty"),
+        ({"prompt": "a"}, "completion: is missing"),
+        ({"prompt": ["a"], "completion": "b"}, "prompt: is not a list of messages"),
+        ({"prompt": {"a": 1}, "completion": "b"}, "prompt: a dict, not text"),
+        ({"messages": []}, "messages: its turns are none"),
+        ({"messages": [{"role": "user", "content": "a"}]}, "messages: the last turn is not the assistant's"),
+        ({"messages": [{"role": "user", "content": "a"}] * 2}, "messages: its turns are user, user"),
+        (3, "a int, not a JSON object"),
+    ],
+)
+def test_a_wrong_row_is_told_with_its_line(tmp_path: Path, row: Any, told: str) -> None:
+    (found,) = problems(json_lines(tmp_path / "a.jsonl", [PAIRS[0], row]), "examples")
+    assert found.line == 2 and told in f"{found.keys}: {found.message}", found
+
+
+def test_pairs_need_two_responses_to_one_prompt(tmp_path: Path) -> None:
+    (same,) = problems(json_lines(tmp_path / "a.jsonl", [{"prompt": "a", "chosen": "bcd", "rejected": "bcd"}]))
+    assert same.message == "is the chosen response"
+    (short,) = problems(json_lines(tmp_path / "b.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "cde"}]))
+    assert short.keys == "chosen" and "at least 3 characters" in short.message
+    said = [[{"role": "user", "content": one}, {"role": "assistant", "content": "yes"}] for one in ("a", "b")]
+    (other,) = problems(json_lines(tmp_path / "c.jsonl", [{"chosen": said[0], "rejected": said[1]}]))
+    assert other.message == "answers another prompt than `chosen`"
+
+
+def test_a_folder_that_holds_no_rows_is_one_error(tmp_path: Path) -> None:
+    (found,) = problems(tmp_path)
+    assert found.message == "the folder is no saved dataset"
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}', encoding="utf-8")
+    (tmp_path / "train").mkdir()
+    (found,) = problems(tmp_path)
+    assert found.hint.endswith("/train")
+    (tmp_path / "train" / "state.json").write_text("{", encoding="utf-8")
+    (found,) = problems(tmp_path / "train")
+    assert found.message.startswith("the saved dataset cannot be read")
+
+
+def test_all_problems_are_counted_though_few_are_shown(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as refused:
+        registered_data(json_lines(tmp_path / "a.jsonl", [*PAIRS[:1], *([{"prompt": "a"}] * 70)]), "examples")
+    assert refused.value.hint.startswith("70 problems found")
