@@ -19,7 +19,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.trail_place import session_at
-from sessions.commands.options import DEFAULT_RUNS, Json, Name, RunPath, Runs, below, shown_path
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, below, chosen, session_words, shown_path
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
@@ -47,6 +47,8 @@ def list_sessions(
     as_json: Json = False,
 ) -> None:
     """List the sessions of a folder."""
+    if not all_of_database and not runs.is_dir() and below(runs):
+        raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
     found = everywhere(runs) if all_of_database else listed(runs)
     if as_json:
         print_json({"sessions": [one.as_json() for one in found]})
@@ -62,9 +64,9 @@ def list_sessions(
 
 
 @app.command()
-def status(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
+def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Show a session's stage, decisions, money and time."""
-    run = require_run(runs / name).resolve()
+    run = require_run(chosen(run, runs)).resolve()
     warn_of_readers([run])
     state = overview(run)
     entries = read_entries(run / TRAIL)
@@ -102,9 +104,9 @@ def status(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None
         text = masked_line(one.condition.text, 500)
         print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")
     if state.state == "waiting":
-        print_line(f"it waits for a person: {_how_to_answer(entries, name, runs)}")
+        print_line(f"it waits for a person: {_how_to_answer(entries, run)}")
     elif state.state == "paused":
-        print_line(f"to continue: peergate resume {name}")
+        print_line(f"to continue: peergate resume {session_words(run)}")
 
 
 def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any] | None:
@@ -128,12 +130,12 @@ def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any
 
 
 @app.command()
-def report(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
+def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Print the report of a session.
 
     Of a session that waits for a person it is the report so far.
     """
-    run = require_run(runs / name)
+    run = require_run(chosen(run, runs))
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
     entries, data, taken_back = read_entries(run / TRAIL), dict[str, Any](), list[str]()
     if path.is_file():
@@ -145,8 +147,8 @@ def report(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None
         print_line(result_of(asked), err=True)
         data, text = told_so_far(run, TRAIL, STORE)
     else:
-        hint = f"`peergate status {name}` shows its state"
-        raise EvidenceMissing(f"session '{name}' has no report yet", where=str(run), hint=hint)
+        hint = f"`peergate status {session_words(run)}` shows its state"
+        raise EvidenceMissing(f"session '{run.resolve().name}' has no report yet", where=str(run), hint=hint)
     if as_json:
         data = data or json.loads(text)
         data.pop("schema_version", None)
@@ -160,17 +162,18 @@ def report(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None
 
 @app.command()
 def transcript(
-    run: RunPath,
+    run: Run = None,
     attempt: Annotated[
         str | None, typer.Argument(metavar="[STAGE[.ATTEMPT]]", help="Only this stage, or this attempt of it.")
     ] = None,
+    runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Show what the builder said and did, and what the gate answered.
 
     Turns, calls, their results and costs, attempt by attempt.
     """
-    place = session_at(run)
+    place = session_at(run, runs)
     told = list(Transcript(place.store).attempts(place.entries()))
     if attempt is not None:
         stage, number = _place(attempt)
@@ -217,15 +220,14 @@ def print_summary(run: Path) -> None:
         print_line(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
         if question(entries) is not None:
-            print_line(f"report so far: peergate report {state.name}{below(run.parent)}")
-        print_line(f"answer: {_how_to_answer(entries, state.name, run.parent)}")
+            print_line(f"report so far: peergate report {session_words(run)}")
+        print_line(f"answer: {_how_to_answer(entries, run)}")
 
 
-def _how_to_answer(entries: list[Recorded], name: str, runs: Path) -> str:
-    run = shown_path(runs.resolve() / name)
+def _how_to_answer(entries: list[Recorded], run: Path) -> str:
+    name, where = run.name, below(run.parent)
     if waits_for_verdict(entries) is not None:
-        return f"peergate review show {run}, then peergate review give {run} --file VERDICT.json"
-    where = below(runs)
+        return f"peergate review show {name}{where}, then peergate review give {name}{where} --file VERDICT.json"
     if waits_for_budget(entries) is not None:
         amend = f"peergate amend {name} SPEC{where} --reason ..., then peergate resume {name}{where}"
         return f"{amend}; or peergate resume {name}{where} --answer stop --reason ..."

@@ -131,21 +131,26 @@ def load_constitution(path: Path) -> tuple[Constitution, str]:
     return _parse_constitution(path, raw), digest_bytes(raw)
 
 
+def shipped() -> dict[str, Path]:
+    """Return the specs that come with Peergate, by name."""
+    library = HOME / "specs" / "library"
+    return {file.stem: file for file in sorted(library.glob("*.yaml")) if file.stem != "constitution"}
+
+
 def find_spec(text: str) -> Path:
     """Return the file, or the shipped spec, that a user means; raises UserError, with the shipped names, if neither."""
     path = Path(text)
-    library = HOME / "specs" / "library"
-    shipped = {file.stem: file for file in sorted(library.glob("*.yaml")) if file.stem != "constitution"}
+    known = shipped()
     try:
         if path.is_file():
             return path
         folder = path.is_dir()
     except (OSError, ValueError):  # A name no file can have: too long, or with a NUL character.
         folder = False
-    if text in shipped:
-        return shipped[text]
-    match = closest(path.name.removesuffix(".yaml"), shipped)
-    names = f"shipped specs: {', '.join(shipped) or 'none'}"
+    if text in known:
+        return known[text]
+    match = closest(path.name.removesuffix(".yaml"), known)
+    names = f"shipped specs: {', '.join(known) or 'none'}"
     hint = f"did you mean '{match}'? {names}" if match else names
     raise UserError(f"'{text}' is a folder, not a spec" if folder else f"there is no spec '{text}'", hint=hint)
 

@@ -19,7 +19,7 @@ from sessions.jobs.launcher import job_folder
 from sessions.report.live_display import Terminal
 from sessions.report.overview import Overview, overview
 from sessions.report.report import REPORT_JSON
-from sessions.run.run_layout import TRAIL, is_run
+from sessions.run.run_layout import TRAIL, is_run, run_folder, session_name
 from sessions.session import Paused, Session
 from specs.errors import UserError
 from specs.session.loading import find_spec, load_spec
@@ -41,14 +41,13 @@ class Target(NamedTuple):
 
 def find_target(named: str, runs: Path, name: str | None, profile: str | None = None) -> Target:
     """Return the run or spec a person means, an open session of a spec too; UserError if it is none for a client."""
-    for run in (runs / named, Path(named)):
-        if is_run(run):
-            _require_external(read_entries(run / TRAIL)[0].body.get("builder"), run.resolve())
-            return Target(run.resolve())
+    if is_run(run := run_folder(Path(named), runs)):
+        _require_external(read_entries(run / TRAIL)[0].body.get("builder"), run.resolve())
+        return Target(run.resolve())
     spec = find_spec(named)
     resolved = load_spec(spec, profile)
     _require_external(resolved.spec.builder.vendor, spec)
-    run = (runs / (name or resolved.spec.name)).resolve()
+    run = (runs / session_name(name, resolved.spec.name)).resolve()
     if not is_run(run):
         return Target(run, spec, profile)
     opened = read_entries(run / TRAIL)[0].body
