@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from reviews.checks.remedies import remedy_of
 from reviews.evidence.gather import gather, registered_spec
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import run_checks
@@ -75,7 +76,7 @@ def explain_check(
     """Explain one check: where it comes from, what it needs, and its code."""
     found = find_check(id)
     if as_json:
-        print_json(found.as_json() | {"what": found.what(), "code": found.code()})
+        print_json(found.as_json() | {"remedy": remedy_of(found.id), "what": found.what(), "code": found.code()})
         return
     print_line(f"{_line(found.id)}: {_line(found.title)}")
     print_line(f"  {masked_line(found.what(), 4000)}")
@@ -85,6 +86,8 @@ def explain_check(
     for limit in found.limits:
         default = "no default" if limit.default() is None else f"default {limit.default():g}"
         print_line(f"    {limit.key} in the spec, {default}{f': {limit.meaning()}' if limit.meaning() else ''}")
+    if remedy := remedy_of(found.id):
+        print_line(f"  against it: {remedy}")
     print_line(f"  source: {_line(found.source)}")
     print_line(f"  from: {_line(found.distribution)}")
     print_line()

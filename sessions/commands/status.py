@@ -23,6 +23,7 @@ from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, below, chos
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
+from sessions.report.next_steps import answers_to, remedies
 from sessions.report.overview import overview, waits_for_verdict
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report.result import question, result_of
@@ -104,7 +105,8 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         text = masked_line(one.condition.text, 500)
         print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")
     if state.state == "waiting":
-        print_line(f"it waits for a person: {_how_to_answer(entries, run)}")
+        print_line("it waits for a person")
+        _print_next_steps(entries, run)
     elif state.state == "paused":
         print_line(f"to continue: peergate resume {session_words(run)}")
 
@@ -209,6 +211,7 @@ def print_summary(run: Path) -> None:
         print_line(f"{state.name}: {masked_line(data['result'], 2000)}")
         for line in data["why"]:
             print_line(f"  {masked_line(line, 2000)}")
+        _print_remedies(data.get("remedies", []))
         print_line(f"report: {where}/{REPORT_MARKDOWN}")
         print_line(f"verify: peergate audit verify {where}")
         return
@@ -221,17 +224,29 @@ def print_summary(run: Path) -> None:
     if state.state == "waiting":
         if question(entries) is not None:
             print_line(f"report so far: peergate report {session_words(run)}")
-        print_line(f"answer: {_how_to_answer(entries, run)}")
+        _print_next_steps(entries, run)
 
 
-def _how_to_answer(entries: list[Recorded], run: Path) -> str:
-    name, where = run.name, below(run.parent)
-    if waits_for_verdict(entries) is not None:
-        return f"peergate review show {name}{where}, then peergate review give {name}{where} --file VERDICT.json"
-    if waits_for_budget(entries) is not None:
-        amend = f"peergate amend {name} SPEC{where} --reason ..., then peergate resume {name}{where}"
-        return f"{amend}; or peergate resume {name}{where} --answer stop --reason ..."
-    return f"peergate resume {name}{where} --answer retry|approve|stop --reason ..."
+def _print_next_steps(entries: list[Recorded], run: Path) -> None:
+    """Print what a person can do, as the report says it, with the session named as it is from here."""
+    named = session_words(run)
+    print_line("what you can do:")
+    asked = question(entries)
+    if waits_for_verdict(entries) is not None or asked is None:
+        print_line(f"  peergate review show {named}, then peergate review give {named} --file VERDICT.json")
+        print_line("      judges the gate that waits")
+        return
+    store = Store(run / STORE)
+    resolved, _ = registered_spec(entries, store)
+    for one in answers_to(entries, asked, named, store, resolved):
+        print_line(f"  {', then '.join(one['commands'])}")
+        print_line(f"      {one['effect']}")
+    _print_remedies(remedies(entries, store))
+
+
+def _print_remedies(found: list[dict[str, str]]) -> None:
+    for one in found:
+        print_line(f"  against {one['check']}: {masked_line(one['remedy'], 500)}")
 
 
 def _in_words(builder: dict[str, Any]) -> str:

@@ -28,11 +28,11 @@ from reviews.trail.store import Store, write_durably
 from reviews.trail.tables.open_table import read_entries
 from sessions.money import ledger
 from sessions.report import plots, transcript
+from sessions.report.next_steps import answers_to, remedies
 from sessions.report.overview import when
 from sessions.report.page_result import UNREADABLE
 from sessions.report.remarks import critic_in_words, trained_by_scripts
 from sessions.report.result import (
-    answers_to,
     checks_of,
     comparison_of,
     done_by_person,
@@ -153,7 +153,8 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "outcome": outcome,
         "result": result_of(asked) if asked else result_in_words(entries, resolved, outcome, comparison),
         "why": reasons_of(asked) if asked else why_it_ended(entries, store, outcome) if outcome != "approve" else [],
-        "answers": answers_to(entries, asked, session) if asked else [],
+        "answers": answers_to(entries, asked, session, store, resolved) if asked else [],
+        "remedies": remedies(entries, store) if asked or outcome == "reject" else [],
         "objective": resolved.spec.objective,
         "registration": registered,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
