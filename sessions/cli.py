@@ -23,6 +23,7 @@ class _Root(LazyGroup):
             "status": ("status", "Show a session's stage, decisions, money and time."),
             "list": ("status", "List the sessions of a folder."),
             "report": ("status", "Print the report of a session."),
+            "get": ("get", "Copy the model that a session leaves."),
             "prune": (
                 "prune",
                 "Delete the weights and snapshots of a closed session; digests, rows, records and reports stay.",

@@ -214,6 +214,7 @@ def print_summary(run: Path) -> None:
         _print_remedies(data.get("remedies", []))
         print_line(f"report: {where}/{REPORT_MARKDOWN}")
         print_line(f"verify: peergate audit verify {where}")
+        _print_model(data.get("left"), where, run, accepted=data["outcome"] == "approve")
         return
     print_line(f"{state.name}: {state.state}")
     for reason in state.reasons:
@@ -225,6 +226,17 @@ def print_summary(run: Path) -> None:
         if question(entries) is not None:
             print_line(f"report so far: peergate report {session_words(run)}")
         _print_next_steps(entries, run)
+
+
+def _print_model(left: dict[str, Any] | None, where: str, run: Path, *, accepted: bool) -> None:
+    """Print, as the last line of a closed session, where its model is and how to take it."""
+    if left is None:
+        return
+    take = f"peergate get model {session_words(run)}"
+    if accepted:
+        print_line(f"model: {where}/{left['path']}; `{take}` copies it")
+    else:
+        print_line(f"model, not accepted: {where}/{left['path']}; `{take} --unaccepted` copies it")
 
 
 def _print_next_steps(entries: list[Recorded], run: Path) -> None:

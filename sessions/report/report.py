@@ -48,6 +48,7 @@ from sessions.report.result import (
 )
 from sessions.report.template import template
 from sessions.report.timeline import interruptions
+from sessions.run.final_model import final_model
 from sessions.run.run_layout import STORE, TRAIL
 from specs import markdown
 from specs.digests import canonical_bytes, digest_file
@@ -194,6 +195,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "started": when(entries[0]),
         "trail": {"entries": len(entries), "head": entries[-1].digest},
         "verify": f"peergate audit verify {session}",
+        "left": left._asdict() if (left := final_model(entries, resolved.spec)) else None,
         "plots": [],
     }
     return data, arms

@@ -202,6 +202,7 @@ COMMANDS = {
     "cost": {"run", "--json", "--runs"},
     "prune": {"run", "--keep", "--dry-run", "--yes", "--by", "--json", "--runs"},
     "seeds": {"sessions", "--runs", "--json"},
+    "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
     "graph": set[str](),
     "spec check": {"spec", "--json", "--profile"},
     "spec kinds": {"--json"},
