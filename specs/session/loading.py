@@ -16,6 +16,7 @@ from specs.home import HOME
 from specs.resources import LauncherName
 from specs.session.constitution import Constitution
 from specs.session.explain import explain, validate
+from specs.session.lint.item_rules import ANSWERED, without_answers
 from specs.session.lint.rules import lint, lint_constitution
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
 from specs.session.profiles import apply_profile, profile_names
@@ -59,6 +60,8 @@ def load_spec(
     constitution, digests = files.read_all(spec)
     spec, task_text = files.task(spec)
     problems = [*lint(spec), *files.problems]
+    if not problems:
+        files.require_answers(spec)
     if problems or files.others:
         raise document.error(path, problems, files.others)
     return ResolvedSpec(
@@ -200,6 +203,8 @@ class _Files:
         self.allow_missing = allow_missing
         self.problems: list[LintProblem] = []
         self.others: list[Problem] = []
+        self.items: dict[str, bytes] = {}
+        """Data files without problems, by the name that inputs have for them."""
 
     def read_all(self, spec: SessionSpec) -> tuple[str, dict[str, str]]:
         """Return the constitution's digest and those of the data files by name; problems are collected."""
@@ -237,6 +242,16 @@ class _Files:
             self.problems.append(LintProblem(("task",), message, _RESTORE))
         return spec.model_copy(update={"task": name}), text
 
+    def require_answers(self, spec: SessionSpec) -> None:
+        """Collect a problem for each file whose items name no answer to compare with: one for all of its lines."""
+        for one in without_answers(spec, self.items):
+            told = (
+                f"task {ANSWERED} compares with the answer that an item names; {one.lacking} of {one.items} name none"
+            )
+            named = spec.heldout if one.name == "heldout" else spec.data[one.name.partition(".")[2]]
+            hint = 'write "constraint": {"answer": "Paris"} in each item, or take another task'
+            self.others.append(Problem(str(self.folder / named.path), one.line, 1, "constraint.answer", told, hint))
+
     def _constitution(self, named: str) -> str:
         raw = self._read(("constitution",), named)
         if raw is None:
@@ -261,6 +276,8 @@ class _Files:
             self.problems.append(LintProblem((*loc, "digest"), message, _RESTORE))
         count, problems = _check_items(self.folder / named, raw)
         self.others += problems
+        if not problems:
+            self.items[".".join(map(str, loc))] = raw
         if items is not None and not problems and count != items:
             message = f"n is {items}, '{named}' holds {count} items"
             self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {count}"))
