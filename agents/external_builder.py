@@ -23,6 +23,7 @@ from specs.trail.builder_tools import JobStatus
 NAME = "external"
 BRIEF = "brief"
 """The one tool whose calls are not recorded: it only reads the trail."""
+LAUNCH = "launch_stage"
 POLL_S = 0.2
 STOPPED = "the session stops here, and the call with it; call again when the session continues"
 
@@ -32,6 +33,8 @@ class Answer(NamedTuple):
 
     result: ToolResult
     ended: int = 0
+    launches: str = ""
+    """The attempt whose job the session starts next because of the call; empty if it starts none."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ class Exchange:
         self.ended = ""
         """Why no phase opens, unless somebody else acts; empty while the session runs."""
         self.closed = False
+        self.launched: set[str] = set()
+        """The attempts whose jobs a launcher has taken."""
+        self.refusal = ""
+        """Why the last job that was to be launched was not."""
         self.heard = threading.Event()
         """Set when a client has heard that the session is closed."""
 
@@ -155,7 +162,10 @@ class ExternalBuilder:
                 asked.text(bench.brief)
             else:
                 result = bench.call(call or asked.call)
-                asked.answer.set_result(Answer(result, self._exchange.phases if bench.done else 0))
+                ended = self._exchange.phases if bench.done else 0
+                launches = bool(ended) and asked.call.name == LAUNCH and not result.is_error
+                key = f"{bench.view.stage}.{bench.view.attempt}" if launches else ""
+                asked.answer.set_result(Answer(result, ended, key))
         except BaseException:
             asked.text(STOPPED, is_error=True)
             raise

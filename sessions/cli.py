@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -22,6 +23,7 @@ class _Root(LazyGroup):
             "status": ("status", "Show a session's stage, decisions, money and time."),
             "list": ("status", "List the sessions of a folder."),
             "report": ("status", "Print the report of a session."),
+            "get": ("get", "Copy the model that a session leaves."),
             "prune": (
                 "prune",
                 "Delete the weights and snapshots of a closed session; digests, rows, records and reports stay.",
@@ -48,14 +50,31 @@ class _Root(LazyGroup):
     }
 
 
+def _say_version(wanted: bool) -> None:
+    """Print the version and end."""
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"peergate {version('peergate')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[  # Typer calls its callback.
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the options that go before a command."""
+
+
 app = typer.Typer(
     cls=_Root,
-    callback=lambda: None,
+    callback=_root,
+    context_settings={"help_option_names": ["-h", "--help"]},
     name="peergate",
     help="Autonomous post-training sessions whose stages open only on an independent, evidence-bound verdict.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     epilog="Exit codes: 0 done, 1 fault, 2 usage or spec, 3 rejected by a gate, 4 blocked, 5 damage found, 6 budget, "
     "130 paused. `audit verify` has its own: 0 verified and closed, 1 tampered, 2 valid but open "
     "or newer than the anchors given, 3 unreadable, 4 not witnessed again.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-import re
 import shutil
 import signal
 from collections.abc import Callable, Generator
@@ -34,7 +33,7 @@ from sessions.report.live_display import Terminal
 from sessions.run import pause
 from sessions.run.lease import is_running as is_running
 from sessions.run.lease import lease, stand_by, take_up
-from sessions.run.run_layout import STORE, TRAIL, require_run
+from sessions.run.run_layout import STORE, TRAIL, require_run, session_name
 from sessions.session import Cancelled, Paused, Session, State
 from sessions.wiring import make_builder, make_reviewer, make_session, require_machine
 from specs.code_state import CodeState
@@ -70,6 +69,7 @@ def start(
         UserError: the name is taken or cannot be a folder name; or the spec requires clean code, and this is not.
     """
     resolved = load_spec(spec_path, profile, launcher=launcher)
+    name = session_name(name, resolved.spec.name)
     require_importable(resolved)
     make_builder(resolved.spec)
     make_reviewer(resolved.spec)
@@ -80,9 +80,6 @@ def start(
     if resolved.spec.clean_code == "required" and state.state != "clean":
         hint = "run from a git checkout of Peergate without changes, or leave the line out: it is recorded then"
         raise UserError(f"the spec requires clean code, and this is {state}", where="clean_code", hint=hint)
-    name = name or resolved.spec.name
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
-        raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
     run = (runs / name).resolve()
     if run.exists():
         hint = f"`peergate resume {name}` continues it; or choose another --name"

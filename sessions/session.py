@@ -61,6 +61,8 @@ class Session:
     reviewing: ReviewerProcess
     display: Terminal
     stop: threading.Event = field(default_factory=threading.Event)
+    on_launch: Callable[[str], None] = lambda _: None
+    """Told the key of each job that its launcher has taken; a launcher that refuses raises instead."""
 
     @cached_property
     def reviewer(self) -> Reviewer | Panel:

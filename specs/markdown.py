@@ -6,6 +6,7 @@ Only what CommonMark and GitHub would take for markup is escaped: reports are al
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import Any
 
 from specs.text import one_line, plain
@@ -55,6 +56,11 @@ def code(text: object, limit: int = LINE_CHARACTERS) -> Markup:
     fence = "`" * (max((len(run) for run in _BACKTICKS.findall(shown)), default=0) + 1)
     pad = " " if shown.startswith("`") or shown.endswith("`") or not shown else ""
     return Markup(f"{fence}{pad}{shown}{pad}{fence}")
+
+
+def html(text: object, limit: int = LINE_CHARACTERS) -> Markup:
+    """Return text for a block of HTML in Markdown, on one line: a line end would let Markdown in again."""
+    return Markup(escape(one_line(text, limit)))
 
 
 def fenced(text: str, limit: int) -> Markup:

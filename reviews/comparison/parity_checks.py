@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, manifest_of, need_exact, unless
+from reviews.checks.definition import Checks, Found, Limit, manifest_of, need_exact, unless
 from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.weight_lineage import NAMED, trained_from
@@ -73,14 +74,25 @@ def _models(evidence: Evidence, _: MetricSet | None) -> Found:
     "parity.truncation",
     "The gain does not come from the length limit",
     source="an evaluation length cap produced an '18 % lift'",
+    limits=(Limit("<=", "thresholds.learned_stops"),),
 )
 def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    """Repeat the registered test on the items that neither arm truncated: a gain made by the cap vanishes there."""
-    pairs, alpha = both_arms(evidence), evidence.resolved.spec.analysis.alpha
-    whole = counted(paired(pair for pair in pairs if not any(one.truncated for one in pair)))
+    """Repeat the registered test on the items that neither arm truncated: a gain made by the cap vanishes there.
+
+    If the spec registers that the model is to learn to stop, answers that only the baseline has cut off stay in, up to
+    the registered fraction: then ending in time is part of what is measured.
+    """
+    pairs, alpha = list(both_arms(evidence)), evidence.resolved.spec.analysis.alpha
+    stopped = sum(then.truncated and not now.truncated for then, now in pairs)
+    share = Fraction(stopped, len(pairs)) if pairs else Fraction(0)
+    learned = stopped > 0 and holds(share, "<=", evidence.resolved.spec.thresholds.learned_stops)
+    whole = counted(paired((then, now) for then, now in pairs if not now.truncated and (learned or not then.truncated)))
     cut = [sum(one.truncated for one in arm) / len(arm) for arm in zip(*pairs, strict=True)]
     rates = f"{cut[0]:.3f} of the baseline's answers were cut off, {cut[1]:.3f} of the treatment's"
-    detail = f"{rates}; on the {whole.n} whole pairs {whole.gained} gained, {whole.lost} lost, p = {whole.p:.3g}"
+    if learned:
+        rates += f"; {stopped} answers that end in time now count as learned, as registered"
+    kept = "answers that are whole now" if learned else "whole pairs"
+    detail = f"{rates}; on the {whole.n} {kept} {whole.gained} gained, {whole.lost} lost, p = {whole.p:.3g}"
     significant = holds(need_exact(metrics, "mcnemar_p"), "<", alpha)
     if significant and (not holds(whole.p, "<", alpha) or whole.gained <= whole.lost):
         return Found("FAIL", f"{detail}: the gain does not hold without the cut-off answers", whole.p)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from reviews.checks.remedies import remedy_of
 from reviews.evidence.gather import gather, registered_spec
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import run_checks
@@ -17,13 +19,17 @@ from reviews.gate.packet_derivation import check_design
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.commands.options import Json, RunPath
-from sessions.commands.output import print_block, print_json, print_line, print_table
-from sessions.run.run_layout import STORE, TRAIL, run_folder
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
+from sessions.commands.output import print_block, print_json, print_line
+from sessions.run.run_layout import STORE, TRAIL
 from sessions.terminal import masked_line
 from specs.errors import EvidenceMissing, ExitCode, UserError
 from specs.stages.metric import MetricSet
+from specs.stages.registry import known_names
 from specs.trail.verdict import CheckResult
+
+COLUMNS = 100
+"""Of a page of `check list`."""
 
 
 class Rerun(NamedTuple):
@@ -51,12 +57,14 @@ def list_checks(as_json: Json = False) -> None:
     if as_json:
         print_json({"checks": [one.as_json() for one in found]})
         return
-    rows = [
-        (one.id, one.distribution, ", ".join(one.stage_kinds), one.weight, one.threshold or "-", one.title)
-        for one in found
-    ]
-    rows = [tuple(map(_line, row)) for row in rows]
-    print_table(("check", "from", "stage kinds", "weight", "threshold", "question"), rows)
+    every = set(known_names())
+    for one in found:
+        by = "" if one.distribution == "peergate" else f", from {one.distribution}"
+        threshold = f", {one.threshold}" if one.threshold else ""
+        kinds = "every stage" if every <= set(one.stage_kinds) else ", ".join(one.stage_kinds)
+        _print_wrapped("", f"{one.id}: {one.weight}{threshold}{by}")
+        _print_wrapped("    ", one.title)
+        _print_wrapped("    ", f"stages: {kinds}")
     print_line()
     print_line("`peergate check explain CHECK` shows what a check does and where it comes from")
 
@@ -68,7 +76,7 @@ def explain_check(
     """Explain one check: where it comes from, what it needs, and its code."""
     found = find_check(id)
     if as_json:
-        print_json(found.as_json() | {"what": found.what(), "code": found.code()})
+        print_json(found.as_json() | {"remedy": remedy_of(found.id), "what": found.what(), "code": found.code()})
         return
     print_line(f"{_line(found.id)}: {_line(found.title)}")
     print_line(f"  {masked_line(found.what(), 4000)}")
@@ -78,6 +86,8 @@ def explain_check(
     for limit in found.limits:
         default = "no default" if limit.default() is None else f"default {limit.default():g}"
         print_line(f"    {limit.key} in the spec, {default}{f': {limit.meaning()}' if limit.meaning() else ''}")
+    if remedy := remedy_of(found.id):
+        print_line(f"  against it: {remedy}")
     print_line(f"  source: {_line(found.source)}")
     print_line(f"  from: {_line(found.distribution)}")
     print_line()
@@ -86,18 +96,19 @@ def explain_check(
 
 @app.command("run")
 def run_again(
-    run: RunPath,
+    run: Run = None,
     stage: Annotated[str | None, typer.Option("--stage", help="Only this stage; 'design' for the design.")] = None,
     attempt: Annotated[int | None, typer.Option("--attempt", help="This attempt, not the newest.", min=1)] = None,
+    runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Measure and check recorded attempts again from their saved evidence: the newest of each stage.
 
     Read-only; it decides nothing. Exit codes: 0 nothing closes a gate, 3 a blocking check fails, 4 one has no answer.
     """
-    run = run_folder(run)
+    run = chosen(run, runs)
     entries = read_entries(run / TRAIL)
-    done = [_again(run, entries, *one) for one in chosen(entries, stage, attempt)]
+    done = [_again(run, entries, *one) for one in ended(entries, stage, attempt)]
     code = exit_code([check for one in done for check in one.checks])
     if as_json:
         print_json({"run": str(run), "exit_code": int(code), "attempts": [one.as_json() for one in done]})
@@ -109,22 +120,22 @@ def run_again(
     raise SystemExit(int(code))
 
 
-def chosen(entries: Sequence[Recorded], stage: str | None, attempt: int | None) -> list[tuple[str, int]]:
+def ended(entries: Sequence[Recorded], stage: str | None, attempt: int | None) -> list[tuple[str, int]]:
     """Return the ended attempts that were asked for, or the newest of each stage, in order; UserError without any."""
     if attempt is not None and stage is None:
         raise UserError("--attempt needs --stage", hint="numbers of attempts are counted within a stage")
-    ended: dict[str, list[int]] = {}
+    found: dict[str, list[int]] = {}
     if any(one.entry.kind == "checks" and one.body.get("stage") == DESIGN for one in entries):
-        ended[DESIGN] = [1]
+        found[DESIGN] = [1]
     for one in entries:
         if one.entry.kind in ("exit", "lost"):
-            ended.setdefault(one.body["stage"], []).append(one.body["attempt"])
-    if stage is not None and stage not in ended:
-        raise UserError(f"no attempt of stage '{stage}' has ended", hint=f"stages with one: {', '.join(ended) or '-'}")
-    if stage is not None and attempt is not None and attempt not in ended[stage]:
-        known = ", ".join(map(str, ended[stage]))
+            found.setdefault(one.body["stage"], []).append(one.body["attempt"])
+    if stage is not None and stage not in found:
+        raise UserError(f"no attempt of stage '{stage}' has ended", hint=f"stages with one: {', '.join(found) or '-'}")
+    if stage is not None and attempt is not None and attempt not in found[stage]:
+        known = ", ".join(map(str, found[stage]))
         raise UserError(f"attempt {attempt} of stage '{stage}' has not ended", hint=f"attempts that have: {known}")
-    return [(name, attempt or max(numbers)) for name, numbers in ended.items() if stage in (None, name)]
+    return [(name, attempt or max(numbers)) for name, numbers in found.items() if stage in (None, name)]
 
 
 def exit_code(checks: Sequence[CheckResult]) -> ExitCode:
@@ -161,6 +172,12 @@ def _print(one: Rerun) -> None:
         for row in check.shown:
             print_line("      " + _line(", ".join(f"{name}: {value}" for name, value in row.items())))
     print_line()
+
+
+def _print_wrapped(indent: str, text: str) -> None:
+    """Print a text in lines that fit the page, each with an indent, and further ones with more."""
+    for line in wrap(_line(text), COLUMNS, initial_indent=indent, subsequent_indent=f"{indent}    "):
+        print_line(line)
 
 
 def _line(text: str) -> str:

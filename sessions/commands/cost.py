@@ -11,7 +11,7 @@ from reviews.gate.human_answers import waits_for_budget
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import newest_judgement
 from sessions.commands.audit.trail_place import session_at
-from sessions.commands.options import Json, RunPath
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.money.accounts import PARTIES, Accounts
 from sessions.money.ledger import active_hours
@@ -24,12 +24,12 @@ app = typer.Typer()
 
 
 @app.command()
-def cost(run: RunPath, as_json: Json = False) -> None:
+def cost(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Show what is spent, reserved and left, and what the next stage may take.
 
     Amounts are listed by party and by stage. Can be called while the session runs.
     """
-    place = session_at(run)
+    place = session_at(run, runs)
     entries = place.entries()
     resolved, _ = registered_spec(entries, place.store)
     told = told_of(place.folder.resolve().name, entries, resolved)

@@ -10,7 +10,7 @@ import typer
 
 from reviews.trail.envelope import Recorded
 from sessions import human_actions
-from sessions.commands.options import DEFAULT_RUNS, By, Name, Runs
+from sessions.commands.options import DEFAULT_RUNS, By, Run, Runs, SomeRun, chosen, session_words
 from sessions.commands.output import print_line
 from sessions.commands.run import carry_on
 from sessions.report.live_display import Terminal
@@ -24,8 +24,8 @@ Why = Annotated[str, typer.Option("--reason", help="Why; recorded in the trail a
 
 @app.command()
 def override(
-    name: Name,
     reason: Why,
+    run: Run = None,
     gate: Annotated[bool, typer.Option("--gate", help="Approve the gate that waits, and continue.")] = False,
     check: Annotated[str | None, typer.Option("--check", help="Lift this check from now on; needs --stage.")] = None,
     stage: Annotated[str | None, typer.Option("--stage", help="The stage a check is lifted for.")] = None,
@@ -43,35 +43,36 @@ def override(
         raise UserError("say what is lifted", hint="one of --gate, --check ID --stage STAGE, --condition ID")
     if gate:
         ends = human_actions.expiry(expires, time.time())
-        carry_on(name, runs, "approve", reason, who, ends)
+        carry_on(chosen(run, runs), "approve", reason, who, ends)
     elif check is not None:
         if stage is None:
             raise UserError("a check is lifted for one stage", hint=f"add --stage to --check {check}")
-        lifted = human_actions.lift_check(runs / name, check, stage, who, reason, expires)
+        lifted = human_actions.lift_check(chosen(run, runs), check, stage, who, reason, expires)
         _said(lifted, f"check {check} is lifted for {stage}")
     elif condition is not None:
-        waived = human_actions.waive_condition(runs / name, condition, who, reason, expires)
+        waived = human_actions.waive_condition(chosen(run, runs), condition, who, reason, expires)
         _said(waived, f"condition {condition} is waived")
 
 
 @app.command()
 def retract(
-    name: Name,
+    run: SomeRun,
     entry: Annotated[str, typer.Argument(help="The judgement: its entry number or key, for example decision/sft.1.")],
     reason: Why,
     by: By = None,
     runs: Runs = DEFAULT_RUNS,
 ) -> None:
     """Take a decision back, with everything that was granted after it."""
-    taken = human_actions.retract(runs / name, entry, by or getpass.getuser(), reason, Terminal())
+    run = chosen(run, runs)
+    taken = human_actions.retract(run, entry, by or getpass.getuser(), reason, Terminal())
     _said(taken, f"taken back: {', '.join(taken.body['judgements'])}")
-    settle = f"`peergate resume {name} --answer retry|stop --reason ...`"
+    settle = f"`peergate resume {session_words(run)} --answer retry|stop --reason ...`"
     print_line(f"{settle} settles what follows, if the session is open")
 
 
 @app.command()
 def amend(
-    name: Name,
+    run: SomeRun,
     spec: Annotated[str, typer.Argument(help="The changed spec, where its data files are found as before.")],
     reason: Why,
     by: By = None,
@@ -83,7 +84,9 @@ def amend(
     The change is reviewed like a design. Exit codes: 0 in force, 2 it cannot be amended, 3 or 4 the review did not
     approve.
     """
-    recorded = human_actions.amend(runs / name, find_spec(spec), by or getpass.getuser(), reason, override, Terminal())
+    recorded = human_actions.amend(
+        chosen(run, runs), find_spec(spec), by or getpass.getuser(), reason, override, Terminal()
+    )
     body = recorded.body
     in_force = body["outcome"] == "approve" or body["overridden"]
     _said(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sessions.commands.options import DEFAULT_RUNS, Profile, Runs, SessionName, below
+from sessions.commands.options import DEFAULT_RUNS, Profile, Runs, SessionName, session_words
 from sessions.commands.output import print_line
 from sessions.commands.run import finish
 from sessions.report.overview import find_runs
@@ -51,7 +51,7 @@ def serve(
     try:
         run = serving.serve(found)
     except Paused as paused:
-        print_line(f"paused; `peergate mcp {paused}{below(runs)}` continues", err=True)
+        print_line(f"paused; `peergate mcp {session_words(runs / str(paused))}` continues", err=True)
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     with redirect_stdout(sys.stderr):
         finish(run)

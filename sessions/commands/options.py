@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
@@ -11,23 +12,71 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from sessions.run.run_layout import is_run, run_folder
 from specs.errors import UserError
 
 DEFAULT_RUNS = Path("runs")
+RUNS_VARIABLE = "PEERGATE_RUNS"
+NEWEST = Path("-")
+"""What stands for the newest session where a command has more arguments after RUN, or ends something."""
 
-Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.", show_default=True)]
-Name = Annotated[str, typer.Argument(help="Name of the session.")]
+
+def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of sessions that begin with what was typed, for the shell."""
+    runs = Path(ctx.params.get("runs") or os.environ.get(RUNS_VARIABLE) or DEFAULT_RUNS)
+    try:
+        return sorted(one.name for one in runs.iterdir() if one.name.startswith(incomplete) and is_run(one))
+    except OSError:
+        return []
+
+
+Runs = Annotated[
+    Path,
+    typer.Option("--runs", envvar=RUNS_VARIABLE, help="Folder that holds the run folders.", show_default=True),
+]
+Run = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="A session: its name in the folder of --runs, or its run folder. The newest without it.",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
+]
+SomeRun = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A session: its name in the folder of --runs, or its run folder; - for the newest.",
+        autocompletion=complete_run,
+    ),
+]
+TrailRun = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[RUN|EXPORT]",
+        help="A session by name or run folder, a folder of requested reviews, or an export. The newest session "
+        "without it.",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
+]
+SomeTrail = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN|EXPORT",
+        help="A session by name or run folder, a folder of requested reviews, or an export; - for the newest session.",
+        autocompletion=complete_run,
+    ),
+]
+PodName = Annotated[str, typer.Argument(help="Name of the session.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
-RunPath = Annotated[Path, typer.Argument(help="Run folder of a session, or its name under ./runs.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="Which of the spec's profiles; its own by default.")]
 SpecName = Annotated[str, typer.Argument(help="Spec file, or the name of a shipped spec.")]
 SessionName = Annotated[str | None, typer.Option("--name", help="Name of the session; the spec's name by default.")]
 Answer = Literal["retry", "approve", "stop"]
 AnswerReason = Annotated[str, typer.Option("--reason", help="Why; recorded in the trail. Needed with --answer.")]
 By = Annotated[str | None, typer.Option("--by", help="Who decides this; your user name by default.")]
-TrailPath = Annotated[
-    Path, typer.Argument(metavar="RUN|EXPORT", help="Run folder, its name under ./runs, or an export.")
-]
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,9 +115,32 @@ def need_reason(answer: Answer | None, reason: str) -> None:
         raise UserError("an answer needs a reason", hint='for example --reason "the first job ran out of memory"')
 
 
+def chosen(given: Path | None, runs: Path) -> Path:
+    """Return the run folder that a person means: by name, by path, or the newest of ``runs``, which is then named.
+
+    Raises:
+        UserError: the newest is wanted, and there is no session.
+    """
+    if given is not None and given != NEWEST:
+        return run_folder(given, runs)
+    # Slow: reads trails, or a database.
+    from sessions.commands.output import say
+    from sessions.report.session_list import newest
+
+    run = newest(runs)
+    say(f"session {run.name}, the newest in {runs}")
+    return run
+
+
+def session_words(run: Path) -> str:
+    """Return how a command names a session from here: its name, with --runs where that is needed."""
+    return f"{run.resolve().name}{below(run.resolve().parent)}"
+
+
 def below(runs: Path) -> str:
-    """Return the option that names the folder of runs; nothing for the default."""
-    return "" if runs.resolve() == DEFAULT_RUNS.resolve() else f" --runs {shown_path(runs.resolve())}"
+    """Return the option that names the folder of runs; nothing for the default, or what PEERGATE_RUNS says."""
+    usual = Path(os.environ.get(RUNS_VARIABLE) or DEFAULT_RUNS)
+    return "" if runs.resolve() == usual.resolve() else f" --runs {shown_path(runs.resolve())}"
 
 
 def shown_path(path: Path) -> str:

@@ -15,7 +15,7 @@ from sessions.commands.options import (
     Answer,
     AnswerReason,
     Json,
-    Name,
+    PodName,
     Profile,
     SessionName,
     SpecName,
@@ -35,7 +35,7 @@ from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import PodFile, read_address, read_pod_file
 from sessions.pods.pod_plan import gpus_of
 from sessions.pods.pod_record import Place, PodRecord, place_of
-from sessions.run.run_layout import TRAIL
+from sessions.run.run_layout import TRAIL, session_name
 from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
 from specs.session.loading import find_spec, load_spec, read_resolved
@@ -96,7 +96,7 @@ def _read(wanted: Wanted) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
 def plan(wanted: Wanted, as_json: Json = False) -> None:
     """Say what would happen, what ends the pod, and what it costs at most. Connects to nothing."""
     path, resolved, bundle, file = _read(wanted)
-    told = pod_plan.plan(path, resolved, bundle, file, wanted.name or resolved.spec.name)
+    told = pod_plan.plan(path, resolved, bundle, file, session_name(wanted.name, resolved.spec.name))
     if as_json:
         print_json(told)
         return
@@ -120,7 +120,7 @@ def up(
     """
     require_ssh()
     _, resolved, bundle, file = _read(wanted)
-    place = place_of(pods, wanted.name or resolved.spec.name)
+    place = place_of(pods, session_name(wanted.name, resolved.spec.name))
     place.folder.mkdir(parents=True, exist_ok=True)
     connection = place.connection(file)
     found: list[Check] = []
@@ -153,7 +153,7 @@ def _ask_person(key: HostKey) -> bool:
 
 @app.command("start")
 def start(
-    name: Name,
+    name: PodName,
     pods: Pods = DEFAULT_PODS,
     answer: Annotated[
         Answer | None,
@@ -172,7 +172,7 @@ def start(
 
 
 @app.command("attach")
-def attach(name: Name, pods: Pods = DEFAULT_PODS) -> NoReturn:
+def attach(name: PodName, pods: Pods = DEFAULT_PODS) -> NoReturn:
     """Show the session, pull trail and files at every gate, and keep the signed head here.
 
     A lost connection is made again. Ctrl-C detaches; the session continues. Exit codes: those of the session, 4 the
@@ -225,7 +225,7 @@ def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
 
 @app.command("down")
 def down(
-    name: Name,
+    name: PodName,
     pods: Pods = DEFAULT_PODS,
     pause: Annotated[bool, typer.Option("--pause", help="Pause a session that runs first.")] = False,
 ) -> None:

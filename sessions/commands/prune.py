@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sessions.commands.options import By, Json, RunPath
+from sessions.commands.options import DEFAULT_RUNS, By, Json, Runs, SomeRun, chosen
 from sessions.commands.output import print_json, print_line, say
 from sessions.run.pruning import Prunable, prunable
 from sessions.run.pruning import prune as carry_out
-from sessions.run.run_layout import run_folder
 from specs.errors import UserError
 from specs.text import size_in_words
 
@@ -22,13 +21,14 @@ app = typer.Typer()
 
 @app.command()
 def prune(
-    run: RunPath,
+    run: SomeRun,
     keep: Annotated[
         list[str] | None, typer.Option("--keep", help="Keep the weights of this stage; can be repeated.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     by: By = None,
+    runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Delete the weights and snapshots of a closed session; digests, rows, records and reports stay.
@@ -38,7 +38,7 @@ def prune(
     0 deleted, or there is nothing to delete; 2 there is no session, it has not ended, or nobody agreed; 4 a process has
     the session; 5 the trail or the weights are not what was recorded, and nothing was deleted.
     """
-    folder = run_folder(run)
+    folder = chosen(run, runs)
     found = prunable(folder, keep or ())
     if found.paths and not dry_run:
         if not yes:

@@ -14,12 +14,14 @@ from sessions.commands.options import (
     DEFAULT_RUNS,
     Answer,
     AnswerReason,
-    Name,
     Profile,
+    Run,
     Runs,
     SessionName,
-    below,
+    SomeRun,
+    chosen,
     need_reason,
+    session_words,
 )
 from sessions.commands.output import print_line, say
 from sessions.commands.status import print_summary
@@ -31,16 +33,14 @@ from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import TRAIL, require_run
 from sessions.session import Paused
 from specs.errors import ExitCode
-from specs.session.loading import find_spec
+from specs.session.loading import find_spec, shipped
 
 app = typer.Typer()
 
 
 @app.command()
 def start(
-    spec: Annotated[
-        str, typer.Argument(help="Spec file, or the name of a shipped one: demo, cai_stage1, cai_preferences.")
-    ],
+    spec: Annotated[str, typer.Argument(help=f"Spec file, or the name of a shipped one: {', '.join(shipped())}.")],
     name: SessionName = None,
     runs: Runs = DEFAULT_RUNS,
     profile: Profile = None,
@@ -66,7 +66,7 @@ def start(
     try:
         run = runtime.start(path, runs, name, Terminal(), profile=profile, launcher=launcher)
     except Paused as paused:
-        _paused(str(paused), runs)
+        _paused(runs / str(paused))
     finish(run)
 
 
@@ -85,7 +85,7 @@ def use_database(runs: Path, address: str) -> None:
 
 @app.command()
 def resume(
-    name: Name,
+    run: Run = None,
     runs: Runs = DEFAULT_RUNS,
     answer: Annotated[
         Answer | None,
@@ -94,58 +94,58 @@ def resume(
     reason: AnswerReason = "",
 ) -> None:
     """Continue a paused, killed or waiting session."""
-    carry_on(name, runs, answer, reason)
+    carry_on(chosen(run, runs), answer, reason)
 
 
 def carry_on(
-    name: str, runs: Path, answer: Answer | None, reason: str, by: str | None = None, expires: float | None = None
+    run: Path, answer: Answer | None, reason: str, by: str | None = None, expires: float | None = None
 ) -> NoReturn:
     """Continue a session, with an answer or without, and end with its exit code."""
     from sessions import runtime
 
     need_reason(answer, reason)
-    warn_of_readers([runs / name])
+    warn_of_readers([run])
     try:
-        run = runtime.resume(runs / name, Terminal(), answer, reason, by, expires)
+        run = runtime.resume(run, Terminal(), answer, reason, by, expires)
     except Paused:
-        _paused(name, runs)
+        _paused(run)
     finish(run)
 
 
 @app.command()
-def pause(name: Name, runs: Runs = DEFAULT_RUNS) -> None:
+def pause(run: Run = None, runs: Runs = DEFAULT_RUNS) -> None:
     """Ask a running session to pause at the next safe place, and wait until it has.
 
     Ctrl-C in its terminal does the same. Its job continues. Exit code 0 when nothing runs any more, or nothing did.
     """
-    run = require_run(runs / name).resolve()
+    run = require_run(chosen(run, runs)).resolve()
     ran = is_running(run)
     if ran:
         with when_free(run, PAUSE, lease, say):
             pass
     state = overview(run)
     told = {
-        "paused": f"{'paused' if ran else 'is paused already'}; `peergate resume {name}{below(runs)}` continues",
+        "paused": f"{'paused' if ran else 'is paused already'}; `peergate resume {session_words(run)}` continues",
         "waiting": f"{'now waits' if ran else 'does not run, it waits'} for a person; "
-        f"`peergate status {name}{below(runs)}`",
+        f"`peergate status {session_words(run)}`",
         "closed": f"{'ended before it paused' if ran else 'has ended'}: {state.decision}",
         "running": "was resumed by somebody else",
     }
-    print_line(f"{name}: {told.get(state.state, state.state)}")
+    print_line(f"{run.name}: {told.get(state.state, state.state)}")
 
 
 @app.command()
-def cancel(name: Name, runs: Runs = DEFAULT_RUNS) -> None:
+def cancel(run: SomeRun, runs: Runs = DEFAULT_RUNS) -> None:
     """End a session for good, its running job included; waits until it has ended."""
     from sessions import runtime
 
-    run = runtime.cancel(runs / name, Terminal())
+    run = runtime.cancel(chosen(run, runs), Terminal())
     state = overview(run)
-    print_line(f"{name}: {state.state}, {state.decision}")
+    print_line(f"{state.name}: {state.state}, {state.decision}")
 
 
-def _paused(name: str, runs: Path) -> NoReturn:
-    print_line(f"paused; `peergate resume {name}{below(runs)}` continues", err=True)
+def _paused(run: Path) -> NoReturn:
+    print_line(f"paused; `peergate resume {session_words(run)}` continues", err=True)
     raise SystemExit(int(ExitCode.INTERRUPTED))
 
 

@@ -11,7 +11,7 @@ import typer
 from reviews.comparison.seed_comparison import Seeded, seeded, together
 from reviews.statistics.seed_variance import OverSeeds
 from sessions.commands.audit.trail_place import session_at
-from sessions.commands.options import Json
+from sessions.commands.options import DEFAULT_RUNS, Json, Runs, complete_run
 from sessions.commands.output import print_json, print_line, print_table
 
 app = typer.Typer()
@@ -19,11 +19,15 @@ app = typer.Typer()
 
 @app.command()
 def seeds(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Sessions of one design, a seed each.")],
+    sessions: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN RUN...", help="Sessions of one design, a seed each.", autocompletion=complete_run),
+    ],
+    runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Compare sessions of one design: the gain with seeds and items both as samples."""
-    read = [seeded(place.folder, place.entries(), place.store) for place in map(session_at, runs)]
+    read = [seeded(place.folder, place.entries(), place.store) for place in (session_at(one, runs) for one in sessions)]
     over, items = together(read), len(read[0].pairs)
     if as_json:
         print_json(as_data(read, over))

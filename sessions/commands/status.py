@@ -19,10 +19,11 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.trail_place import session_at
-from sessions.commands.options import DEFAULT_RUNS, Json, Name, RunPath, Runs, below, shown_path
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, below, chosen, session_words, shown_path
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
+from sessions.report.next_steps import answers_to, remedies
 from sessions.report.overview import overview, waits_for_verdict
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report.result import question, result_of
@@ -47,6 +48,8 @@ def list_sessions(
     as_json: Json = False,
 ) -> None:
     """List the sessions of a folder."""
+    if not all_of_database and not runs.is_dir() and below(runs):
+        raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
     found = everywhere(runs) if all_of_database else listed(runs)
     if as_json:
         print_json({"sessions": [one.as_json() for one in found]})
@@ -62,9 +65,9 @@ def list_sessions(
 
 
 @app.command()
-def status(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
+def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Show a session's stage, decisions, money and time."""
-    run = require_run(runs / name).resolve()
+    run = require_run(chosen(run, runs)).resolve()
     warn_of_readers([run])
     state = overview(run)
     entries = read_entries(run / TRAIL)
@@ -102,9 +105,10 @@ def status(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None
         text = masked_line(one.condition.text, 500)
         print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")
     if state.state == "waiting":
-        print_line(f"it waits for a person: {_how_to_answer(entries, name, runs)}")
+        print_line("it waits for a person")
+        _print_next_steps(entries, run)
     elif state.state == "paused":
-        print_line(f"to continue: peergate resume {name}")
+        print_line(f"to continue: peergate resume {session_words(run)}")
 
 
 def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any] | None:
@@ -128,12 +132,12 @@ def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any
 
 
 @app.command()
-def report(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
+def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Print the report of a session.
 
     Of a session that waits for a person it is the report so far.
     """
-    run = require_run(runs / name)
+    run = require_run(chosen(run, runs))
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
     entries, data, taken_back = read_entries(run / TRAIL), dict[str, Any](), list[str]()
     if path.is_file():
@@ -145,8 +149,8 @@ def report(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None
         print_line(result_of(asked), err=True)
         data, text = told_so_far(run, TRAIL, STORE)
     else:
-        hint = f"`peergate status {name}` shows its state"
-        raise EvidenceMissing(f"session '{name}' has no report yet", where=str(run), hint=hint)
+        hint = f"`peergate status {session_words(run)}` shows its state"
+        raise EvidenceMissing(f"session '{run.resolve().name}' has no report yet", where=str(run), hint=hint)
     if as_json:
         data = data or json.loads(text)
         data.pop("schema_version", None)
@@ -160,17 +164,18 @@ def report(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None
 
 @app.command()
 def transcript(
-    run: RunPath,
+    run: Run = None,
     attempt: Annotated[
         str | None, typer.Argument(metavar="[STAGE[.ATTEMPT]]", help="Only this stage, or this attempt of it.")
     ] = None,
+    runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Show what the builder said and did, and what the gate answered.
 
     Turns, calls, their results and costs, attempt by attempt.
     """
-    place = session_at(run)
+    place = session_at(run, runs)
     told = list(Transcript(place.store).attempts(place.entries()))
     if attempt is not None:
         stage, number = _place(attempt)
@@ -206,8 +211,10 @@ def print_summary(run: Path) -> None:
         print_line(f"{state.name}: {masked_line(data['result'], 2000)}")
         for line in data["why"]:
             print_line(f"  {masked_line(line, 2000)}")
+        _print_remedies(data.get("remedies", []))
         print_line(f"report: {where}/{REPORT_MARKDOWN}")
         print_line(f"verify: peergate audit verify {where}")
+        _print_model(data.get("left"), where, run, accepted=data["outcome"] == "approve")
         return
     print_line(f"{state.name}: {state.state}")
     for reason in state.reasons:
@@ -217,19 +224,41 @@ def print_summary(run: Path) -> None:
         print_line(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
         if question(entries) is not None:
-            print_line(f"report so far: peergate report {state.name}{below(run.parent)}")
-        print_line(f"answer: {_how_to_answer(entries, state.name, run.parent)}")
+            print_line(f"report so far: peergate report {session_words(run)}")
+        _print_next_steps(entries, run)
 
 
-def _how_to_answer(entries: list[Recorded], name: str, runs: Path) -> str:
-    run = shown_path(runs.resolve() / name)
-    if waits_for_verdict(entries) is not None:
-        return f"peergate review show {run}, then peergate review give {run} --file VERDICT.json"
-    where = below(runs)
-    if waits_for_budget(entries) is not None:
-        amend = f"peergate amend {name} SPEC{where} --reason ..., then peergate resume {name}{where}"
-        return f"{amend}; or peergate resume {name}{where} --answer stop --reason ..."
-    return f"peergate resume {name}{where} --answer retry|approve|stop --reason ..."
+def _print_model(left: dict[str, Any] | None, where: str, run: Path, *, accepted: bool) -> None:
+    """Print, as the last line of a closed session, where its model is and how to take it."""
+    if left is None:
+        return
+    take = f"peergate get model {session_words(run)}"
+    if accepted:
+        print_line(f"model: {where}/{left['path']}; `{take}` copies it")
+    else:
+        print_line(f"model, not accepted: {where}/{left['path']}; `{take} --unaccepted` copies it")
+
+
+def _print_next_steps(entries: list[Recorded], run: Path) -> None:
+    """Print what a person can do, as the report says it, with the session named as it is from here."""
+    named = session_words(run)
+    print_line("what you can do:")
+    asked = question(entries)
+    if waits_for_verdict(entries) is not None or asked is None:
+        print_line(f"  peergate review show {named}, then peergate review give {named} --file VERDICT.json")
+        print_line("      judges the gate that waits")
+        return
+    store = Store(run / STORE)
+    resolved, _ = registered_spec(entries, store)
+    for one in answers_to(entries, asked, named, store, resolved):
+        print_line(f"  {', then '.join(one['commands'])}")
+        print_line(f"      {one['effect']}")
+    _print_remedies(remedies(entries, store))
+
+
+def _print_remedies(found: list[dict[str, str]]) -> None:
+    for one in found:
+        print_line(f"  against {one['check']}: {masked_line(one['remedy'], 500)}")
 
 
 def _in_words(builder: dict[str, Any]) -> str:

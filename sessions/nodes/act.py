@@ -83,6 +83,7 @@ def launch(session: Session, state: State) -> State:
         (folder / "claim").exists() or (folder / "exit.json").exists()
     ):
         # It has begun. Otherwise a kill may have come between the entry and the start, and everything is repeated.
+        session.on_launch(key)
         return {"route": "go"}
     order = resumed(session, order_of(session, state))
     session.store.put_value(order)
@@ -91,6 +92,7 @@ def launch(session: Session, state: State) -> State:
     keeps = _expected_bytes(session, stage, order) if rated else 0
     ledger.reserve_job(session.trail, budget, stage, key, keeps)
     submit(session.launcher, session.trail, session.run, order, session.resolved.registration())
+    session.on_launch(key)
     return {"route": "go"}
 
 

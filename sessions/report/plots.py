@@ -7,14 +7,18 @@ from typing import Any
 
 from specs.text import one_line
 
-NAMES = ("loss.svg", "accuracy.svg", "pairs.svg")
+NAMES = ("effect.svg", "loss.svg", "accuracy.svg", "pairs.svg")
+"""The first is the headline: what the session was registered to find."""
 NAME_CHARACTERS = 40
+FLAT_CHARACTERS = 60
+"""Of all names below an axis together: more are written at a slant, so that they do not overlap."""
 
 
 def draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) -> list[str]:
     """Draw what a report and the losses (nats per token and step, by attempt) hold; returns the file names."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not losses and not report["accuracy_by_kind"]:
+    effect = _effect_of(report)
+    if not losses and not report["accuracy_by_kind"] and effect is None:
         return []
     import matplotlib as mpl
 
@@ -22,6 +26,9 @@ def draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) -
     # Ids in an SVG are random unless salted, and its date is the moment of drawing.
     mpl.rcParams.update({"svg.hashsalt": "peergate", "axes.spines.top": False, "axes.spines.right": False})
     drawn: list[str] = []
+    if effect is not None:
+        _effect(folder / "effect.svg", *effect)
+        drawn.append("effect.svg")
     if losses:
         _loss(folder / "loss.svg", losses)
         drawn.append("loss.svg")
@@ -32,12 +39,43 @@ def draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) -
     return drawn
 
 
+def _effect_of(report: dict[str, Any]) -> tuple[str, float, tuple[float, float], float] | None:
+    """Return the compared metric, its gain with the interval, and the registered minimum; None without a comparison."""
+    compared = report.get("comparison")
+    gain = compared["metrics"].get("accuracy_gain") if compared else None
+    if compared is None or gain is None or not gain["interval"]:
+        return None
+    low, high = gain["interval"]
+    return compared["primary_metric"], gain["value"], (low, high), compared["registered"]["minimum_effect"]
+
+
+def _effect(path: Path, metric: str, gain: float, interval: tuple[float, float], minimum: float) -> None:
+    """Gain with its 95 % interval on a line, beside no difference and the registered minimum effect."""
+    figure, axes = _axes("gain (treatment - baseline)", "", height=2.2)
+    low, high = interval
+    axes.axvline(0, color="#555555", linewidth=0.8)
+    axes.axvline(minimum, color="#d62728", linewidth=1.2, linestyle="--", label=f"registered minimum {minimum:+g}")
+    errors = [[max(0.0, gain - low)], [max(0.0, high - gain)]]
+    axes.errorbar([gain], [0], xerr=errors, fmt="o", color="#1f77b4", capsize=4, label="gain, 95 % interval")
+    least, most = min(0.0, low, minimum), max(0.0, high, minimum)
+    room = 0.08 * (most - least or 1.0)
+    axes.set_xlim(least - room, most + room)
+    axes.set_ylim(-1, 1)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    named = one_line(metric.replace("_", " "), NAME_CHARACTERS)
+    _title(axes, f"Gain in held-out {named}: {gain:+.3f} [{low:+.3f}, {high:+.3f}]")
+    _legend(figure)
+    _save(figure, path)
+
+
 def _loss(path: Path, losses: dict[str, list[float]]) -> None:
     figure, axes = _axes("optimizer step", "loss (nats per token)")
     for name, values in losses.items():
         axes.plot(range(1, len(values) + 1), values, marker=".", label=name)
-    axes.set_title("Training loss of each attempt")
-    axes.legend(frameon=False)
+    _whole_numbers(axes.xaxis)
+    _title(axes, "Training loss of each attempt")
+    _legend(figure)
     _save(figure, path)
 
 
@@ -67,8 +105,8 @@ def _accuracy(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
         )
     _name(axes, kinds)
     axes.set_ylim(0, 1)
-    axes.set_title("Held-out accuracy by kind of constraint (95 % Wilson)")
-    axes.legend(frameon=False)
+    _title(axes, "Held-out accuracy by kind of constraint (95 % Wilson)")
+    _legend(figure)
     _save(figure, path)
 
 
@@ -79,22 +117,46 @@ def _pairs(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
     axes.bar(range(len(kinds)), [-kind["lost"] for kind in kinds.values()], 0.6, label="lost", color="#d62728")
     axes.axhline(0, color="#555555", linewidth=0.8)
     _name(axes, kinds)
-    axes.set_title("Items gained and lost against the baseline")
-    axes.legend(frameon=False)
+    _whole_numbers(axes.yaxis)
+    _title(axes, "Items gained (up) and lost (down) against the baseline")
+    _legend(figure)
     _save(figure, path)
 
 
 def _name(axes: Any, kinds: dict[str, dict[str, Any]]) -> None:
     # Kinds are words of a data file: no formulas in them, and no line ends.
     names = [one_line(kind, NAME_CHARACTERS) for kind in kinds]
-    axes.set_xticks(range(len(kinds)), names, parse_math=False)
+    slant: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, names)) > FLAT_CHARACTERS else {}
+    axes.set_xticks(range(len(kinds)), names, parse_math=False, **slant)
 
 
-def _axes(x: str, y: str) -> tuple[Any, Any]:
+def _whole_numbers(axis: Any) -> None:
+    """Put ticks at whole numbers, without a sign: what is counted has no fractions, and down is no less than none."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    # Where there is one number alone the locator has ticks between as well.
+    axis.set_major_formatter(FuncFormatter(_count))
+
+
+def _count(value: float, _: object) -> str:
+    return f"{abs(value):.0f}" if float(value).is_integer() else ""
+
+
+def _legend(figure: Any) -> None:
+    """Explain the marks below the plot, where they cover nothing."""
+    figure.legend(frameon=False, ncols=2, loc="outside lower center")
+
+
+def _title(axes: Any, text: str) -> None:
+    axes.set_title(text, fontsize=11, parse_math=False)
+
+
+def _axes(x: str, y: str, height: float = 3.6) -> tuple[Any, Any]:
     # Not pyplot: it keeps figures alive and wants a main thread.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    figure = Figure(figsize=(7, height), layout="constrained")
     axes = figure.add_subplot()
     axes.set_xlabel(x)
     axes.set_ylabel(y)

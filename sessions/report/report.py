@@ -28,11 +28,11 @@ from reviews.trail.store import Store, write_durably
 from reviews.trail.tables.open_table import read_entries
 from sessions.money import ledger
 from sessions.report import plots, transcript
+from sessions.report.next_steps import answers_to, remedies
 from sessions.report.overview import when
 from sessions.report.page_result import UNREADABLE
 from sessions.report.remarks import critic_in_words, trained_by_scripts
 from sessions.report.result import (
-    answers_to,
     checks_of,
     comparison_of,
     done_by_person,
@@ -48,6 +48,7 @@ from sessions.report.result import (
 )
 from sessions.report.template import template
 from sessions.report.timeline import interruptions
+from sessions.run.final_model import final_model
 from sessions.run.run_layout import STORE, TRAIL
 from specs import markdown
 from specs.digests import canonical_bytes, digest_file
@@ -116,7 +117,7 @@ def told_so_far(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any],
     if question(entries) is None:
         raise EvidenceMissing(f"session '{run.name}' asks nothing of a person", where=str(run))
     data, arms = _data(run, entries, store, WAITING)
-    return data, _markdown(data, arms, current())
+    return data, as_markdown(data, _examples(arms), current())
 
 
 def _texts(
@@ -126,7 +127,7 @@ def _texts(
     data = masker.value(data)
     texts = {
         "report.json": json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False),
-        "report.md": _markdown(data, arms, masker),
+        "report.md": as_markdown(data, _examples(arms), masker),
         transcript.MARKDOWN: transcript.rendered(entries, store, masker),
     }
     return {name: text.encode() for name, text in texts.items() if text}
@@ -153,7 +154,8 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "outcome": outcome,
         "result": result_of(asked) if asked else result_in_words(entries, resolved, outcome, comparison),
         "why": reasons_of(asked) if asked else why_it_ended(entries, store, outcome) if outcome != "approve" else [],
-        "answers": answers_to(entries, asked, session) if asked else [],
+        "answers": answers_to(entries, asked, session, store, resolved) if asked else [],
+        "remedies": remedies(entries, store) if asked or outcome == "reject" else [],
         "objective": resolved.spec.objective,
         "registration": registered,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
@@ -193,18 +195,43 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "started": when(entries[0]),
         "trail": {"entries": len(entries), "head": entries[-1].digest},
         "verify": f"peergate audit verify {session}",
+        "left": left._asdict() if (left := final_model(entries, resolved.spec)) else None,
         "plots": [],
     }
     return data, arms
 
 
-def _markdown(data: dict[str, Any], arms: Arms | None, masker: Masker) -> str:
-    return masker.text(_template().render(report=data, examples=_examples(arms)))
+def as_markdown(data: dict[str, Any], examples: list[dict[str, Any]], masker: Masker) -> str:
+    """Return the report for people: what failed first, what passed folded, digests at the end."""
+    gates = _gates(data)
+    shown = data | {"gates": gates, "open_checks": [row for one in gates for row in one["open"]]}
+    return masker.text(_template().render(report=shown, examples=examples))
+
+
+_QUIET = ("PASS", "NOT_APPLICABLE")
+
+
+def _gates(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return every gate with the attempt it judged, in order, and what in it did not pass."""
+    found: list[dict[str, Any]] = [{"place": "design", "kind": "", "gate": data["design"], "attempt": None}]
+    for stage in data["stages"]:
+        for attempt in stage["attempts"]:
+            place = f"{stage['stage']}.{attempt['attempt']}"
+            found.append({"place": place, "kind": stage["kind"], "gate": attempt["gate"], "attempt": attempt})
+    for one in found:
+        checks = one["gate"]["checks"] if one["gate"] else ()
+        one["open"] = [{"place": one["place"], **check} for check in checks if check["status"] not in _QUIET]
+        unmet = one["gate"] and (
+            any(not each["met"] for each in one["gate"]["criteria"])
+            or any(each["status"] != "supported" for each in one["gate"]["claims"])
+        )
+        one["said"] = bool(one["gate"]) and (one["gate"]["outcome"] != "approve" or bool(unmet))
+    return [one for one in found if one["gate"] or one["attempt"]]
 
 
 @cache
 def _template() -> Template:
-    filters = {"cell": markdown.cell, "code": markdown.code, "written": markdown.Markup}
+    filters = {"cell": markdown.cell, "code": markdown.code, "html": markdown.html, "written": markdown.Markup}
     return template("report.md.j2", filters, finalize=markdown.finalize)
 
 

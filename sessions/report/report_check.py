@@ -36,7 +36,7 @@ SHOWN = 200
 """Characters of a differing line, from a little before the difference."""
 _BEFORE = 40
 _NAME = re.compile(r"(?:([^.]+)\.(?:(\d+)\.)?)?(\w+)")
-_ATTEMPT = re.compile(r"Attempt (\d+):")
+COMPARISON = "## The registered comparison"
 _IN_HEADLINE = ("accuracy_gain", "gained", "lost", "mcnemar_p")
 
 
@@ -166,16 +166,14 @@ class ReportCheck:
             for place, attempt in enumerate(stage["attempts"]):
                 if attempt["metrics_digest"] == one.digest:
                     yield f"report.json /stages/{number}/attempts/{place}/metrics/{name}"
-        # The comparison comes before the first stage.
-        here, wanted = (one.set.stage, one.set.attempt if is_treatment else 0), (one.set.stage, one.set.attempt)
+        own = f"{one.set.stage}.{one.set.attempt}"
+        section = ""
         for number, line in enumerate(self._rendered.get(REPORT_MARKDOWN, b"").decode().split("\n"), 1):
-            if line.startswith("### "):
-                here = line.split(" ")[1], 0
-            elif found := _ATTEMPT.match(line):
-                here = here[0], int(found[1])
+            section = line if line.startswith("## ") else section
             in_headline = number == 1 and is_treatment and name in (*_IN_HEADLINE, compared["primary_metric"])
-            row = (f"| {name} |", f"- met: {name} ", f"- not met: {name} ")
-            if in_headline or (here == wanted and line.startswith(row)):
+            in_table = is_treatment and section == COMPARISON and line.startswith(f"| {name} |")
+            folded = line.startswith(f"<details><summary>{own} ") and f" {name} = " in line
+            if in_headline or in_table or folded or line.startswith(f"- {own}, not met: {name} "):
                 yield f"report.md line {number}"
 
     def called(self, name: str) -> tuple[Measured, ...]:

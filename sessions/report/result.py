@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reviews.evidence.gather import find, is_in_force
-from reviews.gate.human_answers import last_question, overrides, waits_for_budget, why_no_retry
+from reviews.gate.human_answers import last_question, overrides, waits_for_budget
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.overview import is_waiting, waits_for_verdict
@@ -223,30 +223,6 @@ def result_of(asked: Recorded) -> str:
             return f"interim: at '{stage}' the builder asks a person how to continue"
         case _:
             return f"interim: the gate of '{stage}' stays closed, and a person is asked how to continue"
-
-
-def answers_to(entries: Sequence[Recorded], asked: Recorded, name: str) -> list[dict[str, Any]]:
-    """Return what a person can do: commands and their effect."""
-    stop = _answer("ends the session here, with its report", f"peergate resume {name} --answer stop --reason WHY")
-    if asked.entry.kind == "budget":
-        amend = f"peergate amend {name} SPEC --reason WHY"
-        return [_answer("gives it a larger budget, on record", amend, f"peergate resume {name}"), stop]
-    again = (
-        "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
-        "the same, and what they closed stays closed"
-        if asked.body.get("stage")
-        else "has the design reviewed once more: there is no verdict on it"
-    )
-    retry = _answer(again, f"peergate resume {name} --answer retry --reason WHY")
-    lift = _answer(
-        "continues over the gate in your name, which the trail and every report count as an override",
-        f"peergate override {name} --gate --reason WHY",
-    )
-    return [*([] if why_no_retry(entries, asked) else [retry]), lift, stop]
-
-
-def _answer(effect: str, *commands: str) -> dict[str, Any]:
-    return {"commands": list(commands), "effect": effect}
 
 
 def reasons_of(asked: Recorded) -> list[str]:

@@ -87,6 +87,19 @@ def listed(runs: Path) -> list[Overview]:
     return [found[run] for run in folders]
 
 
+def newest(runs: Path) -> Path:
+    """Return the run folder of the session that began last.
+
+    Raises:
+        UserError: there is no session.
+        Blocked: the folder cannot be read.
+    """
+    began = [(one.started or "", str(one.path)) for one in listed(runs)]
+    if not began:
+        raise UserError("there is no session yet", where=str(runs), hint="name a RUN, or its folder with --runs")
+    return Path(max(began)[1])
+
+
 def everywhere(runs: Path) -> list[Overview]:
     """Return the overviews of all sessions of the workspace's database, wherever their run folders are, by name.
 

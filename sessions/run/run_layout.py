@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from specs.errors import Blocked, UserError
@@ -10,6 +11,8 @@ from specs.errors import Blocked, UserError
 TRAIL, STORE = "trail.sqlite", "store"
 POINTER = "trail.postgres"
 """Replaces the trail of a session in Postgres (``reviews/trail/tables/pointer.py``)."""
+REQUESTS = "reviews"
+"""The folder beside the run folders that holds requested reviews outside of sessions."""
 REVIEWS = "reviews.sqlite"
 """The trail of a folder that holds only requested reviews (``reviews/requests/request_record.py``)."""
 
@@ -35,12 +38,28 @@ def why_unreadable(run: Path) -> str:
     return ""
 
 
-def run_folder(run: Path) -> Path:
-    """Return a named run folder: the folder itself, or the one of this name under ./runs."""
-    under = Path("runs") / run
-    if not _has_trail(run) and len(run.parts) == 1 and _has_trail(under):
-        return under
-    return run
+def run_folder(run: Path, runs: Path = Path("runs")) -> Path:
+    """Return a run folder that is named by a path, or by its name under ``runs``, which goes first."""
+    under = runs / run
+    # Neither is a path that leads up or in circles: a name is one part, and no dots.
+    if len(run.parts) != 1 or run.name in ("", ".."):
+        return run
+    return under if _has_trail(under) or not run.is_dir() else run
+
+
+def session_name(given: str | None, default: str) -> str:
+    """Return the name of a new session: the given one, or that of the spec.
+
+    Raises:
+        UserError: no run folder can have this name, or another folder of the workspace has it.
+    """
+    name = default if given is None else given
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+        raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
+    if name.casefold() == REQUESTS:
+        hint = "choose another name, with --name or in the spec"
+        raise UserError(f"'{name}' is the folder of requested reviews, not a session's name", hint=hint)
+    return name
 
 
 def trail_name(run: Path) -> str:

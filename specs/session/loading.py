@@ -18,6 +18,7 @@ from specs.home import HOME
 from specs.resources import LauncherName
 from specs.session.constitution import Constitution
 from specs.session.explain import explain, validate
+from specs.session.lint.item_rules import ANSWERED, without_answers
 from specs.session.lint.rules import lint, lint_constitution
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
 from specs.session.profiles import apply_profile, profile_names
@@ -63,6 +64,8 @@ def load_spec(
     spec, task_text = files.task(spec)
     spec, scripts = files.scripts(spec)
     problems = [*lint(spec), *files.problems]
+    if not problems:
+        files.require_answers(spec)
     if problems or files.others:
         raise document.error(path, problems, files.others)
     return ResolvedSpec(
@@ -136,21 +139,26 @@ def load_constitution(path: Path) -> tuple[Constitution, str]:
     return _parse_constitution(path, raw), digest_bytes(raw)
 
 
+def shipped() -> dict[str, Path]:
+    """Return the specs that come with Peergate, by name."""
+    library = HOME / "specs" / "library"
+    return {file.stem: file for file in sorted(library.glob("*.yaml")) if file.stem != "constitution"}
+
+
 def find_spec(text: str) -> Path:
     """Return the file, or the shipped spec, that a user means; raises UserError, with the shipped names, if neither."""
     path = Path(text)
-    library = HOME / "specs" / "library"
-    shipped = {file.stem: file for file in sorted(library.glob("*.yaml")) if file.stem != "constitution"}
+    known = shipped()
     try:
         if path.is_file():
             return path
         folder = path.is_dir()
     except (OSError, ValueError):  # A name no file can have: too long, or with a NUL character.
         folder = False
-    if text in shipped:
-        return shipped[text]
-    match = closest(path.name.removesuffix(".yaml"), shipped)
-    names = f"shipped specs: {', '.join(shipped) or 'none'}"
+    if text in known:
+        return known[text]
+    match = closest(path.name.removesuffix(".yaml"), known)
+    names = f"shipped specs: {', '.join(known) or 'none'}"
     hint = f"did you mean '{match}'? {names}" if match else names
     raise UserError(f"'{text}' is a folder, not a spec" if folder else f"there is no spec '{text}'", hint=hint)
 
@@ -200,6 +208,8 @@ class _Files:
         self.allow_missing = allow_missing
         self.problems: list[LintProblem] = []
         self.others: list[Problem] = []
+        self.items: dict[str, bytes] = {}
+        """Data files without problems, by the name that inputs have for them."""
 
     def read_all(self, spec: SessionSpec) -> tuple[SessionSpec, str, dict[str, str]]:
         """Return the spec, which then says what each data file holds, and the digests of constitution and data."""
@@ -274,6 +284,16 @@ class _Files:
             stages[index] = stage.model_copy(update={"script": name, "parameters": given})
         return spec.model_copy(update={"stages": tuple(stages)}), texts
 
+    def require_answers(self, spec: SessionSpec) -> None:
+        """Collect a problem for each file whose items name no answer to compare with: one for all of its lines."""
+        for one in without_answers(spec, self.items):
+            told = (
+                f"task {ANSWERED} compares with the answer that an item names; {one.lacking} of {one.items} name none"
+            )
+            named = spec.heldout if one.name == "heldout" else spec.data[one.name.partition(".")[2]]
+            hint = 'write "constraint": {"answer": "Paris"} in each item, or take another task'
+            self.others.append(Problem(str(self.folder / named.path), one.line, 1, "constraint.answer", told, hint))
+
     def _constitution(self, named: str) -> str:
         raw = self._read(("constitution",), named)
         if raw is None:
@@ -304,6 +324,8 @@ class _Files:
         self.others += _at_most(problems)
         if isinstance(found, list) or problems:
             return None if isinstance(found, list) else found
+        if found.held == "items":
+            self.items[".".join(map(str, loc))] = found.data
         if n is not None and found.rows != n:
             message = f"n is {n}, '{named.path}' holds {found.rows} items"
             self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {found.rows}"))

@@ -20,8 +20,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.jobs.launcher import JobState
+from sessions.report.next_steps import answers_to
 from sessions.report.overview import is_waiting
-from sessions.report.result import answers_to
 from specs.digests import Digest
 from specs.errors import ReviewerUnavailable, UserError
 from specs.trail.verdict import Packet, Verdict
@@ -101,7 +101,7 @@ def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> 
     entries = entries_of(run)
     resolved, _ = registered_spec(entries, Store(run / "store"))
     asked = last_question(entries, "small")
-    told = answers_to(entries, asked, "small")
+    told = answers_to(entries, asked, "small", Store(run / "store"), resolved)
     assert told[0]["effect"].startswith("has the design reviewed once more") and len(told) == 3
     # As older trails have it too, where such an answer ended the session.
     assert answer_effect(resolved, entries, asked, "retry") == {"opens": None, "waives": []}
@@ -113,7 +113,8 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     drive(quick_session(run, reviewer=Unwilling()))
     assert outcomes(run) == {"decision/design.1": "escalate"}
     before = keys(run)
-    told = answers_to(entries_of(run), last_question(entries_of(run), "small"), "small")
+    entries, store = entries_of(run), Store(run / "store")
+    told = answers_to(entries, last_question(entries, "small"), "small", store, registered_spec(entries, store)[0])
     assert not [one for one in told if "retry" in one["commands"][0]]
     with pytest.raises(UserError, match=r"'retry' is no answer here: the design was judged"):
         drive(quick_session(run, reviewer=Unwilling()), answer("retry"))

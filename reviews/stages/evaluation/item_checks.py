@@ -90,7 +90,9 @@ def _fault(task: str, item: Item) -> str:
         if both := next((pair for pair in _EXCLUSIVE if pair <= others), None):
             return f"asks for {' and '.join(sorted(both))}, and no answer can be both"
         missing = [value for value in stated_values(task, item) if not _says(item.prompt, value)]
-    except (KeyError, ValueError, TypeError) as error:
+    except KeyError as error:
+        return f"has a constraint that cannot be read: '{error.args[0]}' is missing or unknown"
+    except (ValueError, TypeError) as error:
         return f"has a constraint that cannot be read: {type(error).__name__}: {error}"
     return f"does not say '{missing[0]}', which is asked of the answer" if missing else ""
 

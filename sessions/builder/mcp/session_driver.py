@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -14,17 +15,20 @@ from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.builder.mcp.tool_server import make_server
 from sessions.builder.mcp.transports import Transport
+from sessions.builder.redaction import Wall
 from sessions.jobs.job_state import newest_progress
 from sessions.jobs.launcher import job_folder
 from sessions.report.live_display import Terminal
 from sessions.report.overview import Overview, overview
 from sessions.report.report import REPORT_JSON
-from sessions.run.run_layout import TRAIL, is_run
+from sessions.run.run_layout import TRAIL, is_run, run_folder, session_name
 from sessions.session import Paused, Session
-from specs.errors import UserError
+from specs.errors import PeergateError, UserError
 from specs.session.loading import find_spec, load_spec
 
 LOOK_S = 1.0
+MOST_REFUSAL = 500
+"""Characters that a client hears of why a job was not launched."""
 LAST_WORDS_S = 0.5
 """Time for the last answers before the process ends."""
 TOLD_WITHIN_S = 600.0
@@ -41,14 +45,13 @@ class Target(NamedTuple):
 
 def find_target(named: str, runs: Path, name: str | None, profile: str | None = None) -> Target:
     """Return the run or spec a person means, an open session of a spec too; UserError if it is none for a client."""
-    for run in (runs / named, Path(named)):
-        if is_run(run):
-            _require_external(read_entries(run / TRAIL)[0].body.get("builder"), run.resolve())
-            return Target(run.resolve())
+    if is_run(run := run_folder(Path(named), runs)):
+        _require_external(read_entries(run / TRAIL)[0].body.get("builder"), run.resolve())
+        return Target(run.resolve())
     spec = find_spec(named)
     resolved = load_spec(spec, profile)
     _require_external(resolved.spec.builder.vendor, spec)
-    run = (runs / (name or resolved.spec.name)).resolve()
+    run = (runs / session_name(name, resolved.spec.name)).resolve()
     if not is_run(run):
         return Target(run, spec, profile)
     opened = read_entries(run / TRAIL)[0].body
@@ -70,6 +73,7 @@ class Serving:
         self._transport = transport
         self._gone = threading.Event()
         self._session: Session | None = None
+        self._wall: Wall | None = None
         self._serves = False
 
     def serve(self, target: Target) -> Path:
@@ -99,7 +103,10 @@ class Serving:
                 self._wait_for_a_person(run)
                 self.exchange.ended = ""
                 runtime.resume(run, self._display, wire=self._wire)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, PeergateError) and self._wall is not None:
+                hint = f" ({error.hint})" if error.hint else ""
+                self.exchange.refusal = self._wall.clean(f"{error.message}{hint}", MOST_REFUSAL)
             self.exchange.ended = "the session has stopped; `peergate mcp` continues it"
             raise
         finally:
@@ -110,6 +117,10 @@ class Serving:
         """Connect the client's builder, once the lease is held."""
         session.builder = ExternalBuilder(self.exchange, lambda bench: self._goes_on(session, bench))
         self._session = session
+        # Made now: after the end of the session its trail is closed.
+        self._wall = Wall(session, os.environ)
+        self.exchange.refusal = ""
+        session.on_launch = lambda key: self.exchange.launched.add(key.removeprefix(f"{session.name}."))
         if not self._serves:
             self._serves = True
             self._transport.start(make_server(self.exchange, session.name), self._client_gone)

@@ -104,7 +104,18 @@ async def _ask(exchange: Exchange, call: ToolCall, context: _Context) -> tuple[l
     while exchange.phases == answer.ended and not exchange.ended and time.monotonic() < until:
         await anyio.sleep(LOOK_S)
     opened = exchange.heading if exchange.phases != answer.ended else ""
-    return [result.text, opened or _idle(exchange)], result.is_error
+    told, is_error = what_was_launched(exchange, answer) if answer.launches else (result.text, result.is_error)
+    return [told, opened or _idle(exchange)], is_error
+
+
+def what_was_launched(exchange: Exchange, answer: Answer) -> tuple[str, bool]:
+    """Return what became of a launch, and whether it is an error: what no launcher has taken was not launched."""
+    key = answer.launches
+    if key in exchange.launched:
+        return f"{key} is launched", False
+    if exchange.refusal or exchange.ended:
+        return f"{key} was not launched: {exchange.refusal or 'nothing was started'}", True
+    return f"{answer.result.text}; it has not begun yet", False
 
 
 async def _wait(exchange: Exchange, asked: Asked, answered: anyio.Event, context: _Context) -> Answer | None:

@@ -94,7 +94,8 @@ def launch_stage(work: Work, arguments: LaunchStage) -> str:
         raise Refused(plain(str(error).splitlines()[0], 500)) from error
     _require_fit(arguments.answers, {"changes": changes, "reason": arguments.reason})
     work.launch = Launch(arguments.reason, changes, dict(arguments.answers))
-    return f"{work.key} is launched with {changes or 'the parameters of the spec'}"
+    # The session mints the grant and starts the job after this call: whether it may start is not known yet.
+    return f"the launch of {work.key} is on record, with {changes or 'the parameters of the spec'}"
 
 
 def write_recipe(work: Work, arguments: WriteRecipe) -> str:

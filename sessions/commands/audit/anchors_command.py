@@ -24,12 +24,13 @@ from reviews.trail.tables.pointer import is_trail, pointer_of, pointer_path
 from reviews.trail.tables.trail_file import holds_trail, reading
 from reviews.trail.tiles import CHECKPOINT, is_export, read_bundles
 from reviews.trail.trail import Trail
-from sessions.commands.options import DEFAULT_RUNS, By, Runs, TrailPath
+from sessions.commands.audit.trail_place import folder_of
+from sessions.commands.options import DEFAULT_RUNS, By, Runs, TrailRun
 from sessions.commands.output import print_line
 from sessions.disk_errors import telling_no_place
 from sessions.run.lease import lease, stand_by
 from sessions.run.private_files import as_the_user_wants
-from sessions.run.run_layout import TRAIL, run_folder, trail_name
+from sessions.run.run_layout import TRAIL, trail_name
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.trail.key_policy import Role
 
@@ -43,7 +44,6 @@ def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
         AuditDamage: the trail is damaged.
         UserError: there is no signed trail.
     """
-    place = place if is_export(place) else run_folder(place)
     if is_export(place):
         note = (place / CHECKPOINT).read_bytes()
         walk = Walk().go_through(enumerate(read_bundles(place, parse_note(note, CHECKPOINT).size)))
@@ -64,10 +64,11 @@ def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
 
 @app.command("anchor")
 def anchor(
-    run: TrailPath,
+    run: TrailRun = None,
     folder: Annotated[Path | None, typer.Option("--folder", help="A folder elsewhere: another disk or host.")] = None,
     git: Annotated[str | None, typer.Option("--git", help="A git remote; branch peergate-heads.")] = None,
     command: Annotated[str | None, typer.Option("--command", help="Gets the head on its standard input.")] = None,
+    runs: Runs = DEFAULT_RUNS,
 ) -> None:
     """Keep the newest signed head elsewhere.
 
@@ -75,7 +76,7 @@ def anchor(
     """
     if folder is None and git is None and command is None:
         raise UserError("no place was named", hint="--folder DIR, --git REMOTE or --command CMD")
-    walk, head, note = signed_head(run)
+    walk, head, note = signed_head(folder_of(run, runs))
     agrees = f"{head.size} entries, agrees with {{}} heads that were kept before"
     with as_the_user_wants():
         if folder is not None:
@@ -92,20 +93,22 @@ def anchor(
 
 @app.command("cosign")
 def cosign(
-    run: TrailPath,
     name: Annotated[str, typer.Option("--name", help="Name of the witness, for example ada.example.org.")],
     key: Annotated[Path, typer.Option("--key", help="Private ed25519 key in PEM; made when it is not there.")],
+    run: TrailRun = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the note to this file, or add to it.")] = None,
     seen: Annotated[
         list[Path] | None, typer.Option("--seen", help="Head signed before; the trail must have grown from it.")
     ] = None,
+    runs: Runs = DEFAULT_RUNS,
 ) -> None:
     """Check a trail and sign its newest head as a witness or as a person."""
-    walk, head, _ = signed_head(run)
+    place = folder_of(run, runs)
+    walk, head, _ = signed_head(place)
     findings = Findings()
     check_anchors(walk, [read_anchor(one) for one in seen or ()], None, findings)
     if findings.damage:
-        raise AuditDamage(findings.damage[0], where=str(run), hint="nothing was signed")
+        raise AuditDamage(findings.damage[0], where=str(place), hint="nothing was signed")
     if not key.exists():
         with telling_no_place(key):
             create_key(key)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from reviews.audit.metric_lines import ranges
 from reviews.evidence.weight_lineage import Made
-from sessions.commands.audit.trail_place import place_of, way_of
+from sessions.commands.audit.trail_place import Place, way_of
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.report.report_check import ReportCheck, Traced
 from sessions.terminal import masked_line
@@ -17,9 +16,8 @@ LINES_SHOWN = 400
 """Characters of line numbers; `--json` has all of them."""
 
 
-def show_claim(run: Path, name: str | None, as_json: bool) -> None:
+def show_claim(place: Place, name: str | None, as_json: bool) -> None:
     """Trace the numbers of a name, or list every number of the report; ends with 5 when something does not hold."""
-    place = place_of(run)
     entries = place.entries()
     report = ReportCheck(place.folder, entries, place.store, apart=not place.is_export)
     if name is None:

@@ -13,7 +13,7 @@ import typer
 from reviews.trail.envelope import Recorded
 from reviews.trail.tables.query import Wanted
 from sessions.commands.audit.trail_place import Place, place_of
-from sessions.commands.options import Json, TrailPath, spread
+from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.terminal import masked_line
 from specs.errors import UserError
@@ -47,13 +47,14 @@ class Filters:
     min_cost: Annotated[
         float | None, typer.Option("--min-cost", help="Only entries about at least this many USD.", min=0)
     ] = None
+    runs: Runs = DEFAULT_RUNS
     limit: Annotated[int, typer.Option("--limit", help="At most this many, the newest; 0 for all.", min=0)] = 1000
     as_json: Json = False
 
 
 @app.command("list")
 @spread
-def list_entries(run: TrailPath, filters: Filters) -> None:
+def list_entries(run: TrailRun = None, *, filters: Filters) -> None:
     """List the entries of a trail, oldest first."""
     _list(run, "", filters)
 
@@ -61,7 +62,7 @@ def list_entries(run: TrailPath, filters: Filters) -> None:
 @app.command("search")
 @spread
 def search(
-    run: TrailPath,
+    run: SomeTrail,
     text: Annotated[str, typer.Argument(help="Text in the entry; letter case does not matter.")],
     filters: Filters,
 ) -> None:
@@ -69,8 +70,8 @@ def search(
     _list(run, text, filters)
 
 
-def _list(run: Path, text: str, filters: Filters) -> None:
-    place = place_of(run)
+def _list(run: Path | None, text: str, filters: Filters) -> None:
+    place = place_of(run, filters.runs)
     wanted = Wanted(
         kinds=_BY_PEOPLE if filters.overrides else tuple(filters.kind or ()),
         stage=filters.stage,

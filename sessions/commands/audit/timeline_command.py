@@ -13,7 +13,7 @@ import typer
 from reviews.audit.export import export_run
 from sessions.commands.audit.list_command import when
 from sessions.commands.audit.trail_place import Place, place_of
-from sessions.commands.options import Json, RunPath, TrailPath
+from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeRun, SomeTrail, TrailRun
 from sessions.commands.output import print_json, print_line
 from sessions.disk_errors import telling_no_place
 from sessions.report.timeline import tell
@@ -27,9 +27,9 @@ app = typer.Typer()
 
 
 @app.command("log")
-def log(run: TrailPath, as_json: Json = False) -> None:
+def log(run: TrailRun = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Print the timeline of a session: gates, who judged, outcomes, costs."""
-    place = place_of(run)
+    place = place_of(run, runs)
     told = list(tell(place.entries(), place.store))
     if as_json:
         rows = [(one.entry, {"what": one.what, "lines": list(one.lines)}) for one in told]
@@ -46,16 +46,17 @@ def log(run: TrailPath, as_json: Json = False) -> None:
 
 @app.command("diff")
 def diff(
-    run: TrailPath,
+    run: SomeTrail,
     first: Annotated[str, typer.Argument(help="Entry number or key.")],
     second: Annotated[str, typer.Argument(help="Entry number or key.")],
+    runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Compare two entries and what they point to.
 
     Compares two attempts' checks, two verdicts or two plans, value by value.
     """
-    place = place_of(run)
+    place = place_of(run, runs)
     entries = place.entries()
     bodies = (place.entry_named(entries, name).body for name in (first, second))
     one, two = (dict(_leaves("", {name: _value(place, value) for name, value in body.items()})) for body in bodies)
@@ -96,14 +97,15 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 @app.command("export")
 def export(
-    run: RunPath,
+    run: SomeRun,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; it must not be there yet.")],
+    runs: Runs = DEFAULT_RUNS,
 ) -> None:
     """Write the trail as a folder that anyone can verify.
 
     It holds C2SP tlog-tiles, proofs, evidence, and a page for people.
     """
-    place = place_of(run)
+    place = place_of(run, runs)
     if place.is_export:
         raise UserError("this is an export already", where=str(run))
     with as_the_user_wants(), telling_no_place(folder):

@@ -13,7 +13,8 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import is_trail
 from reviews.trail.tables.query import Found, Wanted, select
 from reviews.trail.tiles import is_export
-from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, run_folder, trail_name
+from sessions.commands.options import DEFAULT_RUNS, chosen
+from sessions.run.run_layout import STORE, TRAIL, require_run, trail_name
 from specs.errors import UserError
 
 
@@ -65,29 +66,32 @@ class Place(NamedTuple):
         return found
 
 
-def session_at(given: Path) -> Place:
-    """Return the run folder of a session that a person means: a folder, or the name of one under ./runs.
+def session_at(given: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
+    """Return the run folder of a session that a person means: by path, by its name in ``runs``, or the newest there.
 
     Raises:
         UserError: there is no session.
         Blocked: it cannot be read.
     """
-    run = run_folder(given)
-    if not is_run(run):
-        raise UserError(f"there is no session in '{run}'", hint="name a run folder, or a session under ./runs")
-    return Place(require_run(run), run / TRAIL)
+    run = require_run(chosen(given, runs))
+    return Place(run, run / TRAIL)
 
 
-def place_of(given: Path) -> Place:
-    """Return the place a person means: a folder, or the name of one under ./runs; UserError without a trail."""
-    if is_export(given):
-        return Place(given, given)
-    run = run_folder(given)
+def place_of(given: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
+    """Return the place a person means: by path, by a name in ``runs``, or the newest session; UserError without it."""
+    run = folder_of(given, runs)
+    if is_export(run):
+        return Place(run, run)
     trail = run / trail_name(run)
     if not is_trail(trail):
-        hint = "name a run folder, its name under ./runs, a folder of requested reviews, or an export"
-        raise UserError("there is no trail", where=str(given), hint=hint)
+        hint = "name a session, a run folder, a folder of requested reviews, or an export; --runs names their folder"
+        raise UserError("there is no trail", where=str(run), hint=hint)
     return Place(run, trail)
+
+
+def folder_of(given: Path | None, runs: Path) -> Path:
+    """Return the folder a person means, an export's too; nothing says that it has a trail."""
+    return given if given is not None and is_export(given) else chosen(given, runs)
 
 
 _WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdict", "decision")

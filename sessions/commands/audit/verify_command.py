@@ -17,11 +17,11 @@ from sessions.commands.audit.again_command import Asked, repeat
 from sessions.commands.audit.again_command import tell as tell_again
 from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.list_command import as_data
-from sessions.commands.audit.trail_place import place_of, way_of
-from sessions.commands.options import Json, TrailPath, spread
+from sessions.commands.audit.trail_place import folder_of, place_of, way_of
+from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread
 from sessions.commands.output import print_block, print_json, print_line, say
 from sessions.report.trail_page import page_damage
-from sessions.run.run_layout import STORE, run_folder, trail_name
+from sessions.run.run_layout import STORE, trail_name
 from sessions.terminal import masked_line
 from specs.errors import UserError
 from specs.text import json_text
@@ -40,7 +40,8 @@ app = typer.Typer()
 @app.command("verify")
 @spread
 def verify(
-    run: TrailPath,
+    run: TrailRun = None,
+    *,
     asked: Asked,
     policy: Annotated[
         Path | None, typer.Option("--policy", help="Policy kept elsewhere: whose keys may have signed.")
@@ -48,6 +49,7 @@ def verify(
     anchor: Annotated[
         list[Path] | None, typer.Option("--anchor", help="Signed head kept elsewhere; can be repeated.")
     ] = None,
+    runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Verify a trail and its evidence, offline and read-only.
@@ -58,7 +60,7 @@ def verify(
     unreadable, 4 with --again: a row was not reproduced, or a stage could not be witnessed.
     """
     asked.refuse_alone()
-    place = run if is_export(run) else run_folder(run)
+    place = folder_of(run, runs)
     try:
         trusted = read_policy(policy) if policy else None
         heads = [read_anchor(one) for one in anchor or ()]
@@ -76,7 +78,7 @@ def verify(
             )
     outcome = None
     if asked.again and result.exit_code in (0, 2):
-        outcome = repeat(place_of(run), asked)
+        outcome = repeat(place_of(place), asked)
     if as_json:
         print_json(result.as_json() | ({"again": outcome.as_json()} if outcome else {}))
     else:
@@ -119,13 +121,14 @@ def _tell(place: Path, result: Audit) -> None:
 
 @app.command("show")
 def show_entry(
-    run: TrailPath,
+    run: SomeTrail,
     entry: Annotated[
         str, typer.Argument(help="Entry number or key, a sha256 digest of the content store, or the word claim.")
     ],
     name: Annotated[
         str | None, typer.Argument(help="After claim: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC; all without.")
     ] = None,
+    runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Show one entry with everything it points to, or trace a number.
@@ -135,14 +138,14 @@ def show_entry(
     the raw rows, with what the builder claimed. Ends with 5 when something on the way does not hold.
     """
     if entry == "claim":
-        show_claim(run, name, as_json)
+        show_claim(place_of(run, runs), name, as_json)
         return
     if name is not None:
         raise UserError(
             f"'{name}' is one argument too many after entry '{entry}'",
             hint=f"to trace a number of the report: `peergate audit show {run} claim {name}`",
         )
-    place = place_of(run)
+    place = place_of(run, runs)
     store = place.store
     if entry.startswith("sha256:"):
         if as_json:

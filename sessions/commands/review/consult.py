@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 import typer
 from pydantic import ValidationError
 
-from sessions.commands.options import DEFAULT_RUNS, Json, spread
+from sessions.commands.options import DEFAULT_RUNS, RUNS_VARIABLE, Json, chosen, complete_run, spread
 from sessions.commands.output import print_json, print_line
 from sessions.report.requested_page import page, refuse_to_overwrite, write_page
 from sessions.requests.consult_context import Desk, Requested
@@ -46,10 +46,20 @@ class Asked:
     """Who is asked, and where the answer is written."""
 
     session: Annotated[
-        str | None, typer.Option("--session", help="Ask in this session: its reviewer, its budget, its trail.")
+        str | None,
+        typer.Option(
+            "--session",
+            help="Ask in this session, a name or run folder: its reviewer, its budget, its trail.",
+            autocompletion=complete_run,
+        ),
     ] = None
     runs: Annotated[
-        Path, typer.Option("--runs", help="Folder of the run folders; outside a session the trail is RUNS/reviews.")
+        Path,
+        typer.Option(
+            "--runs",
+            envvar=RUNS_VARIABLE,
+            help="Folder of the run folders; outside a session the trail is RUNS/reviews.",
+        ),
     ] = DEFAULT_RUNS
     reviewer: Annotated[
         Path | None, typer.Option("--reviewer", help="YAML file with what a spec has under 'reviewer:'.")
@@ -187,7 +197,10 @@ def _desk(asked: Asked) -> Desk:
     if values and "vendor" not in values:
         raise UserError("--vendor is missing: openai or anthropic", hint=f"{_OPTIONS[(next(iter(values)),)]} needs one")
     reviewer = load_reviewer(asked.reviewer) if asked.reviewer is not None else reviewer_of(values, _OPTIONS)
-    return Desk(asked.runs, asked.session, reviewer, asked.max_cost, say=_say)
+    if asked.session is not None:
+        run = chosen(Path(asked.session), asked.runs).resolve()
+        return Desk(run.parent, run.name, reviewer, asked.max_cost, say=_say)
+    return Desk(asked.runs, None, reviewer, asked.max_cost, say=_say)
 
 
 def _request(form: type[RequestT], /, **values: Any) -> RequestT:

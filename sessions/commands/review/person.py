@@ -12,7 +12,7 @@ import typer
 from reviews.reviewers.person import give, summary, template, waiting
 from reviews.trail.trail import Trail
 from sessions.commands.audit.trail_place import session_at
-from sessions.commands.options import Json, RunPath
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
 from sessions.commands.output import print_json, print_line
 from specs.errors import UserError
 from specs.text import json_text
@@ -22,9 +22,9 @@ app = typer.Typer()
 
 
 @app.command("show")
-def show_packet(run: RunPath, as_json: Json = False) -> None:
+def show_packet(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Show the packet that waits for a person's verdict, and the form of one."""
-    place = session_at(run)
+    place = session_at(run, runs)
     _, digest = waiting(place.entries())
     packet = Packet.model_validate(place.store.get_value(digest))
     if as_json:
@@ -41,11 +41,12 @@ def show_packet(run: RunPath, as_json: Json = False) -> None:
 
 @app.command("give")
 def give_verdict(
-    run: RunPath,
     file: Annotated[Path, typer.Option("--file", help="The verdict: a JSON file in the form `review show` prints.")],
+    run: Run = None,
+    runs: Runs = DEFAULT_RUNS,
 ) -> None:
     """Hand in a person's verdict on the gate that waits."""
-    place = session_at(run)
+    place = session_at(run, runs)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -17,6 +17,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.claim_command import show_claim
+from sessions.commands.audit.trail_place import place_of
 from sessions.report import report
 from sessions.report.report_check import ReportCheck
 from specs.digests import digest_file
@@ -61,7 +62,7 @@ def shown(run: Path, name: str | None, capsys: pytest.CaptureFixture[str]) -> tu
     """Return the exit code and what `--json` gives."""
     code = 0
     try:
-        show_claim(run, name, True)
+        show_claim(place_of(run), name, True)
     except SystemExit as ended:
         code = int(str(ended.code))
     return code, json.loads(capsys.readouterr().out)
@@ -78,8 +79,9 @@ def test_a_number_is_followed_to_its_rows_and_to_who_claims_it(run: Path, capsys
     assert {"report.json /comparison/metrics/accuracy_gain", "report.md line 1"} < set(one["stated"])
     text = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
     lines = [text[int(each.split()[-1]) - 1] for each in one["stated"] if each.startswith("report.md")]
-    assert len(lines) == 4 and all("gain" in line and "1" in line for line in lines), lines
-    assert sum(line.startswith("| accuracy_gain | 1 |") for line in lines) == 2
+    assert len(lines) == 3 and all("gain" in line and "1" in line for line in lines), lines
+    assert sum(line.startswith("| accuracy_gain | 1 |") for line in lines) == 1
+    assert sum(line.startswith("<details><summary>tuned.1 ") and " accuracy_gain = 1 [" in line for line in lines) == 1
     assert [(each["name"], each["entry"] is not None, each["holds"]) for each in one["rows"]] == [
         ("baseline", True, True), ("tuned", True, True)
     ]  # fmt: skip
@@ -120,7 +122,7 @@ def test_every_number_of_a_report_is_found_and_holds(run: Path, capsys: pytest.C
         place = next(number for number, each in enumerate(stages) if each["stage"] == stage)
         assert f"report.json /stages/{place}/attempts/{int(attempt) - 1}/metrics/{name}" in one["stated"]
         rows = [text[int(each.split()[-1]) - 1] for each in one["stated"] if each.startswith("report.md line")]
-        assert any(row.startswith(f"| {name} | {one['value']:.4g} |") for row in rows), one
+        assert any(f" {name} = {one['value']:.4g} " in row for row in rows), one
 
 
 def test_it_works_on_an_export_too(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,10 +161,10 @@ def recorded_as_it_is(run: Path) -> list[Recorded]:
     [
         ("report.md", "gain +1.000", "gain +1.001", "report.md line 1 says '"),
         ("report.md", "[+0.587,", "[+0.687,", "report.md line 1 says '"),
-        ("report.md", "| acceptance_rate | 0.5 |", "| acceptance_rate | 0.6 |", "says '| acceptance_rate | 0.5"),
-        ("report.md", ">= 0.1, measured 0.5", ">= 0.1, measured 0.7", ">= 0.1, measured 0.5'"),
+        ("report.md", "acceptance_rate = 0.5 [", "acceptance_rate = 0.6 [", "acceptance_rate = 0.5 ["),
+        ("report.md", "= 0.1, measured 0.5", "= 0.1, measured 0.7", "= 0.1, measured 0.5"),
         ("report.md", "| treatment accuracy | 1.0000 |", "| treatment accuracy | 0.9999 |", "accuracy | 1.0000 |"),
-        ("report.md", "## Gates\n", "## Gates\n\nEvery gate was easy.\n", "the trail says '### design'"),
+        ("report.md", "## Gates\n", "## Gates\n\nEvery gate was easy.\n", "the trail says 'What passed, one line"),
         ("report.md", "- one seed: variation", "- variation", "the trail says '- one seed: variation"),
         ("report.md", "n = 12", "n = 120", "the trail says '"),
         ("report.json", '"treatment_accuracy": 1', '"treatment_accuracy": 0.99', "says '\"treatment_accuracy\": 1,"),
@@ -184,14 +186,14 @@ def test_a_report_that_says_something_else_is_found(
 
 def test_the_first_line_that_differs_is_shown_with_what_the_trail_says_there(run: Path) -> None:
     lines = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
-    number = next(at for at, line in enumerate(lines, 1) if line.startswith("| acceptance_rate"))
-    forge(run, "report.md", "| acceptance_rate | 0.5 |", "| acceptance_rate | 0.6 |")
+    number = next(at for at, line in enumerate(lines, 1) if line.startswith("<details><summary>sample.1"))
+    forge(run, "report.md", "acceptance_rate = 0.5 [", "acceptance_rate = 0.6 [")
     forge(run, "report.md", "- one seed: variation", "- variation")
     check = ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True)
     (problem,) = check.problems
     said, _, ran = problem.partition(" (the session ran ")
-    changed = lines[number - 1].replace("0.5 |", "0.6 |", 1)
-    assert said == f"report/report.md line {number} says '{changed}', the trail says '{lines[number - 1]}'"
+    assert said.startswith(f"report/report.md line {number} says '") and " acceptance_rate = 0.6 [" in said
+    assert " acceptance_rate = 0.5 [" in said.partition("the trail says")[2]
     assert "digest sha256:" in ran
 
 
@@ -203,7 +205,7 @@ END = "heads of this trail were kept elsewhere"
     [
         ("gain +1.000", "gain +0.900", "report/report.md line 1 says"),
         ("## Gates\n", "", "says '', the trail says '## Gates'"),
-        (END, f"{END}\nmore", "says 'more', the trail says nothing"),
+        (END, f"{END}\nmore", "says 'more', the trail says ''"),
         (
             "- one seed: variation between seeds is not part of the interval\n",
             "",
@@ -310,12 +312,12 @@ def test_a_claim_that_was_called_supported_and_is_not_is_found(
 
 def test_what_was_not_measured_is_told_with_what_was(run: Path) -> None:
     with pytest.raises(UserError, match="nothing was measured that is called 'nothing'") as raised:
-        show_claim(run, "nothing", False)
+        show_claim(place_of(run), "nothing", False)
     assert "accuracy_gain" in raised.value.hint
 
 
 def test_for_people_it_says_the_same(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_claim(run, "accuracy_gain", False)
+    show_claim(place_of(run), "accuracy_gain", False)
     told = capsys.readouterr().out
     assert "tuned.1.accuracy_gain = 1 fraction, 95 % interval 0.5873 to 1, n 12" in told
     assert "\n  report.md line 1\n" in told and "12 of 12 gained: wrong before, right after: lines 1-12" in told

@@ -20,7 +20,7 @@ from specs.digests import digest_file
 from specs.session.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
-from tests.factories.evidence_on_disk import N, answers, evidence_of
+from tests.factories.evidence_on_disk import N, answers, evidence_of, write_rows
 from tests.factories.flaws import with_thresholds
 from tests.factories.spec_files import told, write_spec
 from tests.reviews.checks.test_checks import results_of
@@ -225,3 +225,26 @@ def test_the_listing_tells_key_and_default_of_every_threshold(capsys: pytest.Cap
         "meaning": "",
     }
     assert "thresholds.truncated_answers" in shown["code"]
+
+
+def test_a_model_that_learns_to_stop_is_accepted_only_where_that_is_registered(tmp_path: Path) -> None:
+    """The baseline runs into the limit on all items but one, and fails; the treatment ends in time, and passes."""
+    evidence = evidence_of(tmp_path, "tuned")
+    assert evidence.baseline_rows is not None
+    rows = answers([False] * N)
+    for row in rows[1:]:
+        row["truncated"] = True
+    write_rows(evidence.baseline_rows, rows)
+    told = {
+        value: results_of(with_thresholds(evidence, learned_stops=value))["parity.truncation"].status
+        for value in (0.0, 0.5, 0.92)
+    }
+    assert told == {0.0: "FAIL", 0.5: "FAIL", 0.92: "PASS"}
+    found = results_of(with_thresholds(evidence, learned_stops=0.99))["parity.truncation"]
+    assert f"{N - 1} answers that end in time now count as learned, as registered" in found.detail
+    # What the treatment leaves unfinished never counts, whatever is registered.
+    rows = answers([True] * N)
+    for row in rows[1:]:
+        row["truncated"] = True
+    write_rows(evidence.outputs["rows"], rows)
+    assert results_of(with_thresholds(evidence, learned_stops=0.99))["parity.truncation"].status == "FAIL"

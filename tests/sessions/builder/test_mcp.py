@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from agents.external_builder import Answer, Exchange
+from agents.turns import ToolResult
 from reviews.trail.store import Store
 from sessions.builder.mcp.session_driver import Target, find_target
+from sessions.builder.mcp.tool_server import what_was_launched
 from specs.errors import UserError
 from tests.e2e.sessions import CANARY, entries, environment, verify, wait_for
 from tests.factories.evidence_on_disk import heldout_items
@@ -177,6 +180,46 @@ def test_what_a_person_answers_elsewhere_opens_the_tools_again(tmp_path: Path) -
         assert answer.returncode == 4 and "no client is connected" in answer.stderr
         wait_for(lambda: "phase 'plan'" in driver.call("brief").text, 300)
         assert "go on then" in driver.call("brief").text
+
+
+def test_a_launcher_that_refuses_is_the_result_of_the_launch(tmp_path: Path) -> None:
+    run = opened(tmp_path)
+    (run.parent / "refuse").touch()
+    with over_stdio("small", run.parent) as driver:
+        while "no phase is open" in driver.call("brief").text:
+            continue
+        said = driver.call("launch_stage", stage="base", reason="r")
+    assert said.is_error and said.text == "base.1 was not launched: no machine is free (rent another one)"
+    assert "is launched" not in said.text + said.then and "the session has stopped" in said.then
+    # The trail does not say that it was launched either; the call is answered for what it did.
+    assert results(run)[-1][3] == "the launch of small.base.1 is on record, with the parameters of the spec"
+    (run.parent / "refuse").unlink()
+    (run.parent / "hold").touch()
+    with over_stdio("small", run.parent) as driver:
+        while "no phase is open" in driver.call("brief").text:
+            continue
+        assert "phase 'watch'" in driver.call("brief").text, "the next start launches it: the plan is on record"
+        (run.parent / "hold").unlink()
+
+
+@pytest.mark.parametrize(
+    ("launched", "refusal", "ended", "told", "is_error"),
+    [
+        (True, "", "", "base.1 is launched", False),
+        (True, "lost the database", "the session has stopped", "base.1 is launched", False),
+        (False, "", "it waits for a person", "base.1 was not launched: nothing was started", True),
+        (False, "no machine", "the session has stopped", "base.1 was not launched: no machine", True),
+        (False, "", "", "on record; it has not begun yet", False),
+    ],
+)
+def test_only_what_a_launcher_took_is_called_launched(
+    launched: bool, refusal: str, ended: str, told: str, is_error: bool
+) -> None:
+    exchange = Exchange()
+    exchange.refusal, exchange.ended = refusal, ended
+    exchange.launched |= {"base.1"} if launched else set()
+    answer = Answer(ToolResult(call="1", text="on record", is_error=False), 1, "base.1")
+    assert what_was_launched(exchange, answer) == (told, is_error)
 
 
 def test_a_client_that_leaves_pauses_the_session(tmp_path: Path) -> None:

@@ -166,8 +166,8 @@ def test_a_closed_session_has_its_transcript_among_the_files_of_the_report(tmp_p
     page = (run / "report" / MARKDOWN).read_text(encoding="utf-8")
     assert "## ship, attempt 1" in page and "launch_stage" in page and "the gate: approve" in page
     report = (run / "report" / "report.md").read_text(encoding="utf-8")
-    assert "- claimed, supported: tuned accuracy = 1, measured 1\n" in report
-    assert "- claimed, unsupported: tuned invented = 7\n" in report
+    assert " Claimed, supported: tuned accuracy = 1.<br>" in report
+    assert "- tuned.1, claimed, unsupported: tuned invented = 7\n" in report
     assert [one["status"] for one in packet_of(run, "tuned").model_dump()["claims"]] == ["supported", "unsupported"]
     checks = next(one for one in packet_of(run, "tuned").checks if one.id == "claims.as_measured")
     assert (checks.status, checks.detail) == (

@@ -1,0 +1,45 @@
+"""`peergate get model`: what a session leaves, copied and compared with its trail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, shown_path
+from sessions.commands.output import print_json, print_line, say
+from sessions.disk_errors import telling_no_place
+from sessions.run.final_model import copy_model
+from sessions.run.private_files import as_the_user_wants
+
+app = typer.Typer(help="Copy the model that a session leaves.", no_args_is_help=True)
+
+
+@app.command("model")
+def get_model(
+    run: Run = None,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIR]", help="Folder to make; NAME-model here without it.", show_default=False),
+    ] = None,
+    unaccepted: Annotated[
+        bool, typer.Option("--unaccepted", help="Also of a session that is open or was not accepted.")
+    ] = False,
+    runs: Runs = DEFAULT_RUNS,
+    as_json: Json = False,
+) -> None:
+    """Copy the model of a session: the packaged checkpoint, or else the trained one.
+
+    Every file of the copy is compared with its recorded digest. Exit codes: 0 copied, 2 there is no session, it is not
+    accepted, or the folder is there; 4 it left no model, or it was pruned; 5 the trail or the weights are not what was
+    recorded, and nothing is left.
+    """
+    found = chosen(run, runs)
+    folder = folder or Path(f"{found.resolve().name}-model")
+    with as_the_user_wants(), telling_no_place(folder):
+        model = copy_model(found, folder, say, unaccepted=unaccepted)
+    if as_json:
+        print_json({"folder": str(folder)} | model._asdict())
+        return
+    print_line(f"{shown_path(folder.resolve())}: {model.path} of {model.stage}.{model.attempt}, {model.digest}")

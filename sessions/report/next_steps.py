@@ -1,0 +1,83 @@
+"""What a person can do where a gate stays closed: commands with their effect, and what could be changed, by check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reviews.checks.remedies import remedy_of
+from reviews.evidence.gather import find, is_in_force
+from reviews.gate.human_answers import is_without_verdict, why_no_retry
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from sessions.report.result import checks_of
+from specs.job_records import ExitRecord
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.registry import kind_of
+from specs.trail.verdict import CLOSED, CheckResult
+
+_MAY_DIFFER = ("jobs", "witness", "provenance", "claims", "registration")
+"""Groups of checks about what happened around the rows: another attempt may pass them with the same rows."""
+
+
+def answers_to(
+    entries: Sequence[Recorded], asked: Recorded, name: str, store: Store, resolved: ResolvedSpec
+) -> list[dict[str, Any]]:
+    """Return what a person can do: commands, with the session as ``name`` in them, and their effect."""
+    stop = _answer("ends the session here, with its report", f"peergate resume {name} --answer stop --reason WHY")
+    if asked.entry.kind == "budget":
+        amend = f"peergate amend {name} SPEC --reason WHY"
+        return [_answer("gives it a larger budget, on record", amend, f"peergate resume {name}"), stop]
+    again = (
+        "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
+        "the same, and what they closed stays closed"
+        if asked.body.get("stage")
+        else "has the design reviewed once more: there is no verdict on it"
+    )
+    retry = _answer(again, f"peergate resume {name} --answer retry --reason WHY")
+    lift = _answer(
+        "continues over the gate in your name, which the trail and every report count as an override",
+        f"peergate override {name} --gate --reason WHY",
+    )
+    idle = why_no_retry(entries, asked) or why_the_same(entries, asked, store, resolved)
+    return [*([] if idle else [retry]), lift, stop]
+
+
+def why_the_same(entries: Sequence[Recorded], asked: Recorded, store: Store, resolved: ResolvedSpec) -> str:
+    """Say why another attempt would be judged as this one was; empty where it may be judged otherwise."""
+    if asked.entry.kind != "decision" or asked.body["stage"] is None:
+        return ""
+    stage, number = asked.body["stage"], asked.body["attempt"]
+    ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{number}")
+    judged = find(entries, f"verdict/{stage}.{number}")
+    if ended is None or judged is None or is_without_verdict(judged):
+        return ""
+    if ExitRecord.model_validate_json(store.get(ended.body["exit"])).code != 0:
+        return ""
+    later = entries[asked.entry.seq + 1 :]
+    if any(one.entry.kind == "override" or (one.entry.kind == "amendment" and is_in_force(one)) for one in later):
+        return ""
+    planned = resolved.spec.stage(stage)
+    if planned.ranges or kind_of(planned).runs_code:
+        return ""
+    closing = _closing(checks_of(entries, store, stage, number))
+    if any(one.status != "FAIL" or one.id.split(".")[0] in _MAY_DIFFER for one in closing):
+        return ""
+    return "with the same parameters and seed the rows are the same, and what they closed stays closed"
+
+
+def remedies(entries: Sequence[Recorded], store: Store) -> list[dict[str, str]]:
+    """Return what could be changed, for each check that closed the last gate; empty if it was opened."""
+    last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
+    if last is None or last.body["outcome"] not in ("reject", "escalate"):
+        return []
+    closing = _closing(checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"]))
+    return [{"check": one.id, "remedy": remedy} for one in closing if (remedy := remedy_of(one.id))]
+
+
+def _closing(checks: Sequence[CheckResult]) -> list[CheckResult]:
+    return [one for one in checks if one.blocking and one.status in CLOSED]
+
+
+def _answer(effect: str, *commands: str) -> dict[str, Any]:
+    return {"commands": list(commands), "effect": effect}

@@ -1,0 +1,136 @@
+"""The model that a session leaves: where it is, and a copy of it that is what the trail recorded."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from reviews.audit.pruning import pruned_weights
+from reviews.evidence.gather import accepted_attempt, find, registered_spec
+from reviews.evidence.weight_lineage import NAMED
+from reviews.trail.envelope import Recorded
+from reviews.trail.integrity import walk_trail
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries, read_trail
+from sessions.run.run_layout import STORE, TRAIL, require_run
+from specs.digests import digest_path, list_tree
+from specs.errors import AuditDamage, EvidenceMissing, UserError
+from specs.session.session_spec import SessionSpec
+from specs.stages.registry import Stage, kind_of, outputs_of
+from specs.text import size_in_words
+
+
+class FinalModel(NamedTuple):
+    """The checkpoint that a session packaged, or else that it trained and evaluated."""
+
+    stage: str
+    attempt: int
+    path: str
+    """From the run folder on."""
+    digest: str
+    bytes: int
+
+
+def final_model(entries: Sequence[Recorded], spec: SessionSpec) -> FinalModel | None:
+    """Return the package of the weights that the registered treatment evaluated, or those weights; None without any."""
+    evaluated = spec.stage(spec.analysis.treatment).inputs.get("model", "")
+    packages = [f"{one.name}.{output}" for one in reversed(spec.stages) if (output := _packaged(one, evaluated))]
+    for reference in (*packages, *(() if evaluated in NAMED else (evaluated,))):
+        stage, _, output = reference.partition(".")
+        if (found := _left(entries, stage, output)) is not None:
+            return found
+    return None
+
+
+def _packaged(stage: Stage, evaluated: str) -> str:
+    """Return the name of the checkpoint that a stage makes of the evaluated one without training; empty if none."""
+    kind = kind_of(stage)
+    if kind.trains or kind.runs_code or evaluated not in stage.inputs.values():
+        return ""
+    outputs = outputs_of(stage.kind, stage.parameters)
+    return next((name for name, what in outputs.items() if what == "checkpoint"), "")
+
+
+def _left(entries: Sequence[Recorded], stage: str, output: str) -> FinalModel | None:
+    """Return what the accepted attempt of a stage left, or the newest attempt of one that was not accepted."""
+    session, accepted = entries[0].entry.session, accepted_attempt(entries, stage)
+    if accepted is not None:
+        ended = find(entries, f"exit/{session}.{stage}.{accepted}")
+    else:
+        mine = (one for one in reversed(entries) if one.entry.kind == "exit" and one.body["stage"] == stage)
+        ended = next(mine, None)
+    left = ended.body["outputs"].get(output) if ended is not None else None
+    if ended is None or left is None:
+        return None
+    return FinalModel(stage, ended.body["attempt"], left["path"], left["digest"], left["bytes"])
+
+
+def is_accepted(entries: Sequence[Recorded]) -> bool:
+    """Say whether a session is closed as accepted, by its gates alone, and nobody has taken that back since."""
+    closed = find(entries, "close")
+    return (
+        closed is not None
+        and closed.body["decision"] == "approve"
+        and not any(one.entry.kind == "retraction" for one in entries[closed.entry.seq :])
+    )
+
+
+def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepted: bool = False) -> FinalModel:
+    """Copy the model of a session into a new folder, and compare the copy with what the trail recorded.
+
+    Raises:
+        UserError: there is no session, the folder is there already, or the session is not accepted and ``unaccepted``
+            was not asked for.
+        EvidenceMissing: the session left no model, or it was pruned.
+        AuditDamage: the trail does not hold together, or the weights are not those that it recorded; nothing is left.
+    """
+    path = require_run(run) / TRAIL
+    if walk_trail(read_trail(path)).damage:
+        raise AuditDamage("the trail is damaged, so nothing is copied", where=str(run), hint=_AUDIT)
+    entries = read_entries(path)
+    resolved, _ = registered_spec(entries, Store(run / STORE))
+    if not unaccepted and not is_accepted(entries):
+        hint = "`peergate status` says why; --unaccepted copies its model all the same"
+        raise UserError("the session is not accepted", where=str(run), hint=hint)
+    found = final_model(entries, resolved.spec)
+    if found is None:
+        raise EvidenceMissing("the session left no model", where=str(run), hint="no stage has trained or packaged one")
+    weights = run / found.path
+    if not weights.exists() and found.path in pruned_weights(entries):
+        hint = "only a copy from before has it; `peergate prune --keep STAGE` keeps the weights of a stage"
+        raise EvidenceMissing(f"{found.path} was pruned", where=str(run), hint=hint)
+    if folder.exists():
+        raise UserError("is there already", where=str(folder), hint="name another folder")
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        say(f"copying {found.path} ({size_in_words(found.bytes)})")
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        copied = _copied(weights, partial)
+        if copied != found.digest:
+            told = f"{found.path} is {copied}, recorded as {found.digest}: nothing was copied"
+            raise AuditDamage(told, where=str(run), hint=_AUDIT)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return found
+
+
+_AUDIT = "`peergate audit verify` lists all damage"
+
+
+def _copied(weights: Path, to: Path) -> str:
+    """Copy the files of a checkpoint, not their modes, and return the digest of the copy, or what is wrong with it."""
+    if weights.is_symlink() or not weights.is_dir():
+        return "missing"
+    to.mkdir()
+    try:
+        for file in list_tree(weights):
+            target = to / file.relative_to(weights)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+    except ValueError as error:
+        return f"unreadable ({error})"
+    return digest_path(to)

@@ -1,0 +1,49 @@
+"""Rules on the items of data files: what the verifier of the spec's task needs of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from specs.session.session_spec import SessionSpec
+from specs.stages.registry import kind_of
+
+ANSWERED = "exact_answer"
+"""The task whose items name their right answer."""
+
+
+class WithoutAnswer(NamedTuple):
+    """A file whose items name no answer, where the task compares with one."""
+
+    name: str
+    """As inputs call it: ``heldout`` or ``data.NAME``."""
+    line: int
+    """Of the first such item, counted from 1."""
+    lacking: int
+    items: int
+
+
+def without_answers(spec: SessionSpec, files: Mapping[str, bytes]) -> Iterator[WithoutAnswer]:
+    """Yield the files, by the name that inputs have for them, that a stage verifies by answers which they lack."""
+    for name in sorted(_verified(spec) & files.keys()):
+        lines = files[name].removesuffix(b"\n").split(b"\n")
+        lacking = [number for number, line in enumerate(lines, 1) if not _has_answer(json.loads(line))]
+        if lacking:
+            yield WithoutAnswer(name, lacking[0], len(lacking), len(lines))
+
+
+def _verified(spec: SessionSpec) -> set[str]:
+    """Return the inputs whose items are verified by their answers."""
+    found: set[str] = set()
+    for stage in spec.stages:
+        kind = kind_of(stage)
+        task = getattr(stage.parameters, "scorer", None) or spec.task
+        by_arm = kind.arm is not None and not kind.arm.conversations and kind.only_measures and task == ANSWERED
+        if by_arm or (kind.sampled_by_task and spec.task == ANSWERED):
+            found.update(one for role, one in stage.inputs.items() if role != "model")
+    return found
+
+
+def _has_answer(item: dict[str, Any]) -> bool:
+    return "answer" in (item.get("constraint") or {})

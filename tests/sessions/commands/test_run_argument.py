@@ -1,0 +1,172 @@
+"""How commands name a session: one RUN argument, one --runs, the shell's completion, and names that are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from reviews.trail.trail import Trail
+from sessions.cli import app
+from sessions.commands.lazy_group import commands_of
+from sessions.commands.options import NEWEST, chosen
+from sessions.report import session_list
+from sessions.report.overview import Overview
+from specs.errors import UserError
+from specs.session.loading import shipped
+from tests.e2e.sessions import called as peergate
+from tests.factories.bodies import body_of
+
+WITHOUT_RUN = {"start", "list", "graph", "mcp", "spec", "check list", "check explain", "pod", "audit rotate"}
+"""Commands that name no existing session, or none of this machine's; of groups all."""
+
+
+def begun(runs: Path, name: str) -> Path:
+    path = runs / name / "trail.sqlite"
+    path.parent.mkdir(parents=True)
+    with_open = Trail(path, name)
+    with_open.append("open", "open", body_of("open"))
+    with_open.close()
+    return path.parent
+
+
+def leaves(group: Any, above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, command in commands_of(group).items():
+        below = leaves(command, f"{above}{name} ")
+        found |= below or {f"{above}{name}": command}
+    return found
+
+
+def test_every_command_that_names_a_session_takes_runs() -> None:
+    asked = {name: command for name, command in leaves(get_command(app)).items() if not name.startswith("pod ")}
+    without = {name for name, command in asked.items() if not any("--runs" in one.opts for one in command.params)}
+    assert without == {"graph", "spec check", "spec kinds", "spec show", "check list", "check explain", "review import"}
+    variables = {one.envvar for command in asked.values() for one in command.params if "--runs" in one.opts}
+    assert variables == {"PEERGATE_RUNS"}
+
+
+def test_the_first_argument_of_every_command_on_a_session_is_the_same() -> None:
+    first = {
+        name: next((one for one in command.params if one.param_type_name == "argument"), None)
+        for name, command in leaves(get_command(app)).items()
+        if name.split()[0] not in WITHOUT_RUN and name not in WITHOUT_RUN
+    }
+    named = {name: (one.metavar, one.required) for name, one in first.items() if one is not None and one.metavar}
+    requests = ("review ask", "review request", "review adversarial", "review import", "seeds")
+    runs = {name: told for name, told in named.items() if name not in requests}
+    assert set(runs.values()) == {("[RUN]", False), ("RUN", True), ("[RUN|EXPORT]", False), ("RUN|EXPORT", True)}
+    # What ends or deletes something never picks its session; and an argument after RUN needs one before it.
+    assert {name for name, (_, required) in runs.items() if required} == {
+        *("cancel", "prune", "retract", "amend", "audit search", "audit show", "audit diff", "audit export"),
+    }
+
+
+def test_a_session_is_named_by_name_by_path_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "kept"
+    first, second = begun(runs, "b"), begun(runs, "a")
+    told = {one.name: one for one in session_list.listed(runs)}
+    assert chosen(Path("b"), runs) == first and chosen(second, runs) == second
+    monkeypatch.chdir(first)
+    assert chosen(Path(), runs) == Path()
+    monkeypatch.chdir(runs)
+    assert chosen(Path("a"), Path("elsewhere")) == Path("a")
+    begun(tmp_path / "elsewhere", "a")
+    assert chosen(Path("a"), tmp_path / "elsewhere") == tmp_path / "elsewhere" / "a", "the folder of --runs goes first"
+    # The one that began last, whatever its name is.
+    later = {"a": "2026-01-01T00:00:00+00:00", "b": "2026-01-02T00:00:00+00:00"}
+    found = [replace(told[name], started=began) for name, began in later.items()]
+
+    def listed(_: Path) -> list[Overview]:
+        return found
+
+    monkeypatch.setattr(session_list, "listed", listed)
+    capsys.readouterr()
+    assert chosen(None, runs) == chosen(NEWEST, runs) == first
+    assert capsys.readouterr().err == f"session b, the newest in {runs}\n" * 2
+
+
+def test_without_a_session_the_newest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no session yet"):
+        chosen(None, tmp_path)
+
+
+@pytest.mark.parametrize("command", [("status",), ("cost",), ("transcript",), ("audit", "list"), ("audit", "log")])
+def test_the_folder_of_runs_may_come_from_the_environment(tmp_path: Path, command: tuple[str, ...]) -> None:
+    begun(tmp_path / "kept", "only")
+    env = os.environ | {"PEERGATE_RUNS": str(tmp_path / "kept")}
+    runs = ("--runs", tmp_path / "kept")
+    for arguments in (("only",), (), ("-",)):
+        by_option, by_variable = peergate(*command, *arguments, *runs), peergate(*command, *arguments, env=env)
+        assert (by_variable.returncode, by_variable.stdout) == (by_option.returncode, by_option.stdout)
+        assert "there is no" not in by_option.stderr, by_option.stderr
+
+
+def test_what_to_type_next_leaves_out_what_the_environment_says(tmp_path: Path) -> None:
+    begun(tmp_path / "kept", "only")
+    env = os.environ | {"PEERGATE_RUNS": str(tmp_path / "kept")}
+    said = peergate("report", "only", env=env)
+    assert "`peergate status only`" in said.stderr
+    assert f"`peergate status only --runs {tmp_path}/kept`" in peergate("report", tmp_path / "kept" / "only").stderr
+
+
+def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
+    done = peergate("list", "--runs", tmp_path / "missing", "--json")
+    assert (done.returncode, done.stdout) == (2, "") and "missing: there is no such folder" in done.stderr
+    assert peergate("list", cwd=tmp_path).returncode == 0, "nothing was started here yet"
+
+
+@pytest.mark.parametrize("name", ["", "reviews", "Reviews", "a/b", ".hidden"])
+def test_a_name_that_no_session_can_have_is_refused_once(tmp_path: Path, name: str) -> None:
+    for command in (("start", "demo_leaky"), ("pod", "plan", "demo_leaky", "--host", "me@there")):
+        runs = ("--runs", tmp_path / "runs") if command[0] == "start" else ()
+        done = peergate(*command, "--name", name, *runs)
+        assert done.returncode == 2 and done.stderr.startswith(f"peergate: '{name}' "), done.stderr
+        assert done.stderr.count("\n") == 2, "one line for what is wrong, one for what to do"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_version_and_short_help() -> None:
+    assert peergate("--version").stdout.startswith("peergate 0.")
+    for command in ((), ("audit",), ("audit", "show"), ("start",)):
+        short, long = (CliRunner().invoke(app, [*command, one]).output for one in ("-h", "--help"))
+        assert short == long and "Usage:" in short
+
+
+def test_the_help_of_start_lists_every_shipped_spec() -> None:
+    said = CliRunner().invoke(app, ["start", "--help"], terminal_width=200).output
+    assert all(name in said for name in shipped()) and "demo_null" in shipped()
+
+
+def completed(words: str, env: dict[str, str]) -> list[str]:
+    asked = {"_PEERGATE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    code = "import sys; sys.argv = ['peergate']; from sessions.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | env | asked, capture_output=True, text=True, check=False
+    )
+    return done.stdout.split()
+
+
+def test_the_shell_completes_commands_and_sessions(tmp_path: Path) -> None:
+    for name in ("demo", "demo_two", "other"):
+        begun(tmp_path / "kept", name)
+    env = {"PEERGATE_RUNS": str(tmp_path / "kept")}
+    assert completed("peergate aud", env) == ["audit"]
+    assert completed("peergate status de", env) == ["demo", "demo_two"]
+    assert completed("peergate audit show oth", env) == ["other"]
+
+
+def test_the_newest_is_said_on_stderr_alone(tmp_path: Path) -> None:
+    begun(tmp_path, "only")
+    done = peergate("audit", "list", "--runs", tmp_path, "--json")
+    assert json.loads(done.stdout)["count"] == 1 and "session only, the newest in" in done.stderr

@@ -1,0 +1,130 @@
+"""What a person can do: the same at the terminal and in the report, no retry that changes nothing, remedies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.checks.remedies import REMEDIES, remedy_of
+from reviews.evidence.gather import registered_spec
+from reviews.gate.check_catalog import listing
+from reviews.gate.human_answers import last_question
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.report.next_steps import answers_to, remedies, why_the_same
+from specs.job_records import JobOrder
+from specs.stages.stage import Range
+from tests.e2e.sessions import called as peergate
+from tests.factories.evidence_on_disk import N, answers
+from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+
+Rows = Callable[[JobOrder], list[dict[str, Any]]]
+
+
+def cut(order: JobOrder) -> list[dict[str, Any]]:
+    """The baseline never ends by itself."""
+    return answers([False] * N, truncated=True) if order.grant.stage == "base" else healthy_rows(order)
+
+
+def waits(folder: Path, rows: Rows = cut) -> Path:
+    run = open_quick(folder)
+    drive(quick_session(run, launcher=QuickLauncher(rows=rows)))
+    return run
+
+
+def offered(run: Path) -> list[str]:
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    told = answers_to(entries, last_question(entries, "small"), "small", store, registered_spec(entries, store)[0])
+    return [one["commands"][0].removeprefix("peergate ") for one in told]
+
+
+LIFT, STOP = "override small --gate --reason WHY", "resume small --answer stop --reason WHY"
+RETRY = "resume small --answer retry --reason WHY"
+
+
+def test_a_retry_that_can_change_nothing_is_not_offered(tmp_path: Path) -> None:
+    run = waits(tmp_path)
+    entries = read_entries(run / "trail.sqlite")
+    assert entries[-1].body["outcome"] == "escalate" and "health.truncation" in str(entries[-1].body["reasons"])
+    assert offered(run) == [LIFT, STOP]
+
+
+def test_a_retry_is_offered_where_a_parameter_may_move(tmp_path: Path) -> None:
+    run = waits(tmp_path)
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    resolved, _ = registered_spec(entries, store)
+    stages = tuple(
+        one.model_copy(update={"ranges": {"max_new_tokens": Range(min=8, max=64)}} if one.name == "base" else {})
+        for one in resolved.spec.stages
+    )
+    movable = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"stages": stages})})
+    assert why_the_same(entries, entries[-1], store, resolved) and not why_the_same(
+        entries, entries[-1], store, movable
+    )
+
+
+def test_a_retry_is_offered_after_a_check_was_lifted(tmp_path: Path) -> None:
+    run = waits(tmp_path)
+    lifted = ("--check", "health.truncation", "--stage", "base", "--reason", "long answers are the task")
+    assert peergate("override", "small", *lifted, "--runs", run.parent).returncode == 0
+    assert RETRY in offered(run)
+
+
+def test_terminal_and_report_offer_the_same(tmp_path: Path) -> None:
+    run = waits(tmp_path)
+    data = json.loads(peergate("report", run, "--json").stdout)
+    by_report = [one["commands"][0] for one in data["answers"]]
+    assert [one["check"] for one in data["remedies"]] == ["health.truncation"]
+    said = peergate("status", run).stdout.splitlines()
+    begin = said.index("what you can do:")
+    at = f" --runs {run.parent}"
+    assert [line.strip().replace(at, "") for line in said[begin + 1 :] if line.startswith("  peergate")] == by_report
+    assert [line.strip() for line in said[begin + 1 :] if line.startswith("      ")] == [
+        one["effect"] for one in data["answers"]
+    ]
+    assert any(line.startswith("  against health.truncation: a larger `max_new_tokens`, or `stops`") for line in said)
+    page = peergate("report", run).stdout
+    assert "- Against `health.truncation`: a larger `max_new_tokens`, or `stops`" in page
+    assert not [line for line in said if "answer retry" in line]
+
+
+def test_a_rejected_session_says_what_to_change(tmp_path: Path) -> None:
+    done = peergate("start", "demo_leaky", "--runs", tmp_path)
+    assert "  against design.overlap: take the rows shown out of the training data" in done.stdout
+    data = json.loads((tmp_path / "demo_leaky" / "report" / "report.json").read_bytes())
+    assert [one["check"] for one in data["remedies"]] == ["design.overlap", "design.groups"]
+    page = (tmp_path / "demo_leaky" / "report" / "report.md").read_text(encoding="utf-8")
+    assert "- `peergate start SPEC --name NEW` begins another session" in page
+
+
+def test_an_accepted_session_needs_no_remedy(tmp_path: Path) -> None:
+    run = waits(tmp_path, healthy_rows)
+    assert remedies(read_entries(run / "trail.sqlite"), Store(run / "store")) == []
+
+
+def test_a_question_of_the_builder_or_about_the_design_is_no_idle_retry(tmp_path: Path) -> None:
+    run = waits(tmp_path)
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    resolved, _ = registered_spec(entries, store)
+    asked = entries[-1]
+    assert why_the_same(entries, asked, store, resolved).startswith("with the same parameters and seed")
+    design = next(one for one in entries if one.entry.key == "decision/design.1")
+    plan = next(one for one in entries if one.entry.kind == "plan")
+    assert why_the_same(entries, design, store, resolved) == why_the_same(entries, plan, store, resolved) == ""
+
+
+def test_every_check_that_closes_a_gate_has_a_remedy() -> None:
+    own = {one.id: one.blocking for one in listing() if one.distribution == "peergate"}
+    assert [id for id, blocking in own.items() if blocking and not remedy_of(id)] == []
+    assert REMEDIES.keys() <= own.keys()
+    assert remedy_of("acme.no") == ""
+
+
+@pytest.mark.parametrize("check", ["health.truncation", "parity.truncation"])
+def test_the_remedy_is_explained_with_the_check(check: str) -> None:
+    assert f"  against it: {remedy_of(check)}" in peergate("check", "explain", check).stdout
+    assert "`max_new_tokens`" in remedy_of(check) and "`stops`" in remedy_of(check)
