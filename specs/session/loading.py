@@ -15,6 +15,7 @@ from specs.errors import AuditDamage, PluginFault, Problem, SpecError, UserError
 from specs.home import HOME
 from specs.resources import LauncherName
 from specs.session.constitution import Constitution
+from specs.session.defaults import fill
 from specs.session.explain import explain, validate
 from specs.session.lint.rules import lint, lint_constitution
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
@@ -44,7 +45,8 @@ def load_spec(
 
     Raises:
         SpecError: the spec, its constitution or its data are wrong. Holds every problem of the first of these that
-            has one: the YAML, the profile, the schema, the rules with the files that the spec names.
+            has one: the YAML, the profile, the schema with what a spec leaves out, the rules with the files that the
+            spec names.
         UserError: the spec file itself cannot be read.
     """
     document = _read_document(path, _read_file(path))
@@ -52,9 +54,12 @@ def load_spec(
         raise document.error(path, problems)
     if launcher is not None:
         document.data["launcher"] = launcher
+    filled = fill(document)
     spec = validate(document.data, SessionSpec)
     if isinstance(spec, list):
-        raise document.error(path, [_with_digest(path, document, one) for one in spec])
+        raise document.error(path, [*filled, *_with_remedies(path, document, spec)])
+    if filled:
+        raise document.error(path, filled)
     files = _Files(path, allow_missing_data)
     constitution, digests = files.read_all(spec)
     spec, task_text = files.task(spec)
@@ -175,8 +180,17 @@ def _read_document(path: Path, raw: bytes) -> Document:
     return read_document(path, raw)
 
 
+def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) -> Iterator[LintProblem]:
+    """Tell where a seed is written, and the digest of the held-out split where it is missing or no digest."""
+    meant = any(one.hint == "did you mean 'seed'?" for one in problems)
+    for one in problems:
+        if one.loc != ("analysis", "seeds") or not one.message.endswith("is missing"):
+            yield _with_digest(path, document, one)
+        elif not meant:
+            yield LintProblem(("seed",), "'seed' is missing", "one seed for the analysis and all stages: seed: 7")
+
+
 def _with_digest(path: Path, document: Document, found: LintProblem) -> LintProblem:
-    """Tell the digest of the held-out split where it is missing or no digest."""
     if found.loc != ("heldout", "digest"):
         return found
     try:

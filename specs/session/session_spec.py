@@ -245,7 +245,8 @@ class Analysis(Contract):
     power: Annotated[float, Field(gt=0, lt=1)] = 0.8
     n: Annotated[int, Field(ge=1)]
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(min_length=1, max_length=1)
-    """The seed of sampling and training; one per session, so three seeds are three sessions."""
+    """The seed of sampling and training; one per session, so three seeds are three sessions. A spec may say ``seed: 7``
+    once at its top instead: analysis and stages inherit it."""
     baseline: Name
     treatment: Name
     kinds: KindRule | None = omitted()

@@ -228,7 +228,7 @@ def lint_ranges(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem
             message = f"'{name}' is not a number, so it has no range"
             yield LintProblem(loc, message, f"ranges can be given for: {', '.join(numeric)}")
         elif name == "seed":
-            message = "the seed is registered under analysis.seeds, a builder cannot move it"
+            message = "the seed is registered for all stages, a builder cannot move it"
             yield LintProblem(loc, message, "remove the range")
         elif arm:
             message = "this stage is an arm of the registered analysis, a builder cannot move its parameters"
