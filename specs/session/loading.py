@@ -210,9 +210,9 @@ class _Files:
         self.problems: list[LintProblem] = []
         self.others: list[Problem] = []
 
-    def read_all(self, spec: SessionSpec) -> tuple[str, dict[str, str]]:
-        """Return the constitution's digest and those of the data files by name; problems are collected."""
-        constitution = self._constitution(spec.constitution)
+    def read_all(self, spec: SessionSpec) -> tuple[str | None, dict[str, str]]:
+        """Return the digests of the constitution, if there is one, and of the data files by name; collects problems."""
+        constitution = None if spec.constitution is None else self._constitution(spec.constitution)
         digests: dict[str, str] = {}
         heldout = self._data("heldout", ("heldout",), spec.heldout.path, spec.heldout.digest, spec.analysis.n)
         for name, data in spec.data.items():

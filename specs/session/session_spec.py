@@ -278,7 +278,8 @@ class SessionSpec(Contract):
     """Which of the spec's ``profiles`` its values come from (``specs/session/profiles.py``)."""
     objective: Annotated[str, StringConstraints(min_length=10)]
     task: SpecTask
-    constitution: str
+    constitution: str | None = omitted()
+    """Of a spec with a stage that reads one."""
     model: ModelSource
     control: ModelSource | None = omitted()
     """Another model, known to follow instructions: what a test of base models has to notice."""
@@ -338,7 +339,8 @@ class ResolvedSpec(Contract):
 
     schema_version: Literal[1] = 1
     spec: SessionSpec
-    constitution_digest: Digest
+    constitution_digest: Digest | None = omitted()
+    """None where the spec names no constitution."""
     data_digests: dict[str, Digest]
     plugins: dict[str, str] = omitted({})
     """What the spec uses of other distributions -> its distribution, version and digest."""

@@ -166,6 +166,10 @@ def _resolved(spec: SessionSpec, index: int, loc: Loc, reference: str) -> Artifa
     head, _, tail = reference.partition(".")
     if reference == "control" and spec.control is None:
         return LintProblem(loc, "the spec names no control", "write control: {source: ..., kind: instruct}")
+    if reference == "constitution" and spec.constitution is None:
+        return LintProblem(
+            loc, "the spec names no constitution", "write constitution: FILE.yaml at the top of the spec"
+        )
     if head == "data" and tail not in spec.data:
         return LintProblem(loc, f"there is no data file '{tail}'", suggest(tail, spec.data, "data files"))
     if (own := _OWN.get("data" if head == "data" else reference)) is not None:
@@ -199,7 +203,8 @@ _OWN: dict[str, ArtifactKind] = {
 def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
     """List what could be an input of this artifact kind."""
     checkpoints = ["model", "control"] if spec.control else ["model"]
-    found = {"checkpoint": checkpoints, "constitution": ["constitution"]}.get(needed, [])
+    constitution = [] if spec.constitution is None else ["constitution"]
+    found = {"checkpoint": checkpoints, "constitution": constitution}.get(needed, [])
     if needed == "items":
         found += [f"data.{name}" for name in spec.data]
         found += ["heldout"] if kind_of(spec.stages[index]).reads_heldout else []

@@ -62,3 +62,24 @@ def test_a_wrong_seed_is_one_problem_at_its_place(tmp_path: Path, old: str, new:
 def test_a_wrong_seed_is_told_together_with_what_else_is_wrong(tmp_path: Path) -> None:
     path = written_once(tmp_path, "x")
     assert len(told(rewrite(path, path.read_text(encoding="utf-8").replace("alpha: 0.05", "alpha: 5")))) == 2
+
+
+# ---- the constitution -------------------------------------------------------------------------------------------
+
+
+def test_a_spec_whose_stages_read_no_constitution_names_none(tmp_path: Path) -> None:
+    resolved = load_spec(write_spec(tmp_path, ("constitution: constitution.yaml\n", "")))
+    assert resolved.constitution_digest is None
+    assert "constitution" not in resolved.canonical().decode()
+
+
+def test_a_stage_that_reads_one_needs_it(tmp_path: Path) -> None:
+    reads = ("prompts: data.prompts}", "prompts: constitution}")
+    missing = "the spec names no constitution (write constitution: FILE.yaml at the top of the spec)"
+    (said,) = told(write_spec(tmp_path, reads, ("constitution: constitution.yaml\n", "")))
+    assert said == f"35:37: stages[1].inputs.prompts: stage 'sample': {missing}"
+    (other,) = told(write_spec(tmp_path, reads))
+    assert "needs items, 'constitution' is the constitution" in other
+    assert told(write_spec(tmp_path, ("constitution: constitution.yaml", "constitution: gone.yaml")))[0].startswith(
+        "5:15: constitution: there is no file 'gone.yaml'"
+    )
