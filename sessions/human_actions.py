@@ -181,8 +181,9 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
             verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
             shown = Packet.model_validate(session.store.get_value(judged.body["packet"]))
             decision = settle(new, shown, verdict, number)
-            # Stages read the kept constitution.
-            session.store.put(new.path(new.spec.constitution).read_bytes())
+            if new.spec.constitution is not None:
+                # Stages read the kept constitution.
+                session.store.put(new.path(new.spec.constitution).read_bytes())
             display.decision(decision, ledger.balance(session.trail, new.spec.budget))
             body = {
                 "outcome": decision.outcome,

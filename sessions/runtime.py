@@ -172,7 +172,8 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, stat
                 hint = "remove it; nothing was started"
                 raise UserError(f"holds the value of {secret}", where=where, hint=hint)
             store.put(data)
-        store.put(resolved.path(spec.constitution).read_bytes())
+        if spec.constitution is not None:
+            store.put(resolved.path(spec.constitution).read_bytes())
         keep_scripts(store, resolved)
         source = spec_path.read_bytes()
         (partial / "spec.yaml").write_bytes(source)
@@ -188,7 +189,6 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, stat
             "measured_by": store.put_value(dict(measuring_files(resolved))),
             "spec": store.put_value(resolved),
             "source": store.put(source),
-            "constitution": resolved.constitution_digest,
             "data": dict(resolved.data_digests),
             "analysis": spec.analysis.model_dump(mode="json"),
             "builder": spec.builder.vendor,
@@ -198,6 +198,8 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, stat
             "code_state": state.model_dump(mode="json"),
             "lease": {"epoch": 1, "host": platform.node(), "pid": os.getpid(), "over": None},
         }
+        if resolved.constitution_digest is not None:
+            body["constitution"] = resolved.constitution_digest
         trail.append("open", "open", body)
         trail.close()
         partial.rename(run)

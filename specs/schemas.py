@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from specs.home import HOME
 from specs.session.constitution import Constitution
+from specs.session.defaults import MAX_SEED, MAY_BE_LEFT_OUT
 from specs.session.session_spec import SessionSpec
 from specs.trail.bodies import FORMS
 from specs.trail.entry import Entry
@@ -34,7 +35,16 @@ def schema_text(model: type[BaseModel]) -> str:
     """Return the JSON Schema of a contract as the text of its file."""
     schema: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
     if model is SessionSpec:
-        # Of the file only: a resolved spec has the values of one of them.
+        # Of the file only: a resolved spec has the values of one profile, and all that a file may leave out.
+        schema["properties"]["seed"] = {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": MAX_SEED,
+            "description": "The seed of the analysis and of every stage.",
+        }
+        for place, names in MAY_BE_LEFT_OUT.items():
+            there = schema["$defs"][place] if place else schema
+            there["required"] = [name for name in there["required"] if name not in names]
         schema["properties"]["profiles"] = {
             "type": "object",
             "additionalProperties": {"type": "object"},

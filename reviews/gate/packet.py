@@ -221,7 +221,7 @@ def _registered(resolved: ResolvedSpec) -> dict[str, Any]:
         "model_kind": spec.model.kind,
         "analysis": spec.analysis.model_dump(mode="json"),
         "heldout": spec.heldout.digest,
-        "constitution": resolved.constitution_digest,
+        **({"constitution": resolved.constitution_digest} if resolved.constitution_digest else {}),
         **({"evaluation": spec.evaluation.model_dump(mode="json")} if spec.evaluation else {}),
     }
 

@@ -80,8 +80,12 @@ def resolve_input(session: Session, reference: str) -> Artifact:
         return Artifact(name=reference, path=body["path"], digest=body["digest"], bytes=0)
     owner, _, output = reference.partition(".")
     if reference in ("heldout", "constitution") or owner == "data":
-        pinned = session.resolved.data_digests | {"constitution": session.resolved.constitution_digest}
-        return _stored(session, reference, pinned[output if owner == "data" else reference])
+        pinned = dict[str, str | None](session.resolved.data_digests)
+        pinned["constitution"] = session.resolved.constitution_digest
+        digest = pinned[output if owner == "data" else reference]
+        if digest is None:
+            raise PeergateError("the registered spec names no constitution", where=reference)
+        return _stored(session, reference, digest)
     attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), owner)
     if attempt is None:
         raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)

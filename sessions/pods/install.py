@@ -183,7 +183,8 @@ class Bundle(NamedTuple):
 def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
     """Gather a spec and its files below one folder; raise UserError for an absolute path, which the pod may lack."""
     source = resolved.spec
-    named = [source.constitution, source.heldout.path, *(one.path for one in source.data.values())]
+    constitution = [] if source.constitution is None else [source.constitution]
+    named = [*constitution, source.heldout.path, *(one.path for one in source.data.values())]
     if is_file(source.task):
         named.append(path_of(source.task))
     named += [script_file.path_of(stage.script) for stage in source.stages if stage.script]

@@ -27,6 +27,8 @@ _PATTERNS = (
 """A part of each pattern of the contracts, and what it means."""
 
 _LENGTHS = ("too_short", "too_long")
+_OF_FILES = ("seed", "profiles")
+"""Keys at the top of a spec's file that are resolved before the schema reads it."""
 _UNDER_PARAMETERS = "write it under 'parameters'"
 _KEYS = ("api_key", "apikey", "key", "token", "secret", "password")
 _TYPES = {
@@ -168,7 +170,8 @@ def _key_hint(raw: Loc, model: type[BaseModel]) -> str:
     inner = (option for option in _options(parameters.annotation) if _is_model(option)) if parameters else ()
     if any(name in one.model_fields for one in inner):
         return _UNDER_PARAMETERS
-    return suggest(name, owner.model_fields, "keys here")
+    only_in_files = _OF_FILES if len(raw) == 1 and "profile" in owner.model_fields else ()
+    return suggest(name, (*owner.model_fields, *only_in_files), "keys here")
 
 
 def _model_at(raw: Loc, model: type[BaseModel]) -> type[BaseModel] | None:

@@ -17,6 +17,7 @@ from specs.errors import AuditDamage, PluginFault, Problem, SpecError, UserError
 from specs.home import HOME
 from specs.resources import LauncherName
 from specs.session.constitution import Constitution
+from specs.session.defaults import fill
 from specs.session.explain import explain, validate
 from specs.session.lint.item_rules import ANSWERED, without_answers
 from specs.session.lint.rules import lint, lint_constitution
@@ -48,7 +49,8 @@ def load_spec(
 
     Raises:
         SpecError: the spec, its constitution or its data are wrong. Holds every problem of the first of these that
-            has one: the YAML, the profile, the schema, the rules with the files that the spec names.
+            has one: the YAML, the profile, the schema with what a spec leaves out, the rules with the files that the
+            spec names.
         UserError: the spec file itself cannot be read.
     """
     document = _read_document(path, _read_file(path))
@@ -56,9 +58,12 @@ def load_spec(
         raise document.error(path, problems)
     if launcher is not None:
         document.data["launcher"] = launcher
+    filled = fill(document)
     spec = validate(document.data, SessionSpec)
     if isinstance(spec, list):
-        raise document.error(path, [_with_digest(path, document, one) for one in spec])
+        raise document.error(path, [*filled, *_with_remedies(path, document, spec)])
+    if filled:
+        raise document.error(path, filled)
     files = _Files(path, allow_missing_data)
     spec, constitution, digests = files.read_all(spec)
     spec, task_text = files.task(spec)
@@ -188,8 +193,17 @@ def _read_document(path: Path, raw: bytes) -> Document:
     return read_document(path, raw)
 
 
+def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) -> Iterator[LintProblem]:
+    """Tell where a seed is written, and the digest of the held-out split where it is missing or no digest."""
+    meant = any(one.hint == "did you mean 'seed'?" for one in problems)
+    for one in problems:
+        if one.loc != ("analysis", "seeds") or not one.message.endswith("is missing"):
+            yield _with_digest(path, document, one)
+        elif not meant:
+            yield LintProblem(("seed",), "'seed' is missing", "one seed for the analysis and all stages: seed: 7")
+
+
 def _with_digest(path: Path, document: Document, found: LintProblem) -> LintProblem:
-    """Tell the digest of the held-out split where it is missing or no digest."""
     if found.loc != ("heldout", "digest"):
         return found
     try:
@@ -211,9 +225,9 @@ class _Files:
         self.items: dict[str, bytes] = {}
         """Data files without problems, by the name that inputs have for them."""
 
-    def read_all(self, spec: SessionSpec) -> tuple[SessionSpec, str, dict[str, str]]:
+    def read_all(self, spec: SessionSpec) -> tuple[SessionSpec, str | None, dict[str, str]]:
         """Return the spec, which then says what each data file holds, and the digests of constitution and data."""
-        constitution = self._constitution(spec.constitution)
+        constitution = None if spec.constitution is None else self._constitution(spec.constitution)
         digests: dict[str, str] = {}
         data: dict[str, DataFile] = {}
         heldout = self._data(("heldout",), spec.heldout, spec.analysis.n)

@@ -264,7 +264,8 @@ class Analysis(Contract):
     power: Annotated[float, Field(gt=0, lt=1)] = 0.8
     n: Annotated[int, Field(ge=1)]
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(min_length=1, max_length=1)
-    """The seed of sampling and training; one per session, so three seeds are three sessions."""
+    """The seed of sampling and training; one per session, so three seeds are three sessions. A spec may say ``seed: 7``
+    once at its top instead: analysis and stages inherit it."""
     baseline: Name
     treatment: Name
     kinds: KindRule | None = omitted()
@@ -296,7 +297,8 @@ class SessionSpec(Contract):
     """Which of the spec's ``profiles`` its values come from (``specs/session/profiles.py``)."""
     objective: Annotated[str, StringConstraints(min_length=10)]
     task: SpecTask
-    constitution: str
+    constitution: str | None = omitted()
+    """Of a spec with a stage that reads one."""
     model: ModelSource
     control: ModelSource | None = omitted()
     """Another model, known to follow instructions: what a test of base models has to notice."""
@@ -356,7 +358,8 @@ class ResolvedSpec(Contract):
 
     schema_version: Literal[1] = 1
     spec: SessionSpec
-    constitution_digest: Digest
+    constitution_digest: Digest | None = omitted()
+    """None where the spec names no constitution."""
     data_digests: dict[str, Digest]
     plugins: dict[str, str] = omitted({})
     """What the spec uses of other distributions -> its distribution, version and digest."""

@@ -44,7 +44,8 @@ class Open(Contract):
     spec: Digest
     source: Digest
     """Of the spec file as it was given."""
-    constitution: Digest
+    constitution: Digest | None = None
+    """None of a spec without one, from version 7 on."""
     data: dict[str, Digest]
     analysis: Analysis
     """Of conversations, with a rule on kinds or with controls from version 6 on."""

@@ -10,7 +10,6 @@ import pytest
 from reviews.gate.design_checks import design_checks
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import load_spec
-from tests.factories.spec_files import CONSTITUTION
 from training.items import conversation_items, format_items
 from training.rules.tasks import load_items
 
@@ -24,7 +23,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with what the page's commands write, and its spec."""
     text = PAGE.read_text(encoding="utf-8").split("## Conversations as the registered comparison\n", 1)[1]
     (tmp_path / "talks.yaml").write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
-    (tmp_path / "constitution.yaml").write_text(CONSTITUTION, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     commands = {"training.items.format_items": format_items, "training.items.conversation_items": conversation_items}

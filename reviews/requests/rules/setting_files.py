@@ -21,7 +21,7 @@ from specs.trail.verdict import CheckResult
 
 _PLACES = {
     "design.power": r"\s*analysis\s*:",
-    "design.seeds": r"\s*seeds\s*:",
+    "design.seeds": r"\s*seeds?\s*:",
     "design.independence": r"\s*reviewer\s*:",
     "design.cost": r"\s*budget\s*:",
     "design.duplicates": r"\s*data\s*:",

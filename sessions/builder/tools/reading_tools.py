@@ -110,8 +110,8 @@ class Readable(NamedTuple):
 def artifacts(session: Session) -> Iterator[Readable]:
     """Yield what may be read: spec, constitution, training data, outputs of stages without held-out items, notes."""
     opened = session.trail.find("open")
-    if opened is not None:
-        yield Readable("constitution", opened.body["constitution"], "the principles, YAML", ".yaml")
+    if opened is not None and (constitution := opened.body.get("constitution")) is not None:
+        yield Readable("constitution", constitution, "the principles, YAML", ".yaml")
     for name, digest in sorted(session.resolved.data_digests.items()):
         if name != "heldout":
             yield Readable(f"data.{name}", digest, "rows for training, one JSON a line", ".jsonl")

@@ -63,7 +63,7 @@ def _lint_seed(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]
     if seed != registered:
         default = "" if "seed" in stage.parameters.model_fields_set else " (the default)"
         message = f"seed is {seed}{default}, the analysis registers {registered}"
-        yield LintProblem(("parameters", "seed"), message, f"write seed: {registered}")
+        yield LintProblem(("parameters", "seed"), message, f"write seed: {registered}, or once at the top of the spec")
 
 
 def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:

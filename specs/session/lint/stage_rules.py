@@ -174,6 +174,10 @@ def _resolved(spec: SessionSpec, index: int, loc: Loc, reference: str) -> Artifa
     head, _, tail = reference.partition(".")
     if reference == "control" and spec.control is None:
         return LintProblem(loc, "the spec names no control", "write control: {source: ..., kind: instruct}")
+    if reference == "constitution" and spec.constitution is None:
+        return LintProblem(
+            loc, "the spec names no constitution", "write constitution: FILE.yaml at the top of the spec"
+        )
     if head == "data" and tail not in spec.data:
         return LintProblem(loc, f"there is no data file '{tail}'", suggest(tail, spec.data, "data files"))
     if head == "data":
@@ -214,7 +218,8 @@ _OWN: dict[str, ArtifactKind] = {
 def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
     """List what could be an input of this artifact kind."""
     checkpoints = ["model", "control"] if spec.control else ["model"]
-    found = {"checkpoint": checkpoints, "constitution": ["constitution"]}.get(needed, [])
+    constitution = [] if spec.constitution is None else ["constitution"]
+    found = {"checkpoint": checkpoints, "constitution": constitution}.get(needed, [])
     found += [f"data.{name}" for name, one in spec.data.items() if _HELD[one.held or "items"] == needed]
     if needed == "items":
         found += ["heldout"] if kind_of(spec.stages[index]).reads_heldout else []
@@ -246,7 +251,7 @@ def lint_ranges(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem
             message = f"'{name}' is not a number, so it has no range"
             yield LintProblem(loc, message, f"ranges can be given for: {', '.join(numeric)}")
         elif name == "seed":
-            message = "the seed is registered under analysis.seeds, a builder cannot move it"
+            message = "the seed is registered for all stages, a builder cannot move it"
             yield LintProblem(loc, message, "remove the range")
         elif arm:
             message = "this stage is an arm of the registered analysis, a builder cannot move its parameters"

@@ -1,0 +1,85 @@
+"""What a spec may leave out: the registration is that of the spec with every value written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specs.session.loading import load_spec
+from tests.factories.spec_files import told, write_spec
+
+
+def rewrite(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def written_once(folder: Path, seed: str = "7") -> Path:
+    """Write the spec with its seed at the top alone."""
+    path = write_spec(folder)
+    text = path.read_text(encoding="utf-8").replace(", seed: 7}", "}").replace("  seeds: [7]\n", "")
+    return rewrite(path, text.replace("name: small\n", f"name: small\nseed: {seed}\n"))
+
+
+def test_one_seed_at_the_top_registers_what_a_seed_in_every_stage_registers(tmp_path: Path) -> None:
+    everywhere = load_spec(write_spec(tmp_path))
+    once = load_spec(written_once(tmp_path))
+    assert once.registration() == everywhere.registration()
+    assert {stage.parameters.seed for stage in once.spec.stages} == {7}
+    assert load_spec(written_once(tmp_path, "8")).registration() != everywhere.registration()
+
+
+def test_a_stage_without_parameters_inherits_the_seed_too(tmp_path: Path) -> None:
+    path = written_once(tmp_path)
+    text = path.read_text(encoding="utf-8").replace("    parameters: {learning_rate: 1e-5, epochs: 2}\n", "")
+    text = text.replace("    ranges:\n      learning_rate: {min: 1e-6, max: 1e-4}\n", "")
+    assert load_spec(rewrite(path, text)).spec.stage("train").parameters.seed == 7
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("epochs: 2", "epochs: 2, seed: 9", "48:56: stages[2].parameters.seed: stage 'train': this is 9, the spec"),
+        ("  n: 3\n", "  n: 3\n  seeds: [4]\n", "24:3: analysis.seeds: these are [4], the spec's seed is 7"),
+        ("seed: 7", "seed: seven", "3:7: seed: seed must be a whole number from 0 to 2147483647, got 'seven'"),
+        ("seed: 7", "seed: true", "3:7: seed: seed must be a whole number"),
+        ("seed: 7", "seed: -1", "3:7: seed: seed must be a whole number"),
+        ("seed: 7", "seed: 2147483648", "3:7: seed: seed must be a whole number"),
+        ("seed: 7", "sead: 7", "3:1: sead: unknown key 'sead' (did you mean 'seed'?)"),
+        ("seed: 7\n", "", "1:1: seed: 'seed' is missing (one seed for the analysis and all stages: seed: 7)"),
+        ("parameters: {probe_items: 2}", "parameters: 4", "63:17: stages[4].parameters: stage 'ship': "),
+    ],
+)
+def test_a_wrong_seed_is_one_problem_at_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    path = written_once(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (problem,) = told(rewrite(path, text.replace(old, new)))
+    assert problem.startswith(expected)
+
+
+def test_a_wrong_seed_is_told_together_with_what_else_is_wrong(tmp_path: Path) -> None:
+    path = written_once(tmp_path, "x")
+    assert len(told(rewrite(path, path.read_text(encoding="utf-8").replace("alpha: 0.05", "alpha: 5")))) == 2
+
+
+# ---- the constitution -------------------------------------------------------------------------------------------
+
+
+def test_a_spec_whose_stages_read_no_constitution_names_none(tmp_path: Path) -> None:
+    resolved = load_spec(write_spec(tmp_path, ("constitution: constitution.yaml\n", "")))
+    assert resolved.constitution_digest is None
+    assert "constitution" not in resolved.canonical().decode()
+
+
+def test_a_stage_that_reads_one_needs_it(tmp_path: Path) -> None:
+    reads = ("prompts: data.prompts}", "prompts: constitution}")
+    missing = "the spec names no constitution (write constitution: FILE.yaml at the top of the spec)"
+    (said,) = told(write_spec(tmp_path, reads, ("constitution: constitution.yaml\n", "")))
+    assert said == f"35:37: stages[1].inputs.prompts: stage 'sample': {missing}"
+    (other,) = told(write_spec(tmp_path, reads))
+    assert "needs items, 'constitution' is the constitution" in other
+    assert told(write_spec(tmp_path, ("constitution: constitution.yaml", "constitution: gone.yaml")))[0].startswith(
+        "5:15: constitution: there is no file 'gone.yaml'"
+    )
