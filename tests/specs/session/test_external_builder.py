@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -36,6 +37,7 @@ class Bench:
     brief: str = "# title\n\nwhat to do\n\nmore"
     called: list[ToolCall] = field(default_factory=list[ToolCall])
     fails: BaseException | None = None
+    view: Any = field(default_factory=lambda: SimpleNamespace(stage="base", attempt=1))
 
     def call(self, call: ToolCall) -> ToolResult:
         if self.fails is not None:
