@@ -184,7 +184,7 @@ def _answers(design: Design) -> Found:
 def _scorer(design: Design) -> Found:
     """Compare each verifier of answers with known answers, and the task's own with labels of people too."""
     spec = design.resolved.spec
-    found = [scorer_checks.admitted(spec, task, design.data) for task in _tasks(spec)]
+    found = [scorer_checks.admitted(spec, task, design.data, design.heldout) for task in _tasks(spec)]
     return next((one for one in found if one.status != "PASS"), found[0])
 
 

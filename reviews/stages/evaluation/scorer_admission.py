@@ -20,6 +20,9 @@ from training.rules.tasks.verifier_cases import Case
 
 OUTPUT, LABEL = "labelled_output", "label"
 """Keys of a labelled item's constraint: the answer, and 1 or 0. What is left is the item's own constraint."""
+ANSWER = "answer"
+MOST_NAMED = 50
+"""Items whose own answers a verifier is tested on: the first of them."""
 DEFAULTS = Thresholds()
 """For callers without a spec."""
 
@@ -72,6 +75,26 @@ def labelled_cases(items: Sequence[Item]) -> tuple[Case, ...]:
         own = {name: value for name, value in item.constraint.items() if name not in (OUTPUT, LABEL)}
         found.append(Case(item.model_copy(update={"constraint": own}), output, label == 1))
     return tuple(found)
+
+
+class Named(NamedTuple):
+    """Answers that items name: right for their own item, and most likely wrong for another."""
+
+    right: tuple[Case, ...]
+    others: tuple[Case, ...]
+
+
+def named_answers(items: Sequence[Item]) -> Named:
+    """Return the answers that items name in ``constraint``, each for its item and for the next with another answer."""
+    named = [(item, str(item.constraint[ANSWER])) for item in items if ANSWER in item.constraint][:MOST_NAMED]
+    right = tuple(Case(item, answer, True) for item, answer in named)
+    others: list[Case] = []
+    for place, (item, answer) in enumerate(named):
+        following = (*named[place + 1 :], *named[:place])
+        other = next((one for _, one in following if one != answer), None)
+        if other is not None:
+            others.append(Case(item, other, False))
+    return Named(right, tuple(others))
 
 
 def admission(verdicts: Sequence[Verdict], thresholds: Thresholds = DEFAULTS) -> Admission:

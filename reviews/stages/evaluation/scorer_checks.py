@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from reviews.checks.definition import Checks, Found, Limit, listed, need, need_exact
 from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
 from reviews.stages.evaluation.judged_answers import both_arms, paired
-from reviews.stages.evaluation.scorer_admission import Verdict, admission, labelled_cases, length_ratio, verdicts_on
+from reviews.stages.evaluation.scorer_admission import (
+    Named,
+    Verdict,
+    admission,
+    labelled_cases,
+    length_ratio,
+    named_answers,
+    verdicts_on,
+)
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.session.session_spec import SessionSpec
@@ -22,6 +31,8 @@ from training.rules.tasks.verifier_cases import cases_of
 CHECKS = Checks(("evaluate", "multi_turn"))
 
 SOURCE = "a length limit that passed for a label: 57 gained, 2 lost, p = 2e-12, and every gain was an answer cut short"
+MOST_TAKEN = 0.2
+"""Fraction of the answers to other items: some may be right, as where items have equal answers in other words."""
 LEAST_KNOWN = 3
 """Known answers of each label, right and wrong, without which a verifier is not admitted."""
 _WRITE = (
@@ -37,16 +48,34 @@ LIMITS = (
 )
 
 
-def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]]) -> Found:
+def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item] = ()) -> Found:
     """Test a task's verifier on its known answers, and on the labelled sample that the spec registers for its own task.
+
+    A verifier that knows none is tested on the answers that items of its own name, if they do.
 
     Raises:
         EvidenceMissing: the known answers or the labelled sample are missing, unreadable or too few to say anything.
     """
+    known = _on_known(task, [*heldout, *(item for items in data.values() for item in items)])
+    if known.status != "PASS":
+        return known
+    detail = known.detail
+    plan = spec.evaluation
+    if plan is None or plan.labelled is None or task != spec.task:
+        return Found("PASS", f"{detail}; no labelled sample is registered", 1.0)
+    if plan.labelled not in data:
+        raise EvidenceMissing(f"there is no data file '{plan.labelled}' with labelled answers")
+    return _on_sample(detail, verdicts_on(labelled_cases(data[plan.labelled]), verifier(task)), spec.thresholds)
+
+
+def _on_known(task: str, items: Sequence[Item]) -> Found:
+    """Ask a verifier about its known answers; one that knows none, about those that items name."""
     try:
         cases = cases_of(task)
     except KeyError:
-        raise EvidenceMissing(f"the verifier of '{task}' has no known answers: {_WRITE}") from None
+        if not (named := named_answers(items)).right:
+            raise EvidenceMissing(f"the verifier of '{task}' has no known answers: {_WRITE}") from None
+        return _on_named(task, named)
     different = {(case.item.model_dump_json(), case.output, bool(case.good)) for case in cases}
     right, wrong = (sum(good == label for _, _, good in different) for label in (True, False))
     if min(right, wrong) < LEAST_KNOWN:
@@ -63,13 +92,26 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]])
         told = f"'{task}' misjudges {len(misjudged)} of {len(known)} known answers: "
         told += listed(one.name for one in misjudged)
         return Found("FAIL", told, float(len(misjudged)), shown, repairable=False)
-    detail = f"'{task}' judges all {len(known)} known answers right"
-    plan = spec.evaluation
-    if plan is None or plan.labelled is None or task != spec.task:
-        return Found("PASS", f"{detail}; no labelled sample is registered", 1.0)
-    if plan.labelled not in data:
-        raise EvidenceMissing(f"there is no data file '{plan.labelled}' with labelled answers")
-    return _on_sample(detail, verdicts_on(labelled_cases(data[plan.labelled]), verifier(task)), spec.thresholds)
+    return Found("PASS", f"'{task}' judges all {len(known)} known answers right", 1.0)
+
+
+def _on_named(task: str, known: Named) -> Found:
+    """Ask a verifier about the answers that items name, each of its own item and of another."""
+    if len(known.right) < LEAST_KNOWN or len(known.others) < LEAST_KNOWN:
+        told = f"{len(known.right)} items name an answer, {len(known.others)} of them have another than some item"
+        raise EvidenceMissing(f"'{task}' has too few known answers: {told}; {_WRITE}")
+    refused = [one for one in verdicts_on(known.right, verifier_of_right(task)) if not one.passed]
+    if refused:
+        shown = tuple({"case": one.name, "label": True, "passed": False} for one in refused)
+        told = f"'{task}' refuses the answer that {len(refused)} of {len(known.right)} items name as right: "
+        return Found("FAIL", told + listed(one.name for one in refused), float(len(refused)), shown, repairable=False)
+    taken = sum(one.passed for one in verdicts_on(known.others, verifier(task)))
+    told = (
+        f"'{task}' takes the answers that {len(known.right)} items name, and {taken} of {len(known.others)} of others"
+    )
+    if holds(Fraction(taken, len(known.others)), ">", MOST_TAKEN):
+        return Found("FAIL", f"{told}: it does not tell them apart", float(taken), repairable=False)
+    return Found("PASS", told, float(taken))
 
 
 def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds) -> Found:
@@ -97,7 +139,7 @@ def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds
 @CHECKS.add("scorer.admitted", "The scorer's verdicts may count", source=SOURCE, limits=LIMITS)
 def _admitted(evidence: Evidence, _: MetricSet | None) -> Found:
     """Test the verifier on answers with known labels."""
-    return admitted(evidence.resolved.spec, task_of(evidence), evidence.data)
+    return admitted(evidence.resolved.spec, task_of(evidence), evidence.data, evidence.heldout)
 
 
 @CHECKS.add(

@@ -1,0 +1,63 @@
+"""A verifier without known answers is tested on the answers that items of its own name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reviews.stages.evaluation.scorer_admission import named_answers
+from reviews.stages.evaluation.scorer_checks import admitted
+from specs.errors import EvidenceMissing
+from specs.session.loading import load_spec
+from specs.stages.artifacts import Item
+from tests.factories.spec_files import write_spec
+
+RIGHT = "def verify(item, answer):\n    return answer == item.constraint['answer']\n"
+
+
+def items(*answers: str) -> tuple[Item, ...]:
+    return tuple(
+        Item(id=f"i{n}", group="g", kind="k", prompt=f"p{n}", constraint={"answer": one})
+        for n, one in enumerate(answers)
+    )
+
+
+def told(folder: Path, verifier: str, heldout: tuple[Item, ...], data: tuple[Item, ...] = ()) -> tuple[str, str]:
+    (folder / "verify.py").write_text(verifier, encoding="utf-8")
+    spec = load_spec(write_spec(folder, ("task: format_instructions", "task: ./verify.py"))).spec
+    found = admitted(spec, spec.task, {"train": data}, heldout)
+    return found.status, found.detail.partition("' ")[2]
+
+
+def test_it_takes_its_own_answers_and_refuses_others(tmp_path: Path) -> None:
+    status, detail = told(tmp_path, RIGHT, items("a", "b"), items("c"))
+    assert (status, detail) == (
+        "PASS",
+        "takes the answers that 3 items name, and 0 of 3 others; no labelled sample is registered",
+    )
+
+
+@pytest.mark.parametrize(
+    ("verifier", "answers", "detail"),
+    [
+        ("def verify(item, answer):\n    return True\n", "abc", "and 3 of 3 others: it does not tell them apart"),
+        ("def verify(item, answer):\n    return False\n", "abc", "refuses the answer that 3 of 3 items name as right"),
+        (RIGHT.replace("==", "<="), "abcde", "and 4 of 5 others: it does not tell them apart"),
+        (RIGHT.replace("item.constraint", "answer != 'b' and item.constraint"), "abc", "that 1 of 3 items name"),
+    ],
+)
+def test_one_that_tells_nothing_apart_is_refused(tmp_path: Path, verifier: str, answers: str, detail: str) -> None:
+    status, found = told(tmp_path, verifier, items(*answers))
+    assert status == "FAIL" and detail in found, found
+
+
+@pytest.mark.parametrize("answers", ["", "ab", "aaaa"])
+def test_too_few_answers_say_nothing(tmp_path: Path, answers: str) -> None:
+    with pytest.raises(EvidenceMissing, match=r"known_answers\(\) return"):
+        told(tmp_path, RIGHT, items(*answers))
+
+
+def test_others_are_answers_of_another_text() -> None:
+    named = named_answers(items("a", "a", "b"))
+    assert [(one.item.id, one.output) for one in named.others] == [("i0", "b"), ("i1", "b"), ("i2", "a")]
