@@ -238,16 +238,20 @@ class _Files:
                     digests[name] = named.digest
                 continue
             # Items are what a data file holds where nothing is registered: older registrations stay.
-            data[name] = named.model_copy(update={"held": None if found.held == "items" else found.held})
             digests[name] = digest_bytes(found.data)
+            pinned = {"digest": digests[name]} if named.digest else {}
+            data[name] = named.model_copy(update={"held": None if found.held == "items" else found.held} | pinned)
             if heldout and found.data == heldout.data and named.path != spec.heldout.path:
                 message = f"'{named.path}' is a copy of the held-out split: their digests are equal"
                 self.problems.append(LintProblem(("data", name, "path"), message, "no stage may train on it"))
+        split = spec.heldout
         if heldout is not None:
             digests["heldout"] = digest_bytes(heldout.data)
+            # What is registered is the digest of the rows that jobs read; of a file in their form it is the file's.
+            split = split.model_copy(update={"digest": digests["heldout"]})
         elif self.allow_missing:
-            digests["heldout"] = spec.heldout.digest
-        return spec.model_copy(update={"data": data}), constitution, digests
+            digests["heldout"] = split.digest
+        return spec.model_copy(update={"data": data, "heldout": split}), constitution, digests
 
     def task(self, spec: SessionSpec) -> tuple[SessionSpec, str | None]:
         """Return the spec with its task file pinned by its digest, and the file's text; problems are collected."""

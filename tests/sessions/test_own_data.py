@@ -141,6 +141,7 @@ def test_own_rows_train_through_every_gate_and_are_witnessed(
     found = checks(run, "train.1")
     assert found["witness.training"][0] == "PASS" and found["witness.weights"][0] == "PASS", found
     assert checks(run, "design.1")["design.overlap"][0] == "PASS"
+    assert checks(run, "before.1")["registration.split"][0] == "PASS"
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.damage == [] and audit.verdict in ("verified", "open")
 

@@ -13,6 +13,7 @@ from specs.session.loading import load_spec
 from specs.stages.artifacts import Item
 from tests.factories.spec_files import write_spec
 
+NO_EXAMPLE = (("parameters: {temperature", "parameters: {worked_example: false, temperature"),)
 RIGHT = "def verify(item, answer):\n    return answer == item.constraint['answer']\n"
 
 
@@ -25,7 +26,7 @@ def items(*answers: str) -> tuple[Item, ...]:
 
 def told(folder: Path, verifier: str, heldout: tuple[Item, ...], data: tuple[Item, ...] = ()) -> tuple[str, str]:
     (folder / "verify.py").write_text(verifier, encoding="utf-8")
-    spec = load_spec(write_spec(folder, ("task: format_instructions", "task: ./verify.py"))).spec
+    spec = load_spec(write_spec(folder, ("task: format_instructions", "task: ./verify.py"), *NO_EXAMPLE)).spec
     found = admitted(spec, spec.task, {"train": data}, heldout)
     return found.status, found.detail.partition("' ")[2]
 
@@ -34,16 +35,20 @@ def test_it_takes_its_own_answers_and_refuses_others(tmp_path: Path) -> None:
     status, detail = told(tmp_path, RIGHT, items("a", "b"), items("c"))
     assert (status, detail) == (
         "PASS",
-        "takes the answers that 3 items name, and 0 of 3 others; no labelled sample is registered",
+        "takes the answers that 3 items name, and 0 of 3 answers to other items; no labelled sample is registered",
     )
 
 
 @pytest.mark.parametrize(
     ("verifier", "answers", "detail"),
     [
-        ("def verify(item, answer):\n    return True\n", "abc", "and 3 of 3 others: it does not tell them apart"),
+        (
+            "def verify(item, answer):\n    return True\n",
+            "abc",
+            "and 3 of 3 answers to other items: it does not tell them apart",
+        ),
         ("def verify(item, answer):\n    return False\n", "abc", "refuses the answer that 3 of 3 items name as right"),
-        (RIGHT.replace("==", "<="), "abcde", "and 4 of 5 others: it does not tell them apart"),
+        (RIGHT.replace("==", ">="), "abcde", "and 4 of 5 answers to other items: it does not tell them apart"),
         (RIGHT.replace("item.constraint", "answer != 'b' and item.constraint"), "abc", "that 1 of 3 items name"),
     ],
 )
