@@ -106,7 +106,8 @@ def _on_named(task: str, known: Named) -> Found:
         told = f"'{task}' refuses the answer that {len(refused)} of {len(known.right)} items name as right: "
         return Found("FAIL", told + listed(one.name for one in refused), float(len(refused)), shown, repairable=False)
     taken = sum(one.passed for one in verdicts_on(known.others, verifier(task)))
-    told = f"'{task}' takes the answers that {len(known.right)} items name, and {taken} of {len(known.others)} answers to other items"
+    told = f"'{task}' takes the answers that {len(known.right)} items name"
+    told += f", and {taken} of {len(known.others)} answers to other items"
     if holds(Fraction(taken, len(known.others)), ">", MOST_TAKEN):
         return Found("FAIL", f"{told}: it does not tell them apart", float(taken), repairable=False)
     return Found("PASS", told, float(taken))

@@ -49,7 +49,7 @@ def test_it_takes_its_own_answers_and_refuses_others(tmp_path: Path) -> None:
         ),
         ("def verify(item, answer):\n    return False\n", "abc", "refuses the answer that 3 of 3 items name as right"),
         (RIGHT.replace("==", ">="), "abcde", "and 4 of 5 answers to other items: it does not tell them apart"),
-        (RIGHT.replace("item.constraint", "answer != 'b' and item.constraint"), "abc", "that 1 of 3 items name"),
+        (RIGHT.replace("answer ==", "answer != 'b' and answer =="), "abc", "that 1 of 3 items name"),
     ],
 )
 def test_one_that_tells_nothing_apart_is_refused(tmp_path: Path, verifier: str, answers: str, detail: str) -> None:
