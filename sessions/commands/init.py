@@ -1,0 +1,79 @@
+"""`peergate init`: a folder with everything an experiment needs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from reviews.trail.store import write_durably
+from sessions.commands.options import Json
+from sessions.commands.output import print_json, print_line
+from specs.errors import UserError
+
+app = typer.Typer()
+
+
+@app.command("init")
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Where to write it; made if it is not there.")
+    ] = Path(),
+    template: Annotated[
+        Literal["sft", "dpo", "script"] | None,
+        typer.Option("--template", help="What trains; by default what fits the data, sft without any."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Your rows: JSON lines, CSV, Parquet or a saved dataset. Sample rows by default."),
+    ] = None,
+    verifier: Annotated[
+        Path | None,
+        typer.Option("--verifier", help="Your verify.py; without it an answer has to equal the row's own."),
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", help="path:FOLDER or hub:OWNER/NAME; the small embedded model by default.")
+    ] = "",
+    name: Annotated[
+        str | None, typer.Option("--name", help="The experiment's name; that of the folder by default.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a new experiment: a spec, its data in two parts, a verifier and a page that says what to do next.
+
+    It chooses what is held out and the gain that so many items can find, and says so. `peergate start` in the folder
+    works at once. Exit codes: 0 written; 2 a file is there already or the data do not fit, and nothing was written.
+    """
+    # Slow: the power of the test needs scipy.
+    from sessions.starters.starter import make_starter
+
+    made = make_starter(name or _name_of(folder), template, data, verifier, model)
+    taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
+    if taken:
+        hint = "name another folder: peergate init DIR"
+        raise UserError(f"{', '.join(taken)} would be overwritten; nothing was written", where=str(folder), hint=hint)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in made.files.items():
+            write_durably(folder / file, text)
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where=str(folder)) from error
+    if as_json:
+        print_json({"folder": str(folder), "files": sorted(made.files), "chosen": list(made.told)})
+        return
+    print_line(f"{folder}: {', '.join(sorted(made.files))}")
+    for line in made.told:
+        print_line(f"  {line}")
+    print_line(f"next: peergate start {folder / 'experiment.yaml'}")
+
+
+def _same(path: Path, text: bytes) -> bool:
+    """Say whether a file holds this already: a person's own verifier stays where it is."""
+    return path.is_file() and path.read_bytes() == text
+
+
+def _name_of(folder: Path) -> str:
+    found = re.sub(r"[^a-z0-9_]+", "_", folder.resolve().name.lower()).strip("_")
+    return found[:40] if re.match(r"[a-z]", found) else "experiment"

@@ -1,0 +1,1 @@
+"""New experiments: what `peergate init` writes into a folder."""

