@@ -16,6 +16,7 @@ from specs.stages.stage import Range
 from specs.trail.requested_review import SpecValue
 
 MAX_FOUND = 12
+MAX_FACTS = 24
 MAX_VALUE_CHARACTERS = 200
 _EVERYDAY = re.compile(
     "accepted|api|baseline|builder|constitution|data|design|digest|effort|evaluation|examples|gained|gate|heldout|high|"
@@ -24,6 +25,29 @@ _EVERYDAY = re.compile(
 )
 """Keys that are also everyday words."""
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+
+
+_ABOUT: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (r"seeds?|repetitions?|replicat\w*", ("/analysis/seeds",)),
+    (
+        r"power\w*|sample\s+size|how\s+many\s+items|enough|effect\s+size|minimum\s+effect|smaller\s+effect",
+        ("/analysis/n", "/analysis/power", "/analysis/minimum_effect", "/analysis/expected_lost"),
+    ),
+    (
+        r"significan\w*|p[\s-]?values?|alpha|tests?|mcnemar|hypothes[ie]s|comparison",
+        ("/analysis/alpha", "/analysis/minimum_effect", "/analysis/n", "/analysis/primary_metric"),
+    ),
+    (r"arms?|baselines?|treatments?|controls?", ("/analysis/baseline", "/analysis/treatment", "/control")),
+    (r"held-?\s?out|test\s+set|split|evaluat\w*|overlap\w*|leak\w*", ("/heldout", "/analysis/n", "/evaluation")),
+    (r"metrics?|accuracy|outcome|score", ("/analysis/primary_metric",)),
+    (r"money|cost\w*|budget|usd|dollars?|gpus?|hours?|price|rent\w*|spend\w*", ("/budget",)),
+    (r"thresholds?|limits?|truncat\w*|cut\s+off", ("/thresholds",)),
+    (r"models?|weights|checkpoints?", ("/model",)),
+    (r"builder|who\s+builds", ("/builder",)),
+    (r"reviewers?|judges?|panel", ("/reviewer",)),
+    (r"data|prompts|items|examples", ("/data", "/heldout")),
+)
+"""What a question is about, by its words, and where a spec registers it."""
 
 
 class Named(NamedTuple):
@@ -50,6 +74,7 @@ class Registered:
         self._values: dict[str, list[SpecValue]] = {}
         self._ranges: dict[str, list[SpecValue]] = {}
         self._parameters: set[str] = set()
+        self._every: list[SpecValue] = []
         for path, value in _leaves(spec.model_dump(mode="json"), ()):
             self._add(path, value)
         for index, stage in enumerate(spec.stages):
@@ -71,6 +96,23 @@ class Registered:
             for name, values in self._values.items()
             if _stands_in(name, text)
         ]
+
+    def bearing_on(self, text: str) -> tuple[SpecValue, ...]:
+        """Return what the spec registers of the things that a question is about: names it holds, topics, its stages."""
+        found = [value for named in self.named_in(text) for value in named.values]
+        for words, places in _ABOUT:
+            if re.search(rf"\b(?:{words})\b", text, re.IGNORECASE):
+                found += [
+                    one
+                    for one in self._every
+                    if one.pointer.startswith(tuple(f"{place}/" for place in places)) or one.pointer in places
+                ]
+        for index, name in enumerate(self._stages):
+            if _stands_in(name, text):
+                places = (f"/stages/{index}/kind", f"/stages/{index}/parameters/", f"/stages/{index}/gate/criteria/")
+                criteria = [one for values in self._values.values() for one in values]
+                found += [one for one in (*self._every, *criteria) if one.pointer.startswith(places)]
+        return tuple(dict.fromkeys(found))[:MAX_FACTS]
 
     def proposed_in(self, text: str) -> list[Proposed]:
         """Return the values that a text proposes for parameters, and whether every registered limit holds them.
@@ -99,6 +141,7 @@ class Registered:
             return
         shown = value if isinstance(value, str) else json.dumps(value)
         here = SpecValue(pointer="/" + "/".join(path), value=shown[:MAX_VALUE_CHARACTERS])
+        self._every.append(here)
         dotted = ".".join(part for part in path[-2:] if not part.isdigit())
         for name in dict.fromkeys((key, dotted)):
             self._name(name, here)

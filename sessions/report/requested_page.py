@@ -30,7 +30,16 @@ def page(done: Requested, *, escaped: bool) -> str:
         left_out=done.reading.left_out,
         more_left_out=done.reading.more_left_out,
     )
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    whole = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    return f"{whole}\n{registered_facts(done, escaped=escaped)}" if done.facts else whole
+
+
+def registered_facts(done: Requested, *, escaped: bool) -> str:
+    """Return what is registered about the matter of a question, as Markdown."""
+    text = markdown.line if escaped else _unescaped
+    lines = [f"- {text(one.pointer)}: {text(one.value)}" for one in done.facts]
+    head = "What the spec registers about this, found by the words of the question; nobody judged it:"
+    return "\n".join(("## Registered facts", "", head, "", *lines, ""))
 
 
 @cache

@@ -19,6 +19,7 @@ from specs.trail.requested_review import (
     QuestionRequest,
     Reading,
     ReviewRequest,
+    SpecValue,
 )
 
 AnyRequest = QuestionRequest | ReviewRequest | AdversarialRequest
@@ -58,6 +59,8 @@ class Requested:
     """ReviewerUnavailable: nobody gave a whole answer. BudgetExceeded: too little money."""
     folder: Path
     """The run folder, or the folder of requested reviews, whose trail holds the request."""
+    facts: tuple[SpecValue, ...] = ()
+    """What is registered about the matter of a question; read from the spec, judged by nobody."""
 
     @property
     def key(self) -> str:
@@ -82,6 +85,7 @@ class Requested:
             "usd": answered.usd,
             "usd_is_measured": answered.usd_is_measured,
             "seconds": answered.seconds,
+            "registered": [one.model_dump(mode="json") for one in self.facts],
             "answer": self.answer.model_dump(mode="json") if self.answer else None,
             "error": {"kind": type(self.error).__name__, "message": self.error.message} if self.error else None,
             "read": [file.model_dump(mode="json", exclude={"text"}) for file in self.reading.files],

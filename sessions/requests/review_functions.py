@@ -9,6 +9,8 @@ nothing. docs/how-to/requested-reviews.md has an example.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,8 +24,9 @@ from reviews.requests.run_evidence import RunEvidence, add_run, is_run
 from sessions.report.report import rendered_again
 from sessions.requests.consult_context import Desk, Requested
 from sessions.requests.request_runner import Book, Case
-from specs.errors import UserError
+from specs.errors import PeergateError, UserError
 from specs.masking import masker_of
+from specs.session.loading import load_spec
 from specs.trail.requested_review import (
     AdversarialRequest,
     PolicyAnswer,
@@ -62,8 +65,20 @@ def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Pat
         case = Case(request, reading, tier_of(request.kind, request.stakes, request.has_plan), policy)
         if not policy.ask:
             desk.say(f"the policy answers this ({policy.rule}): nobody is asked")
-            return book.answered(case, "policy", _policy_says(policy))
-        return book.carry_out(case)
+            done = book.answered(case, "policy", _policy_says(policy))
+        else:
+            done = book.carry_out(case)
+    known = registered or _spec_in(context)
+    matter = "\n".join((request.topic, request.question, *request.options))
+    return replace(done, facts=known.bearing_on(matter)) if known else done
+
+
+def _spec_in(context: Sequence[str | Path]) -> Registered | None:
+    """Return the values of the first file of the context that is a whole session spec; None without one."""
+    for path in (Path(one) for one in context if str(one).endswith((".yaml", ".yml"))):
+        with suppress(PeergateError):
+            return Registered(load_spec(path).spec)
+    return None
 
 
 def request_review(request: ReviewRequest, desk: Desk) -> Requested:

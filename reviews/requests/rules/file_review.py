@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from reviews.requests.rules.data_files import check_data
+from reviews.requests.rules.prose import check_prose
 from reviews.requests.rules.python_code import check_python
 from reviews.requests.rules.rule_findings import Found, Material, place
 from reviews.requests.rules.setting_files import check_settings
@@ -40,7 +41,9 @@ _SEVERITY: dict[tuple[str, bool], IssueSeverity] = {
 def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
     """Run every rule over what was read. It approves nothing: rules find faults and do not vouch."""
     found = Found()
-    for rule in (check_settings, check_python, check_data, _check_recorded):
+    # Prose is judged as a plan or report of work: in a review of code it is documentation.
+    prose = () if kind == "code" else (check_prose,)
+    for rule in (check_settings, check_python, check_data, _check_recorded, *prose):
         found.add(rule(material))
     looked = set(found.looked_at)
     others = [file.name for file in material.reading.files if file.name not in looked]
@@ -60,7 +63,8 @@ def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
             if fault
             else "No rule found a fault, which is no assessment. "
         )
-        + "Rules find what is certainly there; a model or a person has to say whether the work may be used.",
+        + "Rules find what is certainly there, and in prose nominate sentences by their words; a model or a person "
+        "has to say whether the work may be used.",
         not_judged=tuple(dict.fromkeys(not_judged)),
     )
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sessions.commands.options import DEFAULT_RUNS, RUNS_VARIABLE, Json, chosen, complete_run, spread
 from sessions.commands.output import print_json, print_line
-from sessions.report.requested_page import page, refuse_to_overwrite, write_page
+from sessions.report.requested_page import page, refuse_to_overwrite, registered_facts, write_page
 from sessions.requests.consult_context import Desk, Requested
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review
 from sessions.run.private_files import as_the_user_wants
@@ -167,6 +167,9 @@ def _finish(carry_out: Callable[[Desk], Requested], asked: Asked) -> NoReturn:
         with as_the_user_wants():
             write_page(asked.out, page(done, escaped=True), asked.force)
         _say(f"written to {asked.out}")
+    if done.facts and done.answer is None and not asked.as_json:
+        # Nobody answered: what is registered may settle it all the same.
+        sys.stdout.write(registered_facts(done, escaped=False))
     if asked.as_json:
         print_json(done.as_json())
     elif asked.out is None and done.answer is not None:

@@ -32,8 +32,8 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
     "list": lambda place: list_command.list_entries(place, as_json=True),
     "search": lambda place: list_command.search(place, "log", limit=0, as_json=True),
     "show": lambda place: verify_command.show_entry(place, "asked/1", as_json=True),
-    "log": lambda place: timeline_command.log(place, True),
-    "diff": lambda place: timeline_command.diff(place, "asked/1", "asked/2", True),
+    "log": lambda place: timeline_command.log(place, as_json=True),
+    "diff": lambda place: timeline_command.diff(place, "asked/1", "asked/2", as_json=True),
 }
 
 
@@ -66,7 +66,7 @@ def test_an_export_says_what_the_trail_says(
 def test_the_log_of_a_folder_of_requests_tells_them(
     places: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    timeline_command.log(places["requests"], False)
+    timeline_command.log(places["requests"], as_json=False)
     told = capsys.readouterr().out
     assert "question by checklist: log level" in told and "question by checklist: format" in told
     assert "nobody is asked: " in told and "request 2 answered by policy" in told and "recommends: " in told

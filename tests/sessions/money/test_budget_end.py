@@ -124,7 +124,7 @@ def amended_spec(run: Path, *changes: tuple[str, str]) -> Path:
 def resumed(run: Path, answer: Answer | None = None) -> int:
     """Return the exit code of ``peergate resume``."""
     with pytest.raises(SystemExit) as ended:
-        commands.resume(run.name, run.parent, answer, "enough")
+        commands.resume(Path(run.name), run.parent, answer, "enough")
     return int(str(ended.value.code))
 
 
@@ -171,11 +171,11 @@ def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pyt
     assert resumed(short) == 6
     said = capsys.readouterr().out
     assert "0.7000 USD of 10 are left for it" in said
-    assert "peergate amend small SPEC" in said and "--answer stop" in said
-    status.status("small", short.parent, True)
+    assert f"peergate amend small --runs {short.parent} SPEC" in said and "--answer stop" in said
+    status.status(Path("small"), short.parent, True)
     told = json.loads(capsys.readouterr().out)
     assert told["state"] == "waiting" and told["reasons"] == [LACKS]
-    status.report("small", short.parent, False)
+    status.report(Path("small"), short.parent, False)
     shown = capsys.readouterr().out
     assert "interim" in shown and LACKS in shown and "Not reached: tuned, ship" in shown
     last = list(tell(entries(short), Store(short / STORE)))[-2]

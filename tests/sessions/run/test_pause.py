@@ -105,7 +105,7 @@ def test_a_running_session_pauses_wherever_its_builder_waits(
     monkeypatch.setattr(command, "lease", partial(lease, wait_s=0.1))
     ended: list[BaseException] = []
     thread = running(run, at_work, ended)
-    command.pause("small", run.parent)
+    command.pause(Path("small"), run.parent)
     thread.join(30)
     told = capsys.readouterr()
     assert f"small: paused; `peergate resume small --runs {run.parent}` continues" in told.out
@@ -118,7 +118,7 @@ def test_a_running_session_pauses_wherever_its_builder_waits(
     assert paused.body == {"by": "whoever asked"}
     if at_work is for_an_answer:
         assert any(one.entry.key == "turn/base.1/plan.1" for one in entries)
-    command.pause("small", run.parent)
+    command.pause(Path("small"), run.parent)
     assert "small: is paused already" in capsys.readouterr().out
     assert not (run / pausing.PAUSE).exists()
 
@@ -134,11 +134,11 @@ def test_a_session_whose_builder_waits_is_cancelled(tmp_path: Path) -> None:
 def test_what_does_not_run_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = open_quick(tmp_path)
     before = read_entries(run / "trail.sqlite")
-    command.pause("small", run.parent)
+    command.pause(Path("small"), run.parent)
     assert "small: is paused already" in capsys.readouterr().out
     assert read_entries(run / "trail.sqlite") == before
     runtime.cancel(run, Silent())  # pyright: ignore[reportArgumentType]
-    command.pause("small", run.parent)
+    command.pause(Path("small"), run.parent)
     assert "small: has ended: cancelled" in capsys.readouterr().out
 
 

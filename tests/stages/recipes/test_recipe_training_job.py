@@ -14,6 +14,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.claim_command import show_claim
+from sessions.commands.audit.trail_place import place_of
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
 from specs.digests import digest_bytes, digest_path
@@ -196,11 +197,11 @@ def test_a_number_of_the_report_leads_to_the_script(
     taught: Path, writer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, base = digest_bytes(TEACH.encode()), digest_path(writer)
-    show_claim(taught, "tuned.accuracy", as_json=False)
+    show_claim(place_of(taught), "tuned.accuracy", as_json=False)
     told = capsys.readouterr().out
     assert f", made by recipe with the builder's script {code}, attempt 1" in told
     assert f"model {base}, declared instruct" in told
-    show_claim(taught, "base.accuracy", as_json=True)
+    show_claim(place_of(taught), "base.accuracy", as_json=True)
     (way,) = json.loads(capsys.readouterr().out)["claims"][0]["lineages"].values()
     assert [(one["reference"], one["script"]) for one in way] == [("model", None)]
     report = json.loads((taught / "report" / "report.json").read_text())
