@@ -61,6 +61,9 @@ def make_starter(
     split = _split_of(template, data, with_verifier=verifier is not None)
     template = template or ("dpo" if split.held == "preferences" else "sft")
     _require_fit(template, split, data)
+    if data is not None and verifier is None and not split.own_answers:
+        hint = "a column `answer`, or --verifier with a file that has verify(item, answer)"
+        raise UserError("nothing says what a right answer is", where=str(data), hint=hint)
     n = len(split.heldout)
     effect = _effect(n, len(split.train) + n, data)
     power = mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA)

@@ -1,0 +1,138 @@
+"""What `peergate init` writes: specs that can start, a split that leaks nothing, a gain that can be found."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.statistics.mcnemar import mcnemar_power
+from sessions.starters.starter import make_starter
+from specs.errors import SpecError, UserError
+from specs.session.loading import load_spec
+from tests.e2e.sessions import called
+
+ASKED = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(60)]
+VERIFIER = "def verify(item, answer):\n    return answer.strip().endswith(item.constraint['answer'])\n"
+
+
+def json_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("template", ["sft", "dpo", "script"])
+def test_every_template_is_a_spec_that_can_start(template: str, tmp_path: Path) -> None:
+    told = called("init", tmp_path / "first", "--template", template)
+    assert told.returncode == 0 and "next: peergate start" in told.stdout, told
+    checked = called("spec", "check", tmp_path / "first" / "experiment.yaml")
+    assert checked.returncode == 0, checked.stderr
+    spec = load_spec(tmp_path / "first" / "experiment.yaml").spec
+    assert [stage.name for stage in spec.stages] == ["before", "train", "after"]
+    assert spec.stages[1].kind == {"script": "recipe"}.get(template, template)
+
+
+def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -> None:
+    with (tmp_path / "mine.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, ["prompt", "completion"])
+        writer.writeheader()
+        # Each prompt twice: the copies stay together, and a held-out one is asked once.
+        writer.writerows(ASKED + ASKED)
+    assert called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv").returncode == 0
+    heldout, train = (rows_of(tmp_path / "mine" / name) for name in ("heldout.jsonl", "train.jsonl"))
+    asked, taught = {row["prompt"] for row in heldout}, {row["prompt"] for row in train}
+    assert len(heldout) == 40 == len(asked) and len(train) == 40 and not asked & taught
+    assert all(row["answer"] == str(2 * int(row["prompt"].split()[2])) for row in heldout)
+    spec = load_spec(tmp_path / "mine" / "experiment.yaml").spec
+    assert spec.task == "exact_answer" and spec.analysis.n == 40
+
+
+def test_the_gain_that_it_registers_is_the_smallest_that_its_items_find(tmp_path: Path) -> None:
+    made = make_starter("mine", data=json_lines(tmp_path / "a.jsonl", ASKED))
+    (tmp_path / "out").mkdir()
+    for name, text in made.files.items():
+        (tmp_path / "out" / name).write_bytes(text)
+    analysis = load_spec(tmp_path / "out" / "experiment.yaml").spec.analysis
+    n, effect, lost = analysis.n, analysis.minimum_effect, analysis.expected_lost
+    assert n == 30 and f"30 of 60 rows are held out: they find a gain of {effect:g}" in made.told[0]
+    assert mcnemar_power(n, effect + lost, lost, analysis.alpha) >= analysis.power
+    assert mcnemar_power(n, effect - 0.01 + lost, lost, analysis.alpha) < analysis.power
+
+
+def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
+    prompts = json_lines(tmp_path / "prompts.jsonl", [{"prompt": f"Name {n} birds.", "n": n} for n in range(60)])
+    verifier = tmp_path / "verify.py"
+    verifier.write_text(
+        "def verify(item, answer):\n    return answer.count(',') + 1 == item.constraint['n']\n", encoding="utf-8"
+    )
+    assert called("init", tmp_path / "b", "--data", prompts, "--verifier", verifier).returncode == 0
+    spec = load_spec(tmp_path / "b" / "experiment.yaml").spec
+    assert [stage.kind for stage in spec.stages] == ["evaluate", "generate", "sft", "evaluate"]
+    assert rows_of(tmp_path / "b" / "heldout.jsonl")[0].keys() == {"prompt", "n"}
+
+
+def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
+    pairs = [{"prompt": one["prompt"], "chosen": f"It is {one['completion']}", "rejected": "No idea"} for one in ASKED]
+    assert called("init", tmp_path / "c", "--data", json_lines(tmp_path / "p.jsonl", pairs)).returncode == 0
+    assert load_spec(tmp_path / "c" / "experiment.yaml").spec.stages[1].kind == "dpo"
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "told"),
+    [
+        (ASKED[:10], {}, "10 rows leave 5 to hold out, too few"),
+        (ASKED, {"template": "dpo"}, "dpo trains on pairs, these rows are examples"),
+        ([{"text": "Once."}] * 60, {}, "plain texts have no answers"),
+        ([{"prompt": f"Say {n}."} for n in range(60)], {}, "nothing says what a right answer is"),
+        ([{"prompt": f"Say {n}."} for n in range(60)], {"template": "script"}, "train.py trains on examples"),
+    ],
+)
+def test_rows_that_do_not_fit_are_one_error(
+    rows: list[dict[str, Any]], options: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=told):
+        make_starter("mine", data=json_lines(tmp_path / "a.jsonl", rows), **options)
+
+
+def test_unreadable_rows_are_told_with_their_place(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("in,out\na,b\n", encoding="utf-8")
+    with pytest.raises(SpecError, match=r"a\.csv:2:1: its columns are in, out"):
+        make_starter("mine", data=tmp_path / "a.csv")
+    told = called("init", tmp_path / "x", "--data", tmp_path / "none.csv")
+    assert told.returncode == 2 and "none.csv: cannot be read" in told.stderr and not (tmp_path / "x").exists()
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "verify.py").write_text(VERIFIER, encoding="utf-8")
+    told = called("init", tmp_path)
+    assert told.returncode == 2 and "verify.py would be overwritten; nothing was written" in told.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["verify.py"]
+    # One's own verifier may lie in the folder already.
+    data = json_lines(tmp_path / "rows.jsonl", ASKED)
+    assert called("init", tmp_path, "--data", data, "--verifier", tmp_path / "verify.py").returncode == 0
+    assert (tmp_path / "verify.py").read_text(encoding="utf-8") == VERIFIER
+    told = called("spec", "check", tmp_path / "experiment.yaml")
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.parametrize(("folder", "name"), [("My Model!", "my_model"), ("2024", "experiment")])
+def test_the_name_is_that_of_the_folder_as_far_as_it_can_be(folder: str, name: str, tmp_path: Path) -> None:
+    assert called("init", tmp_path / folder).returncode == 0
+    assert load_spec(tmp_path / folder / "experiment.yaml").spec.name == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("template", ["sft", "dpo", "script"])
+def test_every_template_runs_to_its_last_gate(template: str, tmp_path: Path) -> None:
+    called("init", tmp_path / "first", "--template", template)
+    ended = called("start", tmp_path / "first" / "experiment.yaml", "--runs", tmp_path / "runs")
+    assert ended.returncode in (0, 3), ended
+    assert "held-out accuracy" in ended.stdout, ended.stdout
+    assert called("audit", "verify", tmp_path / "runs" / "first").returncode == 0
