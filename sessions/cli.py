@@ -15,7 +15,10 @@ from specs.home import HOME, PACKAGES, from_elsewhere
 class _Root(LazyGroup):
     listed = {
         "Sessions": {
-            "init": ("init", "Write a new experiment: a spec, its data in two parts and a verifier."),
+            "init": (
+                "init",
+                "Write a new experiment: a spec, its data in two parts, a verifier and a page that says what to do next.",
+            ),
             "start": ("run", "Register a spec and run the session, gate by gate."),
             "resume": ("run", "Continue a paused, killed or waiting session."),
             "mcp": ("mcp", "Let an MCP client, such as Claude Code or Codex, build a session (docs/how-to/mcp.md)."),

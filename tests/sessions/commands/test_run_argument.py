@@ -25,7 +25,7 @@ from specs.session.loading import shipped
 from tests.e2e.sessions import called as peergate
 from tests.factories.bodies import body_of
 
-WITHOUT_RUN = {"start", "list", "graph", "mcp", "spec", "check list", "check explain", "pod", "audit rotate"}
+WITHOUT_RUN = {"init", "start", "list", "graph", "mcp", "spec", "check list", "check explain", "pod", "audit rotate"}
 """Commands that name no existing session, or none of this machine's; of groups all."""
 
 
@@ -49,7 +49,16 @@ def leaves(group: Any, above: str = "") -> dict[str, Any]:
 def test_every_command_that_names_a_session_takes_runs() -> None:
     asked = {name: command for name, command in leaves(get_command(app)).items() if not name.startswith("pod ")}
     without = {name for name, command in asked.items() if not any("--runs" in one.opts for one in command.params)}
-    assert without == {"graph", "spec check", "spec kinds", "spec show", "check list", "check explain", "review import"}
+    assert without == {
+        "init",
+        "graph",
+        "spec check",
+        "spec kinds",
+        "spec show",
+        "check list",
+        "check explain",
+        "review import",
+    }
     variables = {one.envvar for command in asked.values() for one in command.params if "--runs" in one.opts}
     assert variables == {"PEERGATE_RUNS"}
 
