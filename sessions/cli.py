@@ -17,7 +17,7 @@ class _Root(LazyGroup):
         "Sessions": {
             "init": (
                 "init",
-                "Write a new experiment: a spec, its data in two parts, a verifier and a page that says what to do next.",
+                "Write a new experiment: a spec, its data in two parts, a verifier and a page on what to do next.",
             ),
             "start": ("run", "Register a spec and run the session, gate by gate."),
             "resume": ("run", "Continue a paused, killed or waiting session."),

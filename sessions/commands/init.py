@@ -41,7 +41,7 @@ def init(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a new experiment: a spec, its data in two parts, a verifier and a page that says what to do next.
+    """Write a new experiment: a spec, its data in two parts, a verifier and a page on what to do next.
 
     It chooses what is held out and the gain that so many items can find, and says so. `peergate start` in the folder
     works at once. Exit codes: 0 written; 2 a file is there already or the data do not fit, and nothing was written.

@@ -81,7 +81,12 @@ def pair_rows(path: Path, items: list[Any]) -> None:
 
 
 def prepared(
-    folder: Path, model: Path, name: str, write: Callable[[Path, list[Any]], None], leaked: int = 0, **values: str
+    folder: Path,
+    model: Path,
+    name: str,
+    write: Callable[[Path, list[Any]], None],
+    values: dict[str, str],
+    leaked: int = 0,
 ) -> Path:
     """Write a spec with its data and return its path; so many held-out items are trained on."""
     (folder / "constitution.yaml").write_bytes(CONSTITUTION.read_bytes())
@@ -131,7 +136,7 @@ def test_own_rows_train_through_every_gate_and_are_witnessed(
     name: str, write: Callable[..., None], values: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_model(tmp_path)
-    run = played(prepared(tmp_path, model, name, write, **values), model, monkeypatch)
+    run = played(prepared(tmp_path, model, name, write, values), model, monkeypatch)
     # What the comparison comes to is the model's affair.
     assert {stage: one for stage, one in decided(run).items() if stage != "after"} == {
         "design": "approve",
@@ -154,7 +159,7 @@ def test_a_held_out_prompt_among_own_rows_closes_the_design_gate(
 ) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    path = prepared(tmp_path, model, name, write, leaked=1, **values)
+    path = prepared(tmp_path, model, name, write, values, leaked=1)
     run = played(path, model, monkeypatch)
     assert decided(run) == {"design": "reject"}
     status, detail = checks(run, "design.1")["design.overlap"]
@@ -171,14 +176,14 @@ def test_a_held_out_prompt_inside_what_is_taught_closes_it_too(tmp_path: Path, m
 
     model = tmp_path / "model"
     model.mkdir()
-    run = played(prepared(tmp_path, model, "train.csv", quoting, **SFT), model, monkeypatch)
+    run = played(prepared(tmp_path, model, "train.csv", quoting, SFT), model, monkeypatch)
     assert decided(run) == {"design": "reject"} and checks(run, "design.1")["design.overlap"][0] == "FAIL"
 
 
 def test_the_wrong_rows_are_told_at_the_command_line(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    path = prepared(tmp_path, model, "train.csv", csv_rows, **DPO)
+    path = prepared(tmp_path, model, "train.csv", csv_rows, DPO)
     told = called("spec", "check", path)
     assert told.returncode == 2 and "needs preferences, 'data.train' is examples" in told.stderr, told.stderr
     (tmp_path / "train.csv").write_text("input,output\na,b\n", encoding="utf-8")
