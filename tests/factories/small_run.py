@@ -60,7 +60,7 @@ def small_run(
         "spec": store.put_value(resolved),
         "registration": resolved.registration(),
         "source": source,
-        "constitution": store.put(resolved.path(resolved.spec.constitution).read_bytes()),
+        "constitution": store.put(resolved.path(str(resolved.spec.constitution)).read_bytes()),
         "data": data,
     }
     trail.append("open", "open", body_of("open", **opened))
