@@ -224,10 +224,11 @@ class DataFile(Contract):
 
 
 class HeldOut(Contract):
-    """The registered evaluation split. Its digest is required: it is what "same items" means."""
+    """The registered evaluation split. Its digest is what "same items" means."""
 
     path: str
     digest: Digest
+    """Computed where a spec leaves it out, and registered; ``peergate spec pin`` writes it into the spec."""
 
 
 class Analysis(Contract):
