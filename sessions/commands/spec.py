@@ -1,4 +1,4 @@
-"""`peergate spec check | show | kinds`."""
+"""`peergate spec check | show | pin | kinds | schema`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sessions.wiring import require_machine
 from specs.errors import Blocked, Problem, SpecError
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import find_spec, list_profiles, load_spec
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import STAGE_KINDS, known_names
 from training.planning.stage_plans import plans
 
@@ -54,6 +54,7 @@ def check(
                 return {name or "": of(resolved) for name, resolved in checked.items()}
 
             registered = by_profile(ResolvedSpec.registration)
+            told |= {"digests": by_profile(lambda one: dict(one.data_digests))}
             told |= {"registrations": registered} if None not in checked else {"registration": registered[""]}
             told |= {"lacking_here": by_profile(_lacking), "notes": by_profile(lambda one: list(notes(one.spec)))}
             # Cost, hours and memory, as far as they are known.
@@ -102,10 +103,43 @@ def kinds(as_json: Json = False) -> None:
 def _print_spec(resolved: ResolvedSpec) -> None:
     print_line(f"  stages: {', '.join(stage.name for stage in resolved.spec.stages)}")
     print_line(f"  registration: {resolved.registration()}")
+    named = {"heldout": resolved.spec.heldout, **resolved.spec.data}
+    for name, digest in sorted(resolved.data_digests.items()):
+        print_line(f"  {named[name].path}: {digest}")
     told = [f"note: {line}" for line in notes(resolved.spec)]
     planned = [f"{plan.stage}: {plan.told}" for plan in plans(resolved.spec, Path(resolved.origin))]
     for line in (*told, *estimate(resolved).lines(), *planned):
         print_line(f"  {line}")
+
+
+@app.command("pin")
+def pin_files(spec: Annotated[Path, typer.Argument(help="The spec file to write to.")], as_json: Json = False) -> None:
+    """Write the digests of the held-out split and of all data files into a spec; everything else of it stays.
+
+    Without this, `start` registers the files as they are then. With it, a spec is refused as soon as a file differs.
+    """
+    from specs.session.pins import pin
+
+    pinned = pin(spec)
+    if as_json:
+        print_json({"spec": str(spec), "pinned": [one._asdict() for one in pinned]})
+        return
+    for one in pinned:
+        done = "as it was" if one.before == one.digest else f"before: {one.before}" if one.before else "new"
+        print_line(f"{one.where}: {one.path} {one.digest} ({done})")
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a spec, with the stage kinds that are installed.
+
+    `peergate spec schema > spec.schema.json`, and `# yaml-language-server: $schema=spec.schema.json` on a spec's first
+    line, let an editor complete and check it. Rules that join several values are only in `spec check`.
+    """
+    from specs.schemas import schema_text
+
+    for line in schema_text(SessionSpec).splitlines():
+        print_line(line)
 
 
 def _lacking(resolved: ResolvedSpec) -> str:

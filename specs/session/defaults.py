@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from specs.data.tables import digest_of
 from specs.session.explain import show
 from specs.session.problems import LintProblem, Loc
 from specs.session.yaml_positions import Document, Keyed, Listed
 
 MAX_SEED = 2**31 - 1
-MAY_BE_LEFT_OUT: dict[str, tuple[str, ...]] = {"Analysis": ("seeds",)}
+MAY_BE_LEFT_OUT: dict[str, tuple[str, ...]] = {"Analysis": ("seeds",), "HeldOut": ("digest",)}
 """Per contract (the spec itself: empty): what it requires and :func:`fill` adds."""
 
 
-def fill(document: Document) -> list[LintProblem]:
+def fill(document: Document, folder: Path) -> list[LintProblem]:
     """Put what a spec leaves out into it, in place; returns what is wrong with that.
 
-    Values of the wrong form are left as they are: the schema reports them.
+    Files are named from ``folder``. Values of the wrong form are left as they are: the schema reports them.
     """
+    _fill_digest(document, folder)
     return _fill_seed(document)
+
+
+def _fill_digest(document: Document, folder: Path) -> None:
+    """Register the held-out split as its file is now; a file that cannot be read is reported by who reads it."""
+    heldout = document.data.get("heldout")
+    if not isinstance(heldout, Keyed) or "digest" in heldout or not isinstance(path := heldout.get("path"), str):
+        return
+    with suppress(OSError, ValueError):
+        heldout["digest"], heldout.places["digest"] = digest_of(folder / path), heldout.places["path"]
 
 
 def _fill_seed(document: Document) -> list[LintProblem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from specs import plugins, task_file
 from specs.data.registered import Registered, read_registered
 from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
-from specs.digests import digest_bytes, digest_file
+from specs.digests import digest_bytes
 from specs.errors import AuditDamage, PluginFault, Problem, SpecError, UserError
 from specs.home import HOME
 from specs.resources import LauncherName
@@ -30,7 +31,7 @@ from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
 from specs.text import plain
 
-_RESTORE = "restore the registered file, or register the new digest if the change is meant"
+_RESTORE = "restore the registered file; or if the change is meant, `peergate spec pin` writes the new digest"
 MAX_DATA_PROBLEMS = 20
 """More lines than this are wrong for one reason; the rest is counted."""
 
@@ -58,7 +59,7 @@ def load_spec(
         raise document.error(path, problems)
     if launcher is not None:
         document.data["launcher"] = launcher
-    filled = fill(document)
+    filled = fill(document, path.parent)
     spec = validate(document.data, SessionSpec)
     if isinstance(spec, list):
         raise document.error(path, [*filled, *_with_remedies(path, document, spec)])
@@ -194,24 +195,21 @@ def _read_document(path: Path, raw: bytes) -> Document:
 
 
 def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) -> Iterator[LintProblem]:
-    """Tell where a seed is written, and the digest of the held-out split where it is missing or no digest."""
+    """Tell where a seed is written, and what is wrong with the held-out split, or its digest."""
     meant = any(one.hint == "did you mean 'seed'?" for one in problems)
     for one in problems:
-        if one.loc != ("analysis", "seeds") or not one.message.endswith("is missing"):
-            yield _with_digest(path, document, one)
-        elif not meant:
-            yield LintProblem(("seed",), "'seed' is missing", "one seed for the analysis and all stages: seed: 7")
-
-
-def _with_digest(path: Path, document: Document, found: LintProblem) -> LintProblem:
-    if found.loc != ("heldout", "digest"):
-        return found
-    try:
-        file = path.parent / document.data["heldout"]["path"]
-        digest = digest_file(file) if file.is_file() else None
-    except (OSError, ValueError, TypeError, KeyError):
-        digest = None
-    return LintProblem(found.loc, found.message, f"the file's digest is {digest}") if digest else found
+        missing = one.message.endswith("is missing")
+        if one.loc == ("analysis", "seeds") and missing:
+            if not meant:
+                yield LintProblem(("seed",), "'seed' is missing", "one seed for the analysis and all stages: seed: 7")
+        elif one.loc == ("heldout", "digest") and missing:
+            # It is computed from the file, which is missing, or whose path is a problem of its own.
+            if isinstance(named := document.data["heldout"].get("path"), str):
+                yield from _Files(path, False).unreadable(("heldout", "path"), named)
+        elif one.loc == ("heldout", "digest"):
+            yield replace(one, hint="leave it out, or `peergate spec pin` writes it")
+        else:
+            yield one
 
 
 class _Files:
@@ -351,6 +349,11 @@ class _Files:
 
     def _lines(self, path: Path, found: Registered) -> list[Problem]:
         return _check_items(path, found.data) if found.held == "items" else []
+
+    def unreadable(self, loc: Loc, named: str) -> list[LintProblem]:
+        """Return why a file cannot be read."""
+        self._is_there(loc, named, folder=True)
+        return self.problems
 
     def _read(self, loc: Loc, named: str) -> bytes | None:
         try:

@@ -247,6 +247,7 @@ class HeldOut(Contract):
 
     path: str
     digest: Digest
+    """Computed where a spec leaves it out, and registered; ``peergate spec pin`` writes it into the spec."""
 
 
 class Analysis(Contract):

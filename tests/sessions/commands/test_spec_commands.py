@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+from jsonschema import Draft202012Validator
+
+from specs.digests import digest_file
+from specs.session.yaml_positions import read_yaml
 from tests.e2e.sessions import called as peergate
-from tests.factories.spec_files import write_spec
+from tests.factories.spec_files import items, write_spec
+
+HOME = Path(__file__).parents[3]
 
 
 def test_the_resolved_form_has_the_seed_in_every_stage(tmp_path: Path) -> None:
@@ -17,3 +24,36 @@ def test_the_resolved_form_has_the_seed_in_every_stage(tmp_path: Path) -> None:
     assert shown["analysis"]["seeds"] == [11]
     assert [stage["parameters"]["seed"] for stage in shown["stages"]] == [11] * 5
     assert "seed" not in shown
+
+
+UNPINNED = ("heldout.jsonl\n  digest: HELDOUT", "heldout.jsonl")
+
+
+def test_digests_are_shown_and_written_where_they_are_left_out(tmp_path: Path) -> None:
+    path = write_spec(tmp_path, UNPINNED)
+    held = digest_file(tmp_path / "heldout.jsonl")
+    assert f"heldout.jsonl: {held}" in peergate("spec", "check", path).stdout
+    assert json.loads(peergate("spec", "check", path, "--json").stdout)["digests"][""]["heldout"] == held
+    done = peergate("spec", "pin", path)
+    assert done.returncode == 0 and f"heldout: heldout.jsonl {held} (new)" in done.stdout
+    (tmp_path / "heldout.jsonl").write_text(items("x", 3), encoding="utf-8")
+    refused = peergate("spec", "check", path)
+    assert refused.returncode == 2 and "`peergate spec pin` writes the new digest" in refused.stderr
+    again = json.loads(peergate("spec", "pin", path, "--json").stdout)
+    assert [one["before"] for one in again["pinned"]] == [held, digest_file(tmp_path / "prompts.jsonl")]
+    assert peergate("spec", "check", path).returncode == 0
+
+
+def test_pinning_what_is_no_spec_is_refused(tmp_path: Path) -> None:
+    for name, content in (("list.yaml", "[1]"), ("none.yaml", None), ("broken.yaml", "a: {")):
+        if content is not None:
+            (tmp_path / name).write_text(content, encoding="utf-8")
+        assert peergate("spec", "pin", tmp_path / name).returncode == 2
+
+
+def test_the_printed_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:
+    validator = Draft202012Validator(json.loads(peergate("spec", "schema").stdout))
+    example = (HOME / "docs" / "examples" / "small.yaml").read_text(encoding="utf-8")
+    assert not list(validator.iter_errors(read_yaml(example.encode()).data))
+    for old, new in (("seed: 7", "seed: x"), ("seed: 7", "sead: 7"), ("alpha: 0.05", "alpha: 5")):
+        assert list(validator.iter_errors(read_yaml(re.sub(old, new, example).encode()).data)), new

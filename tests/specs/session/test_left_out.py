@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from specs.digests import digest_file
 from specs.session.loading import load_spec
-from tests.factories.spec_files import told, write_spec
+from tests.factories.spec_files import items, told, write_spec
 
 
 def rewrite(path: Path, text: str) -> Path:
@@ -83,3 +85,39 @@ def test_a_stage_that_reads_one_needs_it(tmp_path: Path) -> None:
     assert told(write_spec(tmp_path, ("constitution: constitution.yaml", "constitution: gone.yaml")))[0].startswith(
         "5:15: constitution: there is no file 'gone.yaml'"
     )
+
+
+# ---- digests ----------------------------------------------------------------------------------------------------
+
+
+UNPINNED = ("heldout.jsonl\n  digest: HELDOUT", "heldout.jsonl")
+
+
+def test_a_digest_that_is_left_out_is_registered_as_the_file_is(tmp_path: Path) -> None:
+    pinned = load_spec(write_spec(tmp_path))
+    path = write_spec(tmp_path, UNPINNED)
+    assert load_spec(path).registration() == pinned.registration()
+    (tmp_path / "heldout.jsonl").write_text(items("other", 3), encoding="utf-8")
+    changed = load_spec(path)
+    assert changed.spec.heldout.digest == digest_file(tmp_path / "heldout.jsonl") != pinned.spec.heldout.digest
+    assert changed.registration() != pinned.registration()
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        ("gone.jsonl", "15:9: heldout.path: there is no file 'gone.jsonl'"),
+        (".", "15:9: heldout.path: '.' is not a file"),
+        ("4", "15:9: heldout.path: path must be text, got 4"),
+        ('"a\\0b"', "15:9: heldout.path: the text holds a NUL"),
+    ],
+)
+def test_a_file_without_a_digest_that_cannot_be_read_is_one_problem(tmp_path: Path, new: str, expected: str) -> None:
+    (said,) = told(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", new)))
+    assert said.startswith(expected)
+
+
+def test_a_fifo_as_held_out_split_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (said,) = told(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", "pipe")))
+    assert "'pipe' is not a file" in said

@@ -118,7 +118,7 @@ def test_a_misspelt_section_is_one_problem(tmp_path: Path) -> None:
         ("    max_minutes: 30\n", "    epochs: 1\n", "51:5: stages[2].epochs: stage 'train': unknown key 'epochs'"),
         ("{vendor: checklist}", "{vendor: playbook}", "8:20: reviewer.vendor: 'playbook' acts"),
         ("{vendor: playbook}", "{vendor: checklist}", "7:19: builder.vendor: 'checklist' judges"),
-        ("heldout.jsonl\n  digest: HELDOUT", "heldout.jsonl", "14:1: heldout.digest: 'digest' is missing (the file's"),
+        ("digest: HELDOUT", "digest: abc", "16:11: heldout.digest: digest must be a digest: 'sha256:'"),
     ],
 )
 def test_one_mistake_is_one_problem_at_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
