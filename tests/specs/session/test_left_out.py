@@ -107,7 +107,6 @@ def test_a_digest_that_is_left_out_is_registered_as_the_file_is(tmp_path: Path) 
     ("new", "expected"),
     [
         ("gone.jsonl", "15:9: heldout.path: there is no file 'gone.jsonl'"),
-        (".", "15:9: heldout.path: '.' is not a file"),
         ("4", "15:9: heldout.path: path must be text, got 4"),
         ('"a\\0b"', "15:9: heldout.path: the text holds a NUL"),
     ],
@@ -115,6 +114,11 @@ def test_a_digest_that_is_left_out_is_registered_as_the_file_is(tmp_path: Path) 
 def test_a_file_without_a_digest_that_cannot_be_read_is_one_problem(tmp_path: Path, new: str, expected: str) -> None:
     (said,) = told(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", new)))
     assert said.startswith(expected)
+
+
+def test_a_folder_as_held_out_split_has_to_be_a_saved_dataset(tmp_path: Path) -> None:
+    (said,) = told(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", ".")))
+    assert "the folder is no saved dataset" in said
 
 
 def test_a_fifo_as_held_out_split_does_not_block(tmp_path: Path) -> None:
