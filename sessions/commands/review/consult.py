@@ -169,7 +169,8 @@ def _finish(carry_out: Callable[[Desk], Requested], asked: Asked) -> NoReturn:
         _say(f"written to {asked.out}")
     if done.facts and done.answer is None and not asked.as_json:
         # Nobody answered: what is registered may settle it all the same.
-        sys.stdout.write(registered_facts(done, escaped=False))
+        for line in registered_facts(done, escaped=False).splitlines():
+            print_line(line)
     if asked.as_json:
         print_json(done.as_json())
     elif asked.out is None and done.answer is not None:

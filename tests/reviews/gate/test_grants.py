@@ -218,11 +218,12 @@ def test_both_ends_of_a_range_are_allowed(session: OnDisk, edge: float) -> None:
     assert session.mint("sample", {"temperature": edge}).attempt == 1
 
 
-def test_code_is_granted_no_heldout_items(session: OnDisk) -> None:
+@pytest.mark.parametrize("code", [{"allow_code": True}, {"script": "train.py"}])
+def test_code_is_granted_no_heldout_items(session: OnDisk, code: dict[str, Any]) -> None:
     """Whatever role they come in: a script that reads them can train on what it will be measured with."""
     session.decide(None, 1, "approve")
     spec = session.resolved.spec
-    scripted = spec.stages[0].model_copy(update={"allow_code": True})
+    scripted = spec.stages[0].model_copy(update=code)
     session.resolved = session.resolved.model_copy(
         update={"spec": spec.model_copy(update={"stages": (scripted, *spec.stages[1:])})}
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.grants import mint
 from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
-from reviews.stages.recipes.checks import CHECKS
 from reviews.trail.store import Store
 from sessions.jobs.launcher import submit
 from sessions.jobs.sandbox import code_admission, sandbox
@@ -140,12 +138,15 @@ def test_a_builder_without_a_model_cannot_be_given_a_recipe(tmp_path: Path) -> N
     assert len(problems) == 1 and "'playbook' writes no code" in problems[0]
 
 
-def test_the_page_on_recipes_shows_a_stage_that_loads_and_every_check(tmp_path: Path) -> None:
+def test_the_page_on_recipes_shows_stages_that_load(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
-    stage = page.split("```yaml\n", 1)[1].split("```", 1)[0]
-    spec = loads(write_spec(tmp_path, RECIPE[0], ("  - name: train\n", f"{stage}  - name: train\n"))).spec
+    own, built = (part.split("```", 1)[0] for part in page.split("```yaml\n")[1:3])
+    spec = loads(write_spec(tmp_path, RECIPE[0], ("  - name: train\n", f"{built}  - name: train\n"))).spec
     assert spec.stage("look").allow_code
-    assert re.findall(r"^\| `(recipe\.\w+)`", page, re.MULTILINE) == [check.id for check in CHECKS]
+    (tmp_path / "train.py").write_text("pass\n", encoding="utf-8")
+    own = own.replace("data.train", "data.prompts")
+    spec = loads(write_spec(tmp_path, ("  - name: train\n", f"{own}  - name: train\n"))).spec
+    assert spec.stage("teach").script and spec.stage("teach").parameters.trains == "start"
 
 
 def test_specs_without_code_are_registered_as_before(tmp_path: Path) -> None:
