@@ -54,6 +54,8 @@ def test_every_command_that_names_a_session_takes_runs() -> None:
         "graph",
         "spec check",
         "spec kinds",
+        "spec pin",
+        "spec schema",
         "spec show",
         "check list",
         "check explain",
