@@ -316,8 +316,8 @@ def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pyte
     class Slow(QuickLauncher):
         def start(self, folder: Path) -> None:
             super().start(folder)
-            # Three jobs and two witnesses before the treatment.
-            clock[0] += 24 * 60 * 10**9
+            # Three jobs and three witnesses before the treatment.
+            clock[0] += 20 * 60 * 10**9
 
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Slow()))
