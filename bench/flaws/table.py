@@ -33,7 +33,6 @@ FOOT = """
 
 - **Paraphrases** that do not name the topic, or call it otherwise: a reviewer is shown pairs with rare words in
   common, and the embedded checklist cannot judge them.
-- **`kept-best-draws`** was rejected by a check that was not expected: its rows hold other tokens than it states.
 - **`dead-rate`**: the spec registers a rate at which nothing can be learned. It warns, and the session ends as a null.
 - **`other-hours`**: the clock of a machine may be wrong as a whole, and sessions survive clocks that jump: it warns.
 - **Samples** drawn at a temperature near the granted one: `python -m bench.witness_samples` says how near.
