@@ -43,7 +43,7 @@ def schema_text(model: type[BaseModel]) -> str:
             "description": "The seed of the analysis and of every stage.",
         }
         for place, names in MAY_BE_LEFT_OUT.items():
-            there = schema["$defs"][place] if place else schema
+            there = schema if place == SessionSpec.__name__ else schema["$defs"][place]
             there["required"] = [name for name in there["required"] if name not in names]
         schema["properties"]["profiles"] = {
             "type": "object",

@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from specs.session.defaults import MAY_BE_LEFT_OUT
+
 LONGEST_DEFAULT = 60
 _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _SIMPLE: dict[Any, str] = {
@@ -61,7 +63,12 @@ def nested_contracts(
 def contract_table(model: type[BaseModel], head: str = "field") -> str:
     """Return the fields of a contract as a Markdown table."""
     rows = [
-        (f"`{one.name}`", one.type.replace("StageBase", "stages"), one.default or "required", one.text)
+        (
+            f"`{one.name}`",
+            one.type.replace("StageBase", "stages"),
+            one.default or MAY_BE_LEFT_OUT.get(model.__name__, {}).get(one.name, "required"),
+            one.text,
+        )
         for one in fields_of(model)
     ]
     return table((head, "type", "default", "what it is"), rows)

@@ -6,14 +6,31 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from specs.data.registered import read_registered
 from specs.data.tables import digest_of
 from specs.session.explain import show
 from specs.session.problems import LintProblem, Loc
 from specs.session.yaml_positions import Document, Keyed, Listed
+from specs.stages.registry import STAGE_KINDS
 
 MAX_SEED = 2**31 - 1
-MAY_BE_LEFT_OUT: dict[str, tuple[str, ...]] = {"Analysis": ("seeds",), "HeldOut": ("digest",)}
-"""Per contract (the spec itself: empty): what it requires and :func:`fill` adds."""
+ALPHA = 0.05
+BUDGET: dict[str, float] = {"max_cost_usd": 5, "machine_usd_per_hour": 0, "max_hours": 12}
+"""One night on a machine of one's own: only models that are asked cost money."""
+MAY_BE_LEFT_OUT: dict[str, dict[str, str]] = {
+    "SessionSpec": {"budget": "its defaults, where jobs run on this machine"},
+    "Analysis": {
+        "alpha": f"`{ALPHA}`",
+        "seeds": "the `seed` at the top",
+        "n": "the items of `heldout`",
+        "baseline": "the first of two stages that measure `heldout`",
+        "treatment": "the second of them",
+    },
+    "Budget": {name: f"`{value:g}`" for name, value in BUDGET.items()}
+    | {"machine_usd_per_hour": "`0`, where jobs run on this machine"},
+    "HeldOut": {"digest": "the file's as it is at `start`"},
+}
+"""Per contract: what it requires and :func:`fill` adds, in words."""
 
 
 def fill(document: Document, folder: Path) -> list[LintProblem]:
@@ -22,6 +39,8 @@ def fill(document: Document, folder: Path) -> list[LintProblem]:
     Files are named from ``folder``. Values of the wrong form are left as they are: the schema reports them.
     """
     _fill_digest(document, folder)
+    _fill_budget(document)
+    _fill_analysis(document, folder)
     return _fill_seed(document)
 
 
@@ -32,6 +51,62 @@ def _fill_digest(document: Document, folder: Path) -> None:
         return
     with suppress(OSError, ValueError):
         heldout["digest"], heldout.places["digest"] = digest_of(folder / path), heldout.places["path"]
+
+
+def _fill_budget(document: Document) -> None:
+    """Give a session on a machine of one's own its budget; what a rented machine costs, only its user knows."""
+    top: Keyed = document.data
+    stages: Any = top.get("stages")
+    places = [top, *(one for one in (stages if isinstance(stages, Listed) else ()) if isinstance(one, Keyed))]
+    own = all(one.get("launcher", "local") == "local" for one in places)
+    budget = top.get("budget", Keyed())
+    if not isinstance(budget, Keyed):
+        return
+    place = top.places["budget"] if "budget" in top else (document.top, document.top)
+    for name, value in BUDGET.items():
+        if name not in budget and (own or name != "machine_usd_per_hour"):
+            budget[name], budget.places[name] = value, place
+    if own or "budget" in top:
+        top["budget"], top.places["budget"] = budget, place
+
+
+def _fill_analysis(document: Document, folder: Path) -> None:
+    """Test at 5 %, count the held-out items, and compare the two stages that measure them if there are just two."""
+    analysis = document.data.get("analysis")
+    if not isinstance(analysis, Keyed):
+        return
+    place = document.data.places["analysis"]
+    if "alpha" not in analysis:
+        analysis["alpha"], analysis.places["alpha"] = ALPHA, place
+    if "n" not in analysis and (n := _items(document.data.get("heldout"), folder)) is not None:
+        analysis["n"], analysis.places["n"] = n, place
+    stages: Any = document.data.get("stages")
+    arms = [one["name"] for one in (stages if isinstance(stages, Listed) else ()) if _is_arm(one)]
+    if "baseline" not in analysis and "treatment" not in analysis and len(arms) == 2:
+        for role, name in zip(("baseline", "treatment"), arms, strict=True):
+            analysis[role], analysis.places[role] = name, place
+
+
+def _items(heldout: object, folder: Path) -> int | None:
+    """Return how many items the held-out split holds; 1 where its rows have problems, which its reader reports."""
+    if not isinstance(heldout, Keyed) or not isinstance(path := heldout.get("path"), str):
+        return None
+    with suppress(OSError, ValueError):
+        found = read_registered(folder / path, "items")
+        return 1 if isinstance(found, list) else found.rows
+    return None
+
+
+def _is_arm(stage: object) -> bool:
+    if not isinstance(stage, Keyed) or not isinstance(stage.get("name"), str) or "heldout" not in _read_by(stage):
+        return False
+    kind = stage.get("kind")
+    return isinstance(kind, str) and kind in STAGE_KINDS and STAGE_KINDS[kind].arm is not None
+
+
+def _read_by(stage: Keyed) -> list[Any]:
+    inputs = stage.get("inputs")
+    return list(inputs.values()) if isinstance(inputs, Keyed) else []
 
 
 def _fill_seed(document: Document) -> list[LintProblem]:

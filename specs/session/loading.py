@@ -31,6 +31,14 @@ from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
 from specs.text import plain
 
+_HINTS: dict[Loc, str] = {
+    ("analysis", "baseline"): "name it where not just two stages measure the held-out split",
+    ("analysis", "treatment"): "name it where not just two stages measure the held-out split",
+    ("analysis", "minimum_effect"): "the smallest gain that would matter, such as 0.2",
+    ("budget",): "jobs on other machines need one: budget: {max_cost_usd: 20, machine_usd_per_hour: 2.5}",
+    ("budget", "machine_usd_per_hour"): "what the machine costs you; 0 where it is your own",
+}
+"""What to write where nothing can be filled in."""
 _RESTORE = "restore the registered file; or if the change is meant, `peergate spec pin` writes the new digest"
 MAX_DATA_PROBLEMS = 20
 """More lines than this are wrong for one reason; the rest is counted."""
@@ -208,6 +216,12 @@ def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) 
                 yield from _Files(path, False).unreadable(("heldout", "path"), named)
         elif one.loc == ("heldout", "digest"):
             yield replace(one, hint="leave it out, or `peergate spec pin` writes it")
+        elif one.loc == ("analysis", "n") and missing:
+            # Counted from the held-out split, unless that cannot be read: a problem of its own.
+            if not any(other.loc[0] == "heldout" for other in problems):
+                yield from _Files(path, False).unreadable(("heldout", "path"), document.data["heldout"]["path"])
+        elif missing and one.loc in _HINTS:
+            yield replace(one, hint=_HINTS[one.loc])
         else:
             yield one
 

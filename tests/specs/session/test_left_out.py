@@ -125,3 +125,67 @@ def test_a_fifo_as_held_out_split_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (said,) = told(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", "pipe")))
     assert "'pipe' is not a file" in said
+
+
+BUDGET = "budget: {max_cost_usd: 5, machine_usd_per_hour: 0, max_hours: 12}"
+ANALYSIS = ("  alpha: 0.05\n", "  n: 3\n", "  baseline: base\n", "  treatment: tuned\n")
+
+
+def shortest(folder: Path, *, without: tuple[str, ...] = ANALYSIS, budget: str = "") -> Path:
+    """Write the spec with the lines of its analysis and the budget left out."""
+    path = write_spec(folder)
+    text = path.read_text(encoding="utf-8")
+    for line in without:
+        assert text.count(line) == 1, line
+        text = text.replace(line, "")
+    lines = text.split("\n")
+    (at,) = (number for number, line in enumerate(lines) if line.startswith("budget:"))
+    end = next(n for n in range(at + 1, len(lines)) if not lines[n].startswith(" "))
+    lines[at:end] = [budget] if budget else []
+    return rewrite(path, "\n".join(lines))
+
+
+def test_analysis_and_budget_are_filled_in_as_if_written(tmp_path: Path) -> None:
+    short, whole = load_spec(shortest(tmp_path)), load_spec(shortest(tmp_path, without=(), budget=BUDGET))
+    assert short.registration() == whole.registration()
+    partly = load_spec(shortest(tmp_path, budget="budget: {max_cost_usd: 7}"))
+    assert partly.spec.budget.max_cost_usd == 7 and partly.spec.budget.max_hours == 12
+
+
+def test_what_a_machine_that_is_not_ones_own_costs_is_never_assumed(tmp_path: Path) -> None:
+    path = shortest(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    (problem,) = told(rewrite(path, f"launcher: ray\n{text}"))
+    assert "1:1: budget: 'budget' is missing (jobs on other machines need one" in problem
+    given = "budget: {max_cost_usd: 7}"
+    (problem,) = told(rewrite(path, f"{given}\nlauncher: ray\n{text}"))
+    assert "budget.machine_usd_per_hour: 'machine_usd_per_hour' is missing (what the machine costs" in problem
+    (stage,) = (line for line in text.split("\n") if "name: train" in line)
+    indent = " " * (len(stage) - len(stage.lstrip(" -")))
+    (problem,) = told(rewrite(path, text.replace(stage, f"{stage}\n{indent}launcher: ray")))
+    assert "budget: 'budget' is missing" in problem
+
+
+def test_two_stages_to_compare_are_found_and_three_are_not(tmp_path: Path) -> None:
+    path = shortest(tmp_path)
+    text = path.read_text(encoding="utf-8").rstrip("\n")
+    third = (
+        "  - {name: third, kind: evaluate, inputs: {model: train.checkpoint, items: heldout}, parameters: {seed: 7}}"
+    )
+    problems = told(rewrite(path, f"{text}\n{third}\n"))
+    assert [one.partition(": ")[2].partition(" (")[0] for one in problems] == [
+        "analysis.baseline: 'baseline' is missing",
+        "analysis.treatment: 'treatment' is missing",
+    ]
+
+
+def test_a_held_out_split_that_cannot_be_counted_is_one_problem(tmp_path: Path) -> None:
+    path = shortest(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    pinned = next(line for line in text.split("\n") if "digest: sha256" in line)
+    for gone in (text, text.replace(f"{pinned}\n", "", 1)):
+        (problem,) = told(rewrite(path, gone.replace("heldout.jsonl", "gone.jsonl")))
+        assert "there is no file 'gone.jsonl'" in problem
+    rewrite(path, text.replace(f"{pinned}\n", "", 1))
+    (tmp_path / "heldout.jsonl").write_text("{\n", encoding="utf-8")
+    assert all("heldout.jsonl:1" in problem for problem in told(path))
