@@ -8,13 +8,11 @@ The server is yours and its tokens count as free; a key, if it wants one, is rea
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 
 from reviews.gate.packet import build_design_packet
-from reviews.gate.packet_derivation import check_design
+from reviews.gate.packet_derivation import check_design_files
 from reviews.reviewers.vendors.review_model import model_reviewer
-from reviews.trail.store import Store
+from specs.digests import digest_value
 from specs.session.loading import find_spec, load_spec
 from specs.session.session_spec import Effort, Efforts, Reviewer, TokenPrice
 from specs.trail.verdict import Packet
@@ -23,12 +21,8 @@ from specs.trail.verdict import Packet
 def demo_packet() -> Packet:
     """Return the packet of the demo's design gate, as a session would show it."""
     resolved = load_spec(find_spec("demo"))
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
-        for data in resolved.read_data().values():
-            store.put(data)
-        checks = check_design(resolved, store)
-        digest = store.put_value([check.model_dump(mode="json") for check in checks])
+    checks = check_design_files(resolved)
+    digest = digest_value([check.model_dump(mode="json") for check in checks])
     return build_design_packet(resolved, checks, checks_digest=digest)
 
 

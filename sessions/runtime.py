@@ -9,6 +9,7 @@ import shutil
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,19 +24,20 @@ from reviews.trail.trail import Trail
 from sessions.disk_errors import no_room, telling_no_room
 from sessions.jobs.heartbeat import present
 from sessions.jobs.sandbox.code_admission import keep_scripts
-from sessions.money.estimate import estimate, require_disk, require_disk_limit
+from sessions.money.estimate import estimate
 from sessions.nodes import act
 from sessions.nodes.budget import answer_of
 from sessions.nodes.position import Position, position
 from sessions.nodes.witness import end_witnesses
-from sessions.plugin_imports import require_importable
+from sessions.preflight import require_startable
 from sessions.report.live_display import Terminal
+from sessions.report.overview import spent_nothing
 from sessions.run import pause
 from sessions.run.lease import is_running as is_running
 from sessions.run.lease import lease, stand_by, take_up
-from sessions.run.run_layout import STORE, TRAIL, require_run, session_name
+from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, session_name
 from sessions.session import Cancelled, Paused, Session, State
-from sessions.wiring import make_builder, make_reviewer, make_session, require_machine
+from sessions.wiring import make_reviewer, make_session
 from specs.code_state import CodeState
 from specs.digests import digest_bytes
 from specs.errors import LeaseLost, UserError
@@ -44,7 +46,6 @@ from specs.resources import LauncherName
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.text import plain
-from training.running_code import code_state
 
 Answer = Literal["retry", "approve", "stop"]
 
@@ -69,24 +70,12 @@ def start(
         UserError: the name is taken or cannot be a folder name; or the spec requires clean code, and this is not.
     """
     resolved = load_spec(spec_path, profile, launcher=launcher)
-    name = session_name(name, resolved.spec.name)
-    require_importable(resolved)
-    make_builder(resolved.spec)
-    make_reviewer(resolved.spec)
-    require_machine(resolved.spec)
-    require_disk_limit(resolved, spec_path, profile)
-    require_disk(resolved, runs)
-    state = code_state()
-    if resolved.spec.clean_code == "required" and state.state != "clean":
-        hint = "run from a git checkout of Peergate without changes, or leave the line out: it is recorded then"
-        raise UserError(f"the spec requires clean code, and this is {state}", where="clean_code", hint=hint)
-    run = (runs / name).resolve()
-    if run.exists():
-        hint = f"`peergate resume {name}` continues it; or choose another --name"
-        raise UserError(f"{run} exists already", hint=hint)
+    own = session_name(name, resolved.spec.name)
+    state = require_startable(resolved, spec_path, profile, runs)
+    run = _new_folder(runs, own, display, chosen=name is not None)
     for line in estimate(resolved).lines():
         display.say(line)
-    register(run, name, spec_path, resolved, state)
+    register(run, run.name, spec_path, resolved, state)
     with lease(run) as held:
         session = make_session(run, display, resolved)
         session.trail.fence = 1
@@ -95,6 +84,23 @@ def start(
             wire(session)
         drive(session, None)
     return run
+
+
+def _new_folder(runs: Path, name: str, display: Terminal, *, chosen: bool) -> Path:
+    """Return the folder of a new session, or raise UserError if the name is taken.
+
+    A session that ended or waits without having spent anything does not use up its spec's name: the new one is called
+    NAME-2, and so on. Nothing is renamed, because entries are signed with the name. A ``chosen`` name is kept to.
+    """
+    run = (runs / name).resolve()
+    if not run.exists():
+        return run
+    free = next(runs / f"{name}-{number}" for number in count(2) if not (runs / f"{name}-{number}").exists()).resolve()
+    if not chosen and is_run(run) and spent_nothing(run):
+        display.say(f"{name} spent nothing and is kept; this session is {free.name}")
+        return free
+    hint = f"`peergate resume {name}` continues it; or choose another name: --name {free.name}"
+    raise UserError(f"{run} exists already", hint=hint)
 
 
 def resume(

@@ -29,7 +29,8 @@ SOURCE = "training on the test set; near-duplicates by MinHash (Broder 1997; Lee
 SIMILARITY = (Limit("<", "thresholds.prompt_similarity"), Limit("<", "thresholds.contained_words"))
 REPEATS = (Limit("<=", "thresholds.repeated_rows"),)
 MOST_NAMED = 0.1
-"""Fraction of the held-out groups that training prompts of other groups may name; a single one only warns."""
+"""Fraction of the held-out groups that training prompts of other groups may name, and of these prompts that may do so:
+above both, training asks about what is held out. "A forest after rain" in one prompt of fifty does not."""
 STANDS_OUT = 0.2
 """How much nearer a pair must be than held-out texts of different groups are to each other before a reader is asked:
 ``bench.disguise`` shows how many pairs are above it with and without paraphrases."""
@@ -101,17 +102,22 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
         return Found(
             "FAIL", f"{len(shared)} groups are on both sides: {listed(shared)}", float(len(shared)), repairable=False
         )
-    named = _named_groups((row.prompt for row in train), heldout)
+    prompts = list(dict.fromkeys(row.prompt for row in train))
+    named = _named_groups(prompts, heldout)
     if not named:
         return Found("PASS", "no group is on both sides", 0.0)
-    shown = tuple({"group": group, "prompt": named[group]} for group in sorted(named))
-    told = f"training prompts of other groups name {len(named)} of the held-out groups: {listed(sorted(named))}"
-    many = len(named) > max(1, MOST_NAMED * len({item.group for item in heldout}))
+    shown = tuple({"group": group, "prompt": named[group][0]} for group in sorted(named))
+    naming, groups = len({one for these in named.values() for one in these}), len({item.group for item in heldout})
+    told = (
+        f"{naming} of {len(prompts)} training prompts name {len(named)} of {groups} held-out groups: "
+        f"{listed(sorted(named))}"
+    )
+    many = len(named) > max(1, MOST_NAMED * groups) and naming > MOST_NAMED * len(prompts)
     return Found("FAIL" if many else "WARN", told, float(len(named)), shown, repairable=not many)
 
 
-def _named_groups(train: Iterable[str], heldout: Sequence[Item]) -> dict[str, str]:
-    """Return the held-out groups that training prompts name, each with the first prompt that does.
+def _named_groups(train: Iterable[str], heldout: Sequence[Item]) -> dict[str, list[str]]:
+    """Return the held-out groups that training prompts name, each with the prompts that do.
 
     A group counts if its name is in all of its held-out prompts and in no other one: then it is what they ask about.
     "Letters" is not where each prompt says "Use capital letters".
@@ -124,10 +130,10 @@ def _named_groups(train: Iterable[str], heldout: Sequence[Item]) -> dict[str, st
             if group != item.group:
                 elsewhere.add(group)
     asked = {name: group for name, group in names.items() if own[group] == items[group] and group not in elsewhere}
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for prompt in train if asked else ():
         for group in _named_in(prompt, asked):
-            found.setdefault(group, prompt)
+            found.setdefault(group, []).append(prompt)
     return found
 
 

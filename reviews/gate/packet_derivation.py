@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from reviews.checks.claim_lookup import claim_results
@@ -28,6 +30,16 @@ def check_design(resolved: ResolvedSpec, store: Store) -> tuple[CheckResult, ...
     items = {name: load_data(store, resolved, name) for name in resolved.data_digests}
     heldout = items.pop("heldout")
     return design_checks(resolved, heldout, items, load_texts(store, resolved))
+
+
+def check_design_files(resolved: ResolvedSpec) -> tuple[CheckResult, ...]:
+    """Run the design checks on the data files as they are now, before any session keeps them."""
+    with TemporaryDirectory() as folder:
+        # As a session keeps its data, so that the checks read the same.
+        store = Store(Path(folder))
+        for data in resolved.read_data().values():
+            store.put(data)
+        return check_design(resolved, store)
 
 
 def derive_packet(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,12 +11,10 @@ import typer
 
 from sessions.commands.options import DEFAULT_RUNS, Json, Profile, SpecName
 from sessions.commands.output import print_json, print_line
-from sessions.money.estimate import estimate, require_disk, require_disk_limit
-from sessions.plugin_imports import require_importable
-from sessions.wiring import require_machine
-from specs.errors import Blocked, Problem, SpecError
+from sessions.money.estimate import estimate
+from specs.errors import PeergateError, PluginFault, Problem, SpecError
 from specs.session.lint.evaluation_rules import notes
-from specs.session.loading import find_spec, list_profiles, load_spec
+from specs.session.loading import default_profile, find_spec, list_profiles, load_spec
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import STAGE_KINDS, known_names
 from training.planning.stage_plans import plans
@@ -30,51 +28,91 @@ def check(
     as_json: Json = False,
     profile: Annotated[str | None, typer.Option("--profile", help="Only this profile; every one by default.")] = None,
 ) -> None:
-    """Check a spec and everything it names.
+    """Say what `start` would say: every problem of a spec, its cost, and the decision of the design gate.
 
-    Lists every problem with its place in the file; of a good spec its cost, and what this machine lacks for it.
+    The exit code is that of `start` up to there, offline: only the checklist is asked. Where a spec has several
+    profiles, what this machine lacks counts for the chosen one.
     """
     path = find_spec(spec)
-    profiles = (profile,) if profile is not None else list_profiles(path) or (None,)
-    found: list[Problem] = []
-    checked: dict[str | None, ResolvedSpec] = {}
-    for one in profiles:
-        try:
-            resolved = load_spec(path, one)
-            require_disk_limit(resolved, path, one)
-            checked[one] = resolved
-        except SpecError as error:
-            found += [problem for problem in error.problems if problem not in found]
-    require_importable(*checked.values())
+    checked, refused = _loaded(path, (profile,) if profile is not None else list_profiles(path) or (None,), as_json)
+    # Slow: the checks of the gate.
+    from sessions.preflight import design_forecast
+
+    gates = {name: design_forecast(one) for name, one in checked.items()}
+    here = refused.get(profile or default_profile(path))
+    code = int(here.exit_code if here else max(one.exit_code for one in gates.values()))
+    lacking = {name or "": _in_words(error) for name, error in refused.items()}
     if as_json:
-        told = {"spec": str(path), "ok": not found, "problems": [vars(problem) for problem in found]}
-        if not found:
-
-            def by_profile(of: Callable[[ResolvedSpec], Any]) -> dict[str, Any]:
-                return {name or "": of(resolved) for name, resolved in checked.items()}
-
-            registered = by_profile(ResolvedSpec.registration)
-            told |= {"digests": by_profile(lambda one: dict(one.data_digests))}
-            told |= {"registrations": registered} if None not in checked else {"registration": registered[""]}
-            told |= {"lacking_here": by_profile(_lacking), "notes": by_profile(lambda one: list(notes(one.spec)))}
-            # Cost, hours and memory, as far as they are known.
-            memory = by_profile(lambda one: [plan._asdict() for plan in plans(one.spec, Path(one.origin))])
-            costs = by_profile(lambda one: estimate(one).as_json())
-            told |= {"planned": {name: {"cost": costs[name], "memory": memory[name]} for name in costs}}
-        print_json(told)
-        if found:
-            raise SystemExit(int(SpecError.exit_code))
-    elif found:
-        raise SpecError(found)
+        design = {name or "": one.as_json() for name, one in gates.items()}
+        told = {"spec": str(path), "ok": not code, "problems": [], **_as_json(checked)}
+        print_json(told | {"lacking_here": lacking, "design": design})
     else:
         for name, resolved in checked.items():
-            print_line(f"{path}{'' if name is None else f', profile {name}'}: ok")
-            _print_spec(resolved)
-            if profile is None and (lacking := _lacking(resolved)):
-                print_line(f"  not on this machine: {lacking}")
-    if profile is not None:
-        require_machine(checked[profile].spec)
-        require_disk(checked[profile], DEFAULT_RUNS)
+            told = "no problem in the file" if gates[name].exit_code else "ok"
+            print_line(f"{path}{'' if name is None else f', profile {name}'}: {told}")
+            refusal = f"not on this machine: {lacking[name or '']}" if lacking[name or ""] else ""
+            for line in (*_spec_lines(resolved), *gates[name].lines(), *filter(None, [refusal])):
+                print_line(f"  {line}")
+    if here:
+        raise here
+    if code:
+        raise SystemExit(code)
+
+
+def _loaded(
+    path: Path, profiles: tuple[str | None, ...], as_json: bool
+) -> tuple[dict[str | None, ResolvedSpec], dict[str | None, PeergateError | None]]:
+    """Return the spec by profile, and for which of them `start` is refused here.
+
+    Raises:
+        SpecError: with every problem; as JSON they are printed, and the command ends.
+        PluginFault: what the spec uses of other distributions cannot be imported.
+    """
+    from sessions.preflight import require_startable
+
+    found: list[Problem] = []
+    checked: dict[str | None, ResolvedSpec] = {}
+    refused: dict[str | None, PeergateError] = {}
+    for one in profiles:
+        try:
+            checked[one] = load_spec(path, one)
+            require_startable(checked[one], path, one, DEFAULT_RUNS)
+        except SpecError as error:
+            found += [problem for problem in error.problems if problem not in found]
+        except PluginFault:
+            raise
+        except PeergateError as error:
+            if one not in checked:
+                raise
+            refused[one] = error
+    if found and as_json:
+        print_json({"spec": str(path), "ok": False, "problems": [vars(problem) for problem in found]})
+        raise SystemExit(int(SpecError.exit_code))
+    if found:
+        raise SpecError(found)
+    return checked, {one: refused.get(one) for one in checked}
+
+
+def _in_words(error: PeergateError | None) -> str:
+    """Return what this machine lacks for a spec; empty if it can start here."""
+    return "" if error is None else f"{error.where}: {error.message}" if error.where else error.message
+
+
+def _as_json(checked: dict[str | None, ResolvedSpec]) -> dict[str, Any]:
+    """Return digests, registrations, notes and plans: cost, hours and memory as far as they are known."""
+
+    def by_profile(of: Callable[[ResolvedSpec], Any]) -> dict[str, Any]:
+        return {name or "": of(resolved) for name, resolved in checked.items()}
+
+    registered = by_profile(ResolvedSpec.registration)
+    memory = by_profile(lambda one: [plan._asdict() for plan in plans(one.spec, Path(one.origin))])
+    costs = by_profile(lambda one: estimate(one).as_json())
+    return {
+        "digests": by_profile(lambda one: dict(one.data_digests)),
+        **({"registrations": registered} if None not in checked else {"registration": registered[""]}),
+        "notes": by_profile(lambda one: list(notes(one.spec))),
+        "planned": {name: {"cost": costs[name], "memory": memory[name]} for name in costs},
+    }
 
 
 @app.command("kinds")
@@ -100,16 +138,17 @@ def kinds(as_json: Json = False) -> None:
             print_line(f"  metrics: {', '.join(metric.id for metric in one.metrics)}")
 
 
-def _print_spec(resolved: ResolvedSpec) -> None:
-    print_line(f"  stages: {', '.join(stage.name for stage in resolved.spec.stages)}")
-    print_line(f"  registration: {resolved.registration()}")
+def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
+    yield f"stages: {', '.join(stage.name for stage in resolved.spec.stages)}"
+    yield f"registration: {resolved.registration()}"
     named = {"heldout": resolved.spec.heldout, **resolved.spec.data}
     for name, digest in sorted(resolved.data_digests.items()):
-        print_line(f"  {named[name].path}: {digest}")
-    told = [f"note: {line}" for line in notes(resolved.spec)]
-    planned = [f"{plan.stage}: {plan.told}" for plan in plans(resolved.spec, Path(resolved.origin))]
-    for line in (*told, *estimate(resolved).lines(), *planned):
-        print_line(f"  {line}")
+        yield f"{named[name].path}: {digest}"
+    for line in notes(resolved.spec):
+        yield f"note: {line}"
+    yield from estimate(resolved).lines()
+    for plan in plans(resolved.spec, Path(resolved.origin)):
+        yield f"{plan.stage}: {plan.told}"
 
 
 @app.command("pin")
@@ -140,16 +179,6 @@ def schema() -> None:
 
     for line in schema_text(SessionSpec).splitlines():
         print_line(line)
-
-
-def _lacking(resolved: ResolvedSpec) -> str:
-    """Return what this machine lacks for the spec; empty if it can start here."""
-    try:
-        require_machine(resolved.spec)
-        require_disk(resolved, DEFAULT_RUNS)
-    except Blocked as error:
-        return f"{error.where}: {error.message}"
-    return ""
 
 
 @app.command("show")

@@ -68,6 +68,16 @@ def overview(run: Path) -> Overview:
     return replace(found, state="running") if found.state in OPEN and is_running(run) else found
 
 
+def spent_nothing(run: Path) -> bool:
+    """Say whether a session ended, or waits for a person, before it launched a job or paid anybody."""
+    if overview(run).state not in ("closed", "waiting"):
+        return False
+    return not any(
+        one.entry.kind == "launch" or (one.entry.kind == "spend" and one.body["usd"] > 0)
+        for one in read_entries(run / TRAIL)
+    )
+
+
 def damaged(name: str, path: Path, error: Exception) -> Overview:
     """Return the overview of a session whose trail cannot be read."""
     return Overview(name, path, "damaged", None, None, None, None, None, (str(error),), 0)

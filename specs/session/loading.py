@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -145,6 +146,14 @@ def list_profiles(path: Path) -> tuple[str, ...]:
         return profile_names(read_yaml(_read_file(path)))
     except UnreadableError:
         return ()
+
+
+def default_profile(path: Path) -> str | None:
+    """Return the profile that a spec names for itself, None where it names none or is no YAML."""
+    with suppress(UnreadableError):
+        data: Any = read_yaml(_read_file(path)).data
+        return str(data["profile"]) if isinstance(data, dict) and "profile" in data else None
+    return None
 
 
 def load_constitution(path: Path) -> tuple[Constitution, str]:

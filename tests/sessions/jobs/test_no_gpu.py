@@ -115,7 +115,7 @@ def test_spec_check_says_of_every_profile_what_is_missing_here(machine_of: Path,
     data = json.loads(CliRunner().invoke(app, ["spec", "check", name, "--json"]).stdout)
     assert [profile for profile, lacks in data["lacking_here"].items() if lacks] == ["gpu", "gpu80"]
     (machine_of / "dev" / "nvidia0").touch()
-    assert "not on this machine" not in CliRunner().invoke(app, ["spec", "check", name]).stdout
+    assert missing not in CliRunner().invoke(app, ["spec", "check", name]).stdout
 
 
 def test_spec_check_of_a_profile_that_cannot_start_here_ends_as_start_does(machine_of: Path) -> None:

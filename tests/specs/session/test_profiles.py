@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sessions.cli import app
-from specs.errors import SpecError
+from specs.errors import ExitCode, SpecError
 from specs.session.loading import list_profiles, load_spec
 from specs.session.profiles import FIXED, FIXED_IN_STAGES, apply_profile
 from specs.session.yaml_positions import read_yaml
@@ -156,7 +156,7 @@ def test_a_profile_leaves_out_what_only_measures_and_keeps_the_places_of_the_res
 def test_every_profile_is_checked(tmp_path: Path) -> None:
     path = with_profiles(tmp_path, PROFILES + "  wrong: {budget: {max_hours: -1}}\n")
     assert list_profiles(path) == ("cpu", "gpu", "wrong")
-    assert CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "gpu"]).exit_code == 0
+    assert CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "gpu"]).exit_code == ExitCode.REJECTED
     told = CliRunner().invoke(app, ["spec", "check", str(path), "--json"])
     assert told.exit_code == 2
     assert [path.read_text().splitlines()[one["line"] - 1] for one in json.loads(told.stdout)["problems"]] == [

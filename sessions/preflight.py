@@ -1,0 +1,103 @@
+"""What `start` refuses before a session exists, and what its design gate would decide: for `start` and `spec check`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reviews.gate.gate_decision import settle
+from reviews.gate.packet import build_design_packet
+from reviews.gate.packet_derivation import check_design_files
+from reviews.reviewers.checklist import Checklist
+from sessions.money.estimate import require_disk, require_disk_limit
+from sessions.plugin_imports import require_importable
+from sessions.report.overview import EXIT_CODES
+from sessions.wiring import make_builder, make_reviewer, require_machine
+from specs.code_state import CodeState
+from specs.digests import digest_value
+from specs.errors import ExitCode, UserError
+from specs.session.session_spec import ResolvedSpec
+from specs.trail.verdict import CLOSED, CheckResult, Decision
+from training.jobs.base_model import SourceError, find
+from training.running_code import code_state
+
+
+class Forecast(NamedTuple):
+    """What the design gate would decide now by its checks alone."""
+
+    checks: tuple[CheckResult, ...]
+    decision: Decision
+    reviewers: tuple[str, ...]
+    """Those that `start` asks and a forecast cannot: they may still close the gate."""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What `start` would end with at this gate; DONE where it opens."""
+        return EXIT_CODES.get(self.decision.outcome, ExitCode.BLOCKED)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the outcome, its reasons and the status of every check."""
+        return {
+            "outcome": self.decision.outcome,
+            "reasons": list(self.decision.reasons),
+            "checks": {one.id: one.status for one in self.checks},
+            "not_asked": list(self.reviewers),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the printed lines: the outcome, and the checks that did not simply pass."""
+        counts = Counter(one.status for one in self.checks)
+        told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        yield f"design gate: {self.decision.outcome} ({told})"
+        for one in self.checks:
+            if one.status in (*CLOSED, "WARN"):
+                yield f"  {one.status} {one.id}: {one.detail}"
+        if self.reviewers:
+            yield f"  not asked before `start`: {', '.join(self.reviewers)}"
+
+
+def design_forecast(resolved: ResolvedSpec) -> Forecast:
+    """Run the design gate on the files as they are now, with the reviewer that needs no model."""
+    checks = check_design_files(resolved)
+    digest = digest_value([one.model_dump(mode="json") for one in checks])
+    packet = build_design_packet(resolved, checks, checks_digest=digest)
+    decision = settle(resolved, packet, Checklist().review(packet, packet.content_digest()), 1)
+    reviewers = [one.vendor for one in resolved.spec.reviewers() if one.vendor != Checklist.name]
+    return Forecast(checks, decision, tuple(dict.fromkeys(reviewers)))
+
+
+def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, runs: Path) -> CodeState:
+    """Check what a session needs of this machine: plug-ins, keys, packages, hardware, disk, weights and clean code.
+
+    Returns the state of the code that would run.
+
+    Raises:
+        SpecError: an attempt of each stage may leave more than ``budget.max_disk_gb``.
+        PluginFault: what the spec uses of other distributions cannot be imported.
+        Blocked: the machine or its disk lacks what a stage asks for.
+        UserError: a key, a package, a price or the model is missing; or the spec requires clean code, and this is not.
+    """
+    spec = resolved.spec
+    require_importable(resolved)
+    make_builder(spec)
+    make_reviewer(spec)
+    require_machine(spec)
+    require_disk_limit(resolved, path, profile)
+    require_disk(resolved, runs)
+    for source in (spec.model, spec.control):
+        if source is not None:
+            _require_weights(source.source, Path(resolved.origin))
+    state = code_state()
+    if spec.clean_code == "required" and state.state != "clean":
+        hint = "run from a git checkout of Peergate without changes, or leave the line out: it is recorded then"
+        raise UserError(f"the spec requires clean code, and this is {state}", where="clean_code", hint=hint)
+    return state
+
+
+def _require_weights(source: str, origin: Path) -> None:
+    try:
+        find(source, origin)
+    except SourceError as error:
+        raise UserError(f"the model cannot be prepared: {error}", where=source) from error
