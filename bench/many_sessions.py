@@ -104,7 +104,7 @@ def specified(folder: Path) -> Spec:
 def begin(runs: Path, name: str, spec: Spec) -> Path:
     """Register a session, with the weights it starts from."""
     run = runs / name
-    runtime.register(run, name, spec.path, spec.resolved, code_state())
+    runtime.register(run, spec.resolved, runtime.material_of(spec.path, spec.resolved), code_state())
     trail = Trail(run / "trail.sqlite", name)
     source = spec.resolved.spec.model.source
     body = {"source": source, "kind": "instruct", "path": str(spec.model), "digest": digest_path(spec.model)}

@@ -40,6 +40,10 @@ class _Root(LazyGroup):
             "amend": ("human", "Change the registered spec of an open session."),
         },
         "Look inside": {
+            "replicate": (
+                "seeds",
+                "Run the registered design of a closed session with further seeds, and count all of them.",
+            ),
             "seeds": ("seeds", "Compare sessions of one design: the gain with seeds and items both as samples."),
             "transcript": ("status", "Show what the builder said and did, and what the gate answered."),
             "graph": ("status", "Print the session graph as Mermaid."),

@@ -7,11 +7,11 @@ import os
 import platform
 import shutil
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from reviews.checks.measuring_code import measuring_files
 from reviews.gate.human_answers import last_question, why_no_retry
@@ -46,6 +46,7 @@ from specs.resources import LauncherName
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.text import plain
+from specs.trail.session_bodies import Replicates
 
 Answer = Literal["retry", "approve", "stop"]
 
@@ -75,7 +76,21 @@ def start(
     run = _new_folder(runs, own, display, chosen=name is not None)
     for line in estimate(resolved).lines():
         display.say(line)
-    register(run, run.name, spec_path, resolved, state)
+    begin(run, resolved, material_of(spec_path, resolved), state, display, wire)
+    return run
+
+
+def begin(
+    run: Path,
+    resolved: ResolvedSpec,
+    material: Material,
+    state: CodeState,
+    display: Terminal,
+    wire: Callable[[Session], None] | None = None,
+    replicates: Replicates | None = None,
+) -> None:
+    """Register a session in a new folder and run it; raises UserError if files are not what the spec registers."""
+    register(run, resolved, material, state, replicates)
     with lease(run) as held:
         session = make_session(run, display, resolved)
         session.trail.fence = 1
@@ -83,7 +98,6 @@ def start(
         if wire is not None:
             wire(session)
         drive(session, None)
-    return run
 
 
 def _new_folder(runs: Path, name: str, display: Terminal, *, chosen: bool) -> Path:
@@ -154,8 +168,26 @@ def cancel(run: Path, display: Terminal) -> Path:
     return run
 
 
-def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, state: CodeState) -> None:
+class Material(NamedTuple):
+    """The files that a session keeps of what its spec names."""
+
+    source: bytes
+    data: Mapping[str, bytes]
+    constitution: bytes | None
+
+
+def material_of(spec_path: Path, resolved: ResolvedSpec) -> Material:
+    """Read the files of a spec as they are now."""
+    named = resolved.spec.constitution
+    constitution = None if named is None else resolved.path(named).read_bytes()
+    return Material(spec_path.read_bytes(), resolved.read_data(), constitution)
+
+
+def register(
+    run: Path, resolved: ResolvedSpec, material: Material, state: CodeState, replicates: Replicates | None = None
+) -> None:
     """Create the run folder in one step: spec, data and the ``open`` entry, which says which code runs."""
+    name = run.name
     partial = run.with_name(f".{name}.opening")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -169,7 +201,7 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, stat
         raise UserError(message, where=str(run.parent), hint=hint) from error
     try:
         store, spec = Store(partial / STORE), resolved.spec
-        for file, data in resolved.read_data().items():
+        for file, data in material.data.items():
             where = spec.heldout.path if file == "heldout" else spec.data[file].path
             if digest_bytes(data) != resolved.data_digests[file]:
                 raise UserError("changed while the session was opened", where=where, hint="start again")
@@ -178,11 +210,10 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, stat
                 hint = "remove it; nothing was started"
                 raise UserError(f"holds the value of {secret}", where=where, hint=hint)
             store.put(data)
-        if spec.constitution is not None:
-            store.put(resolved.path(spec.constitution).read_bytes())
+        if material.constitution is not None:
+            store.put(material.constitution)
         keep_scripts(store, resolved)
-        source = spec_path.read_bytes()
-        (partial / "spec.yaml").write_bytes(source)
+        (partial / "spec.yaml").write_bytes(material.source)
         (partial / "spec.resolved.json").write_bytes(resolved.canonical())
         if (address := database_of(run / TRAIL)) is not None:
             # Imported here: a trail in a file needs no psycopg.
@@ -194,7 +225,7 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, stat
             "registration": resolved.registration(),
             "measured_by": store.put_value(dict(measuring_files(resolved))),
             "spec": store.put_value(resolved),
-            "source": store.put(source),
+            "source": store.put(material.source),
             "data": dict(resolved.data_digests),
             "analysis": spec.analysis.model_dump(mode="json"),
             "builder": spec.builder.vendor,
@@ -206,6 +237,8 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec, stat
         }
         if resolved.constitution_digest is not None:
             body["constitution"] = resolved.constitution_digest
+        if replicates is not None:
+            body["replicates"] = replicates.model_dump(mode="json")
         trail.append("open", "open", body)
         trail.close()
         partial.rename(run)

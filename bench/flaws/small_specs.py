@@ -184,7 +184,7 @@ def registered(folder: Path, model: Path, operator: Operator | None, variation: 
         write_lines(folder / f"{name}.jsonl", [one.model_dump(mode="json") for one in items])
     path = write_spec(folder, model, variation, operator.spec if operator else ())
     resolved, run = load_spec(path), folder / "runs" / "small"
-    runtime.register(run, "small", path, resolved, code_state())
+    runtime.register(run, resolved, runtime.material_of(path, resolved), code_state())
     trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
     body = {"source": source.source, "kind": source.kind, "path": str(model), "digest": digest_path(model)}
     trail.append("model", "model", body)

@@ -23,7 +23,7 @@ from specs.stages.registry import resolve_parameters
 
 REGISTERED_CODE = "registration.code"
 """The check that a person may lift where another version of Peergate judges than the registered one."""
-AFTER_THE_END = frozenset({"retraction", "pruned"})
+AFTER_THE_END = frozenset({"retraction", "pruned", "replication", "replicated"})
 """Kinds of entries that people may add to the trail of a closed session."""
 
 

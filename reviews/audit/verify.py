@@ -16,6 +16,7 @@ from reviews.audit.audit_files import Compared, Tree, tree_of
 from reviews.audit.event_order import code_damage, launch_damage, order_damage, people_damage, sequence_damage
 from reviews.audit.pruning import not_witnessed_again, prune_damage, pruned_weights
 from reviews.audit.recompute import FORMLESS, formless, rederive, spec_at_hand
+from reviews.audit.replication import replication_damage
 from reviews.evidence.gather import find, registered_code
 from reviews.requests.request_audit import requests_damage
 from reviews.trail.anchors import Anchor, Findings, check_anchors, check_policy
@@ -169,6 +170,7 @@ def verify_run(
             audit.not_proven.append(unknown)
         say("computing metrics, checks and decisions again from the raw rows")
         audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)
+        audit.damage.extend(replication_damage(run, entries, trail_name, store_name, audit.notes))
     return audit
 
 

@@ -1,19 +1,23 @@
 """Several sessions of one design that differ in their seed: does the gain come from the training, or from one seed?
 
-Nothing in their trails shows whether sessions of other seeds were run and left out.
+Nothing in the trails of sessions that a person names shows whether other seeds were run and left out. Seeds that are
+registered in the first one's trail before they run are all counted (:func:`replicated`).
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reviews.comparison.arms import pairs_of
 from reviews.comparison.subgroups import Pair, counted
 from reviews.evidence.gather import find, gather, registered_spec
 from reviews.statistics.seed_variance import OverSeeds, over_seeds
 from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import newest_judgement
 from reviews.trail.store import Store
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing, UserError
@@ -34,6 +38,7 @@ class Seeded(NamedTuple):
     """Exact McNemar."""
     reaches: bool
     """Whether it reaches the alpha and the minimum effect that it registered."""
+    minimum_effect: float
 
 
 def seeded(run: Path, entries: Sequence[Recorded], store: Store) -> Seeded:
@@ -59,7 +64,16 @@ def seeded(run: Path, entries: Sequence[Recorded], store: Store) -> Seeded:
     pairs = pairs_of(gather(run, list(entries), store, analysis.treatment, attempts[-1]))
     found = counted(pairs)
     reaches = holds(found.p, "<", analysis.alpha) and holds(found.gain, ">=", analysis.minimum_effect)
-    return Seeded(session, analysis.seeds[0], design_of(resolved), pairs, float(found.gain), found.p, reaches)
+    return Seeded(
+        session,
+        analysis.seeds[0],
+        design_of(resolved),
+        pairs,
+        float(found.gain),
+        found.p,
+        reaches,
+        analysis.minimum_effect,
+    )
 
 
 def design_of(resolved: ResolvedSpec) -> str:
@@ -98,3 +112,120 @@ def together(sessions: Sequence[Seeded]) -> OverSeeds:
         [[float(pair.before) for pair in one.pairs] for one in sessions],
         [[float(pair.after) for pair in one.pairs] for one in sessions],
     )
+
+
+class OneSeed(NamedTuple):
+    """What came of one registered seed."""
+
+    seed: int
+    session: str
+    comparison: Seeded | None
+    """None where it failed."""
+    why: str
+    """Why it failed; empty where it did not."""
+
+
+class Replication(NamedTuple):
+    """A design over the seeds that were registered after its first session had ended."""
+
+    seeds: tuple[OneSeed, ...]
+    over: OverSeeds
+    """Of the further seeds alone: the first was seen before they were registered. A seed that failed gained nothing."""
+    with_first: float
+    """The mean gain, the first seed included."""
+    spread: float
+    """Standard deviation of the seeds' gains, failed ones included."""
+    is_replicated: bool
+
+    @property
+    def failed(self) -> int:
+        """How many seeds did not come to an accepted or null comparison."""
+        return sum(one.comparison is None for one in self.seeds)
+
+    def told(self) -> str:
+        """Say it in one sentence."""
+        gains = [one.comparison.gain for one in self.seeds if one.comparison is not None]
+        low, high = self.over.interval
+        between = f", from {min(gains):+.3f} to {max(gains):+.3f}" if gains else ""
+        return (
+            f"{'replicated' if self.is_replicated else 'not replicated'} over {len(self.seeds)} further seeds "
+            f"({', '.join(str(one.seed) for one in self.seeds)}): gain {self.over.difference:+.3f} [{low:+.3f}, "
+            f"{high:+.3f}]{between}, standard deviation {self.spread:.3f} between seeds, {self.failed} failed; "
+            f"with the first seed {self.with_first:+.3f}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every figure, with the sentence."""
+        return {
+            "told": self.told(),
+            "replicated": self.is_replicated,
+            "gain": self.over.difference,
+            "interval": list(self.over.interval),
+            "seed_interval": list(self.over.seed_interval) if self.over.seed_interval else None,
+            "spread": self.spread,
+            "with_first": self.with_first,
+            "failed": self.failed,
+            "seeds": [
+                {
+                    "seed": one.seed,
+                    "session": one.session,
+                    "gain": one.comparison.gain if one.comparison else None,
+                    "p": one.comparison.p if one.comparison else None,
+                    "why": one.why,
+                }
+                for one in self.seeds
+            ],
+        }
+
+
+def one_seed(run: Path, entries: Sequence[Recorded], store: Store, first: Seeded, seed: int, plan: str) -> OneSeed:
+    """Return what came of a registered seed: all but an accepted or null result of this plan's design has failed."""
+    closed, opened = find(entries, "close"), find(entries, "open")
+    session = entries[0].entry.session if entries else run.name
+
+    def failed(why: str) -> OneSeed:
+        return OneSeed(seed, session, None, why)
+
+    if opened is None or (opened.body.get("replicates") or {}).get("plan") != plan:
+        return failed("was not begun by this plan")
+    if closed is None or newest_is_retraction(entries):
+        return failed("has not ended" if closed is None else "its result was retracted")
+    if closed.body["decision"] not in ("approve", "null"):
+        return failed(f"ended as {closed.body['decision']}")
+    try:
+        found = seeded(run, entries, store)
+    except EvidenceMissing as error:
+        return failed(error.message)
+    if found.design != first.design or found.seed != seed:
+        return failed("registered another design or seed")
+    return OneSeed(seed, session, found, "")
+
+
+def newest_is_retraction(entries: Sequence[Recorded]) -> bool:
+    """Say whether the last judgement of a session was taken back."""
+    judged = newest_judgement(entries)
+    return judged is not None and judged.entry.kind == "retraction"
+
+
+def replicated(first: Seeded, seeds: Sequence[OneSeed]) -> Replication:
+    """Combine the registered further seeds.
+
+    The rule: a seed that failed gained nothing on any item, as in an analysis by intention to treat. The effect is
+    replicated if the mean gain of the further seeds reaches the registered minimum effect and the 95 % interval over
+    seeds and items (:func:`over_seeds`) lies above 0. The first session is not counted: its result was known.
+    """
+    before = [_arm(first, one, after=False) for one in seeds]
+    after = [_arm(first, one, after=True) for one in seeds]
+    over = over_seeds(before, after)
+    mean = (first.gain + sum(over.per_seed)) / (1 + len(over.per_seed))
+    spread = statistics.stdev(over.per_seed) if len(over.per_seed) > 1 else 0.0
+    gained = sum(int(pair.after) - int(pair.before) for one in seeds if one.comparison for pair in one.comparison.pairs)
+    # As a fraction: a mean of floats may miss a threshold that it equals.
+    found = holds(Fraction(gained, len(seeds) * len(first.pairs)), ">=", first.minimum_effect) and over.interval[0] > 0
+    return Replication(tuple(seeds), over, mean, spread, found)
+
+
+def _arm(first: Seeded, one: OneSeed, *, after: bool) -> list[float]:
+    if one.comparison is None:
+        return [float(pair.before) for pair in first.pairs]
+    return [float(pair.after if after else pair.before) for pair in one.comparison.pairs]

@@ -1,7 +1,8 @@
-"""`peergate seeds`: one design over several seeds, from the raw rows of finished sessions."""
+"""`peergate seeds | replicate`: one design over several seeds."""
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +12,11 @@ import typer
 from reviews.comparison.seed_comparison import Seeded, seeded, together
 from reviews.statistics.seed_variance import OverSeeds
 from sessions.commands.audit.trail_place import session_at
-from sessions.commands.options import DEFAULT_RUNS, Json, Runs, complete_run
-from sessions.commands.output import print_json, print_line, print_table
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run, session_words, shown_path
+from sessions.commands.output import print_json, print_line, print_table, say
+from sessions.report.live_display import Terminal
+from sessions.session import Paused
+from specs.errors import ExitCode
 
 app = typer.Typer()
 
@@ -59,3 +63,55 @@ def as_data(read: Sequence[Seeded], over: OverSeeds) -> dict[str, Any]:
         "seed_interval": list(over.seed_interval) if over.seed_interval else None,
         "variance": {"items": over.variance_items, "seeds": over.variance_seeds, "rest": over.variance_rest},
     }
+
+
+@app.command()
+def replicate(
+    run: Run = None,
+    runs: Runs = DEFAULT_RUNS,
+    further: Annotated[
+        int | None, typer.Option("--seeds", metavar="N", help="Register so many further seeds, and run them.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Run nothing: only count what has ended.")] = False,
+    by: Annotated[str | None, typer.Option("--by", help="Who asks for it; by default the user's name.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the registered design of a closed session with further seeds, and count all of them.
+
+    The seeds are registered in the session's trail before the first one runs, and so is the rule: a seed that fails or
+    is missing gained nothing; replicated means that the mean gain of the further seeds reaches the registered minimum
+    effect and its 95 % interval over seeds and items is above 0. Typed again, it continues where it was.
+    """
+    # Slow: the session graph.
+    from sessions.replication import count_seeds, plan_seeds, record_seeds, run_seeds
+
+    folder = chosen(run, runs)
+    if further is not None:
+        plan_seeds(folder, further, by or getpass.getuser())
+    if not show:
+        try:
+            run_seeds(folder, Terminal(), say)
+        except Paused as paused:
+            print_line(f"paused in {paused}; `peergate replicate {session_words(folder)}` continues", err=True)
+            raise SystemExit(int(ExitCode.INTERRUPTED)) from paused
+    counted = count_seeds(folder) if show else record_seeds(folder, by or getpass.getuser())
+    found, plan = counted.found, counted.plan
+    if as_json:
+        print_json({"unfinished": list(counted.unfinished), "recorded": counted.is_recorded, **found.as_json()})
+    else:
+        rows = [
+            (one.session, str(one.seed), f"{one.comparison.gain:+.4f}", f"{one.comparison.p:.3g}")
+            if one.comparison
+            else (one.session, str(one.seed), "failed", one.why)
+            for one in found.seeds
+        ]
+        print_table(("session", "seed", "gain", "exact McNemar p, or why it failed"), rows)
+        if counted.unfinished:
+            print_line(
+                f"{len(counted.unfinished)} of {len(plan.seeds)} have not ended: {', '.join(counted.unfinished)}"
+            )
+        else:
+            print_line(f"{folder.name}: {found.told()}")
+            print_line(f"verify: peergate audit verify {shown_path(folder)}")
+    if counted.unfinished:
+        raise SystemExit(int(ExitCode.BLOCKED))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from specs.errors import PeergateError, PluginFault, Problem, SpecError
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import default_profile, find_spec, list_profiles, load_spec
 from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.session.yaml_positions import dumped
 from specs.stages.registry import STAGE_KINDS, known_names
 from training.planning.stage_plans import plans
 
@@ -189,13 +189,6 @@ def show(spec: SpecName, as_json: Json = False, profile: Profile = None) -> None
     if as_json:
         print_json({"registration": resolved.registration(), "resolved": data})
         return
-    from ruamel.yaml import YAML
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # pyright: ignore[reportAttributeAccessIssue]
     print_line(f"# registration: {resolved.registration()}")
-    text = io.StringIO()
-    yaml.dump(data, text)
-    for line in text.getvalue().split("\n")[:-1]:
+    for line in dumped(data).split("\n")[:-1]:
         print_line(line)

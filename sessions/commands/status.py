@@ -26,7 +26,7 @@ from sessions.money.accounts import Accounts
 from sessions.report.next_steps import answers_to, remedies
 from sessions.report.overview import overview, waits_for_verdict
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
-from sessions.report.result import question, result_of
+from sessions.report.result import further_seeds, question, result_of
 from sessions.report.session_list import everywhere, listed
 from sessions.report.transcript import Transcript, lines_of
 from sessions.run.private_files import warn_of_readers
@@ -142,7 +142,7 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     entries, data, taken_back = read_entries(run / TRAIL), dict[str, Any](), list[str]()
     if path.is_file():
         text = path.read_text(encoding="utf-8")
-        # A report is not written again: later retractions are shown above it.
+        # A report is not written again: later retractions, and further seeds, are shown above it.
         if overview(run).decision == "retracted":
             taken_back = [line for one in entries if one.entry.kind == "retraction" for line in one.body["reasons"]]
     elif (asked := question(entries)) is not None:
@@ -154,10 +154,11 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     if as_json:
         data = data or json.loads(text)
         data.pop("schema_version", None)
-        print_json(data | {"retracted": taken_back})
+        print_json(data | {"retracted": taken_back, "further_seeds": further_seeds(entries, Store(run / STORE))})
         return
-    for line in taken_back:
-        print_line(f"> **Taken back.** {markdown.line(line, 2000)}")
+    seeds = further_seeds(entries, Store(run / STORE))
+    for what, line in (*(("Taken back.", line) for line in taken_back), *([("Seeds:", seeds)] if seeds else [])):
+        print_line(f"> **{what}** {markdown.line(line, 2000)}")
         print_line()
     sys.stdout.write(text)
 
@@ -211,6 +212,8 @@ def print_summary(run: Path) -> None:
         print_line(f"{state.name}: {masked_line(data['result'], 2000)}")
         for line in data["why"]:
             print_line(f"  {masked_line(line, 2000)}")
+        if seeds := further_seeds(read_entries(run / TRAIL), Store(run / STORE)):
+            print_line(f"  {masked_line(seeds, 2000)}")
         _print_remedies(data.get("remedies", []))
         print_line(f"report: {where}/{REPORT_MARKDOWN}")
         print_line(f"verify: peergate audit verify {where}")

@@ -223,7 +223,8 @@ def is_from_outside(recorded: Recorded) -> bool:
     if kind == "verdict" and body["reviewer"] == PERSON:
         return True
     return (
-        kind in ("asked", "answered", "override", "retraction", "amendment", "pruned") or body.get("stage") == AMENDMENT
+        kind in ("asked", "answered", "override", "retraction", "amendment", "pruned", "replication", "replicated")
+        or body.get("stage") == AMENDMENT
     )
 
 

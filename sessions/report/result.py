@@ -76,7 +76,7 @@ def _sentence(comparison: dict[str, Any]) -> str:
         f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
         f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
         f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
-        f"{_witnessed(comparison)}"
+        f"; one seed{_witnessed(comparison)}"
     )
 
 
@@ -86,6 +86,17 @@ def _witnessed(comparison: dict[str, Any]) -> str:
     told += [f"{steps} of {of} steps of '{name}' trained again" for name, (steps, of) in comparison["replayed"].items()]
     told += [f"training of '{stage}' not replayed" for stage in comparison["not_replayed"]]
     return "".join(f"; {one}" for one in told)
+
+
+def further_seeds(entries: Sequence[Recorded], store: Store) -> str:
+    """Say what came of the further seeds of a closed session, or which session's seed this is; empty without any."""
+    if (counted := find(entries, "replicated")) is not None:
+        return str(store.get_value(counted.body["result"])["told"])
+    if (planned := find(entries, "replication")) is not None:
+        return f"{len(planned.body['seeds'])} further seeds are registered and not yet counted"
+    opened = find(entries, "open")
+    of = opened.body.get("replicates") if opened else None
+    return f"one of the further seeds of '{plain(of['session'], 100)}'" if of else ""
 
 
 def why_it_ended(entries: Sequence[Recorded], store: Store, outcome: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from reviews.trail.envelope import Recorded
@@ -60,10 +61,22 @@ def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tupl
         case "keys":
             way = "revoked" if body.get("revoked") else "replaced"
             return f"key of {body.get('role')} {way}{_by(body)}: {body.get('reason', '')}", []
+        case "replication" | "replicated":
+            return _of_seeds(kind, body, store)
         case "pause" | "resume" | "pruned" | "close":
             return _of_session(kind, body)
         case _:
             return None
+
+
+def _of_seeds(kind: str, body: Mapping[str, Any], store: Store) -> tuple[str, list[str]]:
+    if kind == "replication":
+        return f"further seeds registered{_by(body)}: {', '.join(map(str, body.get('seeds') or ()))}", []
+    told: list[str] = []
+    if isinstance(digest := body.get("result"), str):
+        with suppress(PeergateError, ValueError, OSError):
+            told = [str(store.get_value(digest)["told"])]
+    return f"further seeds counted{_by(body)}", told
 
 
 def _of_session(kind: str, body: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -6,6 +6,7 @@ nest without end.
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -151,6 +152,18 @@ def read_document(path: Path, raw: bytes) -> Document:
     if document.problems:
         raise document.error(path, document.problems)
     return document
+
+
+def dumped(data: Any) -> str:
+    """Return JSON-like data as YAML, keys in their order."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # pyright: ignore[reportAttributeAccessIssue]
+    text = io.StringIO()
+    yaml.dump(data, text)
+    return text.getvalue()
 
 
 def _events(text: str) -> Iterator[Any]:

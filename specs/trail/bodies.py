@@ -25,7 +25,7 @@ class Form(NamedTuple):
 
 
 FORMS: dict[EntryKind, Form] = {
-    "open": Form(session_bodies.Open, version=7),
+    "open": Form(session_bodies.Open, version=8),
     "model": Form(session_bodies.Model),
     "turn": Form(builder_bodies.Turn),
     "call": Form(builder_bodies.Call),
@@ -51,6 +51,8 @@ FORMS: dict[EntryKind, Form] = {
     "amendment": Form(gate_bodies.Amendment),
     "retraction": Form(gate_bodies.Retraction),
     "pruned": Form(session_bodies.Pruned),
+    "replication": Form(session_bodies.Replication),
+    "replicated": Form(session_bodies.Replicated),
     "asked": Form(requested_review.AskedEntry),
     "answered": Form(requested_review.AnsweredEntry),
     "workspace": Form(session_bodies.Workspace),

@@ -11,7 +11,8 @@ _OfJobs = Literal["launch", "exit", "lost", "challenge", "witness", "spend", "bu
 _OfBuilders = Literal["turn", "call", "result", "note", "plan", "submit"]
 _OfGates = Literal["grant", "metrics", "checks", "packet", "verdict", "decision"]
 _OfPeople = Literal["human", "override", "amendment", "retraction", "pruned", "asked", "answered"]
-EntryKind = Literal[_OfSessions, _OfJobs, _OfBuilders, _OfGates, _OfPeople]
+_OfSeeds = Literal["replication", "replicated"]
+EntryKind = Literal[_OfSessions, _OfJobs, _OfBuilders, _OfGates, _OfPeople, _OfSeeds]
 
 KINDS: frozenset[str] = frozenset(get_args(EntryKind))
 GENESIS = "sha256:" + "0" * 64

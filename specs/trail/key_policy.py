@@ -27,6 +27,8 @@ SIGNERS: dict[str, tuple[Role, ...]] = {
     "amendment": ("human",),
     "retraction": ("human",),
     "pruned": ("human",),
+    "replication": ("human",),
+    "replicated": ("human",),
     "keys": ("human",),
 }
 """Which role signs which kind of entry, `*` being all others; the log signs heads.

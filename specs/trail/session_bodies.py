@@ -37,6 +37,14 @@ class Lease(Contract):
     """None when nobody held it."""
 
 
+class Replicates(Contract):
+    """Which closed session this one repeats with another seed, by a plan that was recorded before."""
+
+    session: str
+    plan: Digest
+    """Of the ``replication`` entry in that session's trail."""
+
+
 class Open(Contract):
     """``open``: what was registered, before anything else happened."""
 
@@ -60,6 +68,8 @@ class Open(Contract):
     """Of the measuring code that is registered with the spec, which is kept by file; not recorded before version 4."""
     code_state: CodeState | None = None
     """Which code registered the session; not recorded before version 5."""
+    replicates: Replicates | None = omitted()
+    """Only of a session that ``peergate replicate`` began; not recorded before version 8."""
 
 
 class Workspace(Contract):
@@ -209,6 +219,32 @@ class Pruned(By):
     weights: tuple[PrunedWeights, ...]
     leftovers: tuple[str, ...]
     """Folders with saved steps of interrupted trainings, which no entry names."""
+
+
+class Replication(By):
+    """``replication``: the further seeds that a person registered for a closed session, before any of them ran.
+
+    The rule is :func:`reviews.comparison.seed_comparison.replicated`: a seed that fails counts as no gain.
+    """
+
+    design: Digest
+    """Of everything registered but the session's name and its seed."""
+    measured_by: Digest
+    """Of the measuring code, as in ``open``."""
+    seeds: tuple[int, ...]
+    sessions: tuple[str, ...]
+    """The names of the sessions, a seed each, beside the closed one."""
+
+
+class Replicated(By):
+    """``replicated``: what came of the further seeds."""
+
+    plan: Digest
+    """Of the ``replication`` entry."""
+    result: Digest
+    """Of the stored figures."""
+    heads: dict[str, Digest]
+    """By session, the newest entry that the figures were computed from."""
 
 
 class Resume(By):

@@ -203,6 +203,7 @@ COMMANDS = {
     "cost": {"run", "--json", "--runs"},
     "prune": {"run", "--keep", "--dry-run", "--yes", "--by", "--json", "--runs"},
     "seeds": {"sessions", "--runs", "--json"},
+    "replicate": {"run", "--runs", "--seeds", "--show", "--by", "--json"},
     "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
     "graph": set[str](),
     "spec pin": {"spec", "--json"},

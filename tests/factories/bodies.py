@@ -53,6 +53,8 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
         "exploratory": False, "packet": NAME, "verdict": NAME, "overridden": False, "code": NAME,
     },
     "retraction": {**AT, **WHO, "since": 1, "judgements": [], "grants": [], "reasons": []},
+    "replication": {"by": "ada", "design": NAME, "measured_by": NAME, "seeds": [2, 3], "sessions": ["s-2", "s-3"]},
+    "replicated": {"by": "ada", "plan": NAME, "result": NAME, "heads": {"s-2": NAME}},
     "pruned": {
         "by": "ada", "leftovers": [],
         "weights": [{**AT, "output": "checkpoint", "path": "p", "digest": NAME, "bytes": 1}],

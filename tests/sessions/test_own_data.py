@@ -109,7 +109,7 @@ def played(path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(keys, "key_apart", key_here)
     run = path.parent / "runs" / "small"
     resolved = load_spec(path)
-    runtime.register(run, "small", path, resolved, code_state())
+    runtime.register(run, resolved, runtime.material_of(path, resolved), code_state())
     trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
     body = {"source": source.source, "kind": source.kind, "path": str(model), "digest": digest_path(model)}
     trail.append("model", "model", body)

@@ -1,0 +1,60 @@
+"""The audit of further seeds: registered after the end, counted all, and the figures computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from reviews.comparison.seed_comparison import one_seed, replicated, seeded
+from reviews.evidence.gather import find
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from specs.errors import PeergateError
+from specs.trail.session_bodies import Replicated, Replication
+
+
+def replication_damage(
+    run: Path, entries: Sequence[Recorded], trail_name: str, store_name: str, notes: list[str]
+) -> Iterator[str]:
+    """Check the plan of further seeds and their figures, from the sessions that lie beside this one.
+
+    What cannot be computed again, because a session is not beside or not the one that was counted, is a note.
+    """
+    planned, counted = find(entries, "replication"), find(entries, "replicated")
+    if planned is not None and find(entries[: planned.entry.seq], "close") is None:
+        yield f"entry {planned.entry.seq} (replication): the session had not ended"
+    if counted is None:
+        return
+    where, body = f"entry {counted.entry.seq} (replicated)", Replicated.model_validate(counted.body)
+    if planned is None or planned.entry.seq > counted.entry.seq or body.plan != planned.digest:
+        yield f"{where}: is not of the plan that was registered before it"
+        return
+    plan = Replication.model_validate(planned.body)
+    if set(body.heads) != set(plan.sessions):
+        yield f"{where}: does not count the sessions that the plan names"
+        return
+    trails = {name: _up_to(run.parent / name / trail_name, head) for name, head in body.heads.items()}
+    if gone := sorted(name for name, one in trails.items() if one is None):
+        notes.append(
+            f"further seeds not computed again: not beside this session as they were counted: {', '.join(gone)}"
+        )
+        return
+    store = Store(run / store_name)
+    first = seeded(run, entries, store)
+    seeds = [
+        one_seed(run.parent / name, trails[name] or [], Store(run.parent / name / store_name), first, seed, body.plan)
+        for seed, name in zip(plan.seeds, plan.sessions, strict=True)
+    ]
+    if store.get_value(body.result) != replicated(first, seeds).as_json():
+        yield f"{where}: the figures are not those of the raw rows of {', '.join(plan.sessions)}"
+
+
+def _up_to(trail: Path, head: str) -> list[Recorded] | None:
+    """Return the entries of a session up to the one that was its newest; None if it is not there."""
+    try:
+        entries = read_entries(trail)
+    except (PeergateError, OSError):
+        return None
+    at = next((place for place, one in enumerate(entries) if one.digest == head), None)
+    return None if at is None else entries[: at + 1]

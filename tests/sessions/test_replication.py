@@ -1,0 +1,201 @@
+"""`peergate replicate`: further seeds are registered first, all are counted, and what is cheated is found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from reviews.audit.verify import Audit, verify_run
+from reviews.checks import measuring_code
+from reviews.comparison.seed_comparison import OneSeed, Replication, Seeded, replicated
+from reviews.comparison.subgroups import Pair
+from reviews.evidence.gather import find, registered_spec
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions import replication, runtime
+from sessions.replication import count_seeds, plan_seeds, record_seeds, run_seeds, with_seed
+from sessions.report.live_display import Terminal
+from specs.digests import digest_path
+from specs.errors import EvidenceMissing, UserError
+from specs.job_records import JobOrder
+from specs.trail.session_bodies import Replicates
+from tests.e2e.sessions import called as peergate
+from tests.factories.evidence_on_disk import N, answers
+from tests.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
+
+pytestmark = pytest.mark.integration
+RIGHT = {7: N, 8: N - 2, 9: N, 10: N}
+
+
+def rows_of(seed: int) -> Callable[[JobOrder], list[dict[str, Any]]]:
+    def rows(order: JobOrder) -> list[dict[str, Any]]:
+        if order.grant.stage == "tuned":
+            return answers([place < RIGHT[seed] for place in range(N)])
+        return healthy_rows(order)
+
+    return rows
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Hold a first session; those of further seeds run as quickly, in place of real jobs."""
+    folder = tmp_path_factory.mktemp("seeds")
+
+    def begin(run: Path, resolved: Any, material: Any, state: Any, display: Any, *, replicates: Replicates) -> None:
+        runtime.register(run, resolved, material, state, replicates)
+        model = folder / "model"
+        with closing(Trail(run / "trail.sqlite", run.name)) as trail:
+            source = resolved.spec.model.source
+            body = {"source": source, "kind": "instruct", "path": str(model), "digest": digest_path(model)}
+            trail.append("model", "model", body)
+        drive(quick_session(run, launcher=QuickLauncher(rows=rows_of(resolved.spec.analysis.seeds[0]))))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(replication.runtime, "begin", begin)
+        drive(quick_session(open_quick(folder), launcher=QuickLauncher(rows=rows_of(7))))
+        yield folder / "runs"
+
+
+@pytest.fixture(scope="module")
+def ended(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run and record three further seeds of it."""
+    runs = shutil.copytree(base, tmp_path_factory.mktemp("ended") / "runs")
+    all_seeds(runs / "small")
+    return runs
+
+
+@pytest.fixture
+def first(base: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(base, tmp_path / "runs") / "small"
+
+
+@pytest.fixture
+def counted(ended: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(ended, tmp_path / "counted") / "small"
+
+
+def all_seeds(run: Path, number: int = 3) -> replication.Counted:
+    plan_seeds(run, number, "ada")
+    run_seeds(run, cast(Terminal, Silent()), lambda _: None)
+    return record_seeds(run, "ada")
+
+
+def audited(run: Path) -> Audit:
+    return verify_run(run, "trail.sqlite", "store")
+
+
+def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
+    entries = read_entries(counted / "trail.sqlite")
+    plan, done = find(entries, "replication"), find(entries, "replicated")
+    assert plan and done and done.body["plan"] == plan.digest
+    told = record_seeds(counted, "ada")
+    assert len(read_entries(counted / "trail.sqlite")) == len(entries), "nothing is recorded twice"
+    found = told.found
+    assert [one.seed for one in found.seeds] == [8, 9, 10] and not told.unfinished
+    gains = [one.comparison.gain for one in found.seeds if one.comparison]
+    assert gains[0] < gains[1] == gains[2] and found.failed == 0 and found.is_replicated
+    assert f"{found.spread:.3f} between seeds, 0 failed" in found.told()
+    audit = audited(counted)
+    assert not audit.damage and not [one for one in audit.notes if "seed" in one], (audit.damage, audit.notes)
+    for name in told.plan.sessions:
+        opened = find(read_entries(counted.parent / name / "trail.sqlite"), "open")
+        assert opened and opened.body["replicates"] == {"session": "small", "plan": plan.digest}
+    assert not audited(counted.parent / "small-seed9").damage
+
+
+def test_only_name_and_seed_differ(first: Path) -> None:
+    resolved, _ = registered_spec(read_entries(first / "trail.sqlite"), Store(first / "store"))
+    spec = with_seed(resolved.spec, "other", 11)
+    assert {stage.parameters.seed for stage in spec.stages} == {11} and spec.analysis.seeds == (11,)
+    assert with_seed(spec, resolved.spec.name, 7) == resolved.spec
+
+
+def test_a_seed_that_is_dropped_or_swapped_counts_as_no_gain(counted: Path) -> None:
+    before = count_seeds(counted).found
+    nine, ten = counted.parent / "small-seed9", counted.parent / "small-seed10"
+    nine.rename(counted.parent / "elsewhere")
+    told = count_seeds(counted)
+    assert told.unfinished == (nine.name,) and told.found.failed == 1
+    assert told.found.seeds[1].why == "was not begun by this plan"
+    assert told.found.over.difference < before.over.difference
+    audit = audited(counted)
+    assert not audit.damage and [one for one in audit.notes if nine.name in one]
+    shutil.copytree(ten, nine)
+    assert count_seeds(counted).found.seeds[1].why == "registered another design or seed"
+    assert any(nine.name in one for one in audited(counted).notes), "not the entries that were counted"
+
+
+def test_the_number_of_seeds_stays_and_only_closed_sessions_have_any(
+    first: Path, counted: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="no further seeds are registered"):
+        count_seeds(first)
+    with pytest.raises(UserError, match="1 further seeds"):
+        plan_seeds(first, 1, "ada")
+    with pytest.raises(UserError, match="3 further seeds are registered"):
+        plan_seeds(counted, 2, "ada")
+    with pytest.raises(UserError, match="itself one of several registered seeds"):
+        plan_seeds(counted.parent / "small-seed8", 2, "ada")
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(UserError, match="has not ended"):
+        plan_seeds(open_quick(other), 2, "ada")
+
+
+def test_other_measuring_code_is_refused(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring_code, "_own_code", lambda: {"reviews/other.py": "sha256:0"})
+    with pytest.raises(EvidenceMissing, match="other code measures now"):
+        plan_seeds(first, 2, "ada")
+    assert find(read_entries(first / "trail.sqlite"), "replication") is None
+
+
+def test_figures_that_are_not_those_of_the_rows_are_damage(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def best(first: Seeded, seeds: list[OneSeed]) -> Replication:
+        return replicated(first, [seeds[-1]] * len(seeds))
+
+    monkeypatch.setattr(replication, "replicated", best)
+    all_seeds(first, 2)
+    assert ["the figures are not those of the raw rows" in one for one in audited(first).damage] == [True]
+
+
+def test_the_command_shows_seeds_and_continues(first: Path) -> None:
+    none = peergate("replicate", first)
+    assert none.returncode == 2 and "--seeds 3` registers and runs them" in none.stderr
+    plan_seeds(first, 2, "ada")
+    shown = peergate("replicate", first, "--show")
+    assert shown.returncode == 4 and "2 of 2 have not ended: small-seed8, small-seed9" in shown.stdout
+    done = peergate("replicate", first, "--seeds", "2")
+    assert done.returncode == 0, done.stderr
+    assert "small: replicated over 2 further seeds (8, 9): gain" in done.stdout
+    told = json.loads(peergate("replicate", first, "--json").stdout)
+    assert told["recorded"] and told["told"] in done.stdout
+
+
+def seeded_with(gains: int, of: int, seed: int = 1) -> Seeded:
+    pairs = tuple(Pair("a", str(place), False, place < gains) for place in range(of))
+    return Seeded("s", seed, "d", pairs, gains / of, 0.01, True, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("gains", "failed", "is_replicated"),
+    [
+        ((10, 12, 14), 0, True),
+        ((5, 5, 5), 0, True),
+        ((5, 5, 4), 0, False),
+        ((20, 20, 0), 1, False),
+        ((10, 0, 0), 2, False),
+    ],
+)
+def test_the_rule(gains: tuple[int, ...], failed: int, is_replicated: bool) -> None:
+    first = seeded_with(20, 20)
+    read = [seeded_with(one, 20, seed) if one else None for seed, one in enumerate(gains, 2)]
+    found = replicated(first, [OneSeed(seed, f"s{seed}", one, "") for seed, one in enumerate(read, 2)])
+    assert (found.failed, found.is_replicated) == (failed, is_replicated), found.told()
+    assert found.over.difference == pytest.approx(sum(gains) / 60)
