@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from reviews.checks.definition import Checks, Found, Limit, listed, need, need_exact
@@ -11,6 +12,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
 from reviews.stages.evaluation.judged_answers import both_arms, paired
 from reviews.stages.evaluation.scorer_admission import (
+    MOST_NAMED,
     Named,
     Verdict,
     admission,
@@ -26,7 +28,7 @@ from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 from training.rules.tasks import verifier, verifier_of_right
-from training.rules.tasks.verifier_cases import cases_of
+from training.rules.tasks.verifier_cases import Case, cases_of
 
 CHECKS = Checks(("evaluate", "multi_turn"))
 
@@ -51,18 +53,19 @@ LIMITS = (
 def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item] = ()) -> Found:
     """Test a task's verifier on its known answers, and on the labelled sample that the spec registers for its own task.
 
-    A verifier that knows none is tested on the answers that items of its own name, if they do.
+    A verifier that knows none is tested on the answers that items of its own name; if they name none either, on what
+    answers nothing, and then it is admitted with a warning.
 
     Raises:
         EvidenceMissing: the known answers or the labelled sample are missing, unreadable or too few to say anything.
     """
     known = _on_known(task, [*heldout, *(item for items in data.values() for item in items)])
-    if known.status != "PASS":
+    if known.status == "FAIL":
         return known
     detail = known.detail
     plan = spec.evaluation
     if plan is None or plan.labelled is None or task != spec.task:
-        return Found("PASS", f"{detail}; no labelled sample is registered", 1.0)
+        return replace(known, detail=f"{detail}; no labelled sample is registered")
     if plan.labelled not in data:
         raise EvidenceMissing(f"there is no data file '{plan.labelled}' with labelled answers")
     return _on_sample(detail, verdicts_on(labelled_cases(data[plan.labelled]), verifier(task)), spec.thresholds)
@@ -73,9 +76,8 @@ def _on_known(task: str, items: Sequence[Item]) -> Found:
     try:
         cases = cases_of(task)
     except KeyError:
-        if not (named := named_answers(items)).right:
-            raise EvidenceMissing(f"the verifier of '{task}' has no known answers: {_WRITE}") from None
-        return _on_named(task, named)
+        named = named_answers(items)
+        return _on_named(task, named) if named.right else _on_nonsense(task, items)
     different = {(case.item.model_dump_json(), case.output, bool(case.good)) for case in cases}
     right, wrong = (sum(good == label for _, _, good in different) for label in (True, False))
     if min(right, wrong) < LEAST_KNOWN:
@@ -111,6 +113,27 @@ def _on_named(task: str, known: Named) -> Found:
     if holds(Fraction(taken, len(known.others)), ">", MOST_TAKEN):
         return Found("FAIL", f"{told}: it does not tell them apart", float(taken), repairable=False)
     return Found("PASS", told, float(taken))
+
+
+def _on_nonsense(task: str, items: Sequence[Item]) -> Found:
+    """Ask a verifier that knows no right answer about what answers nothing; what it takes of that, it takes of any."""
+    asked = items[:MOST_NAMED]
+    if not asked:
+        raise EvidenceMissing(f"the verifier of '{task}' has no known answers: {_WRITE}")
+    for what, answers in (
+        ("an empty answer", ["" for _ in asked]),
+        ("the prompt itself", [one.prompt for one in asked]),
+        ("another item's prompt", [one.prompt for one in (*asked[1:], asked[0])]),
+        ("'I do not know.'", ["I do not know." for _ in asked]),
+        ("words without meaning", ["lorem ipsum dolor sit amet" for _ in asked]),
+    ):
+        cases = [Case(item, answer, False) for item, answer in zip(asked, answers, strict=True)]
+        taken = sum(one.passed for one in verdicts_on(cases, verifier(task)))
+        if holds(Fraction(taken, len(cases)), ">", MOST_TAKEN):
+            told = f"'{task}' takes {what} as right for {taken} of {len(cases)} items: {_WRITE}"
+            return Found("FAIL", told, float(taken), repairable=False)
+    told = f"'{task}' has no known answers. It refuses what answers nothing; that it takes what is right is not shown"
+    return Found("WARN", f"{told}: {_WRITE}", 0.0)
 
 
 def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds) -> Found:

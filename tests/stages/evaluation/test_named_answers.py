@@ -57,7 +57,7 @@ def test_one_that_tells_nothing_apart_is_refused(tmp_path: Path, verifier: str, 
     assert status == "FAIL" and detail in found, found
 
 
-@pytest.mark.parametrize("answers", ["", "ab", "aaaa"])
+@pytest.mark.parametrize("answers", ["ab", "aaaa"])
 def test_too_few_answers_say_nothing(tmp_path: Path, answers: str) -> None:
     with pytest.raises(EvidenceMissing, match=r"known_answers\(\) return"):
         told(tmp_path, RIGHT, items(*answers))
@@ -66,3 +66,30 @@ def test_too_few_answers_say_nothing(tmp_path: Path, answers: str) -> None:
 def test_others_are_answers_of_another_text() -> None:
     named = named_answers(items("a", "a", "b"))
     assert [(one.item.id, one.output) for one in named.others] == [("i0", "b"), ("i1", "b"), ("i2", "a")]
+
+
+KEYS = "import json\ndef verify(item, answer):\n    return set(json.loads(answer)) == {'a', 'b'}\n"
+
+
+@pytest.mark.parametrize(
+    ("verifier", "status", "detail"),
+    [
+        (KEYS, "WARN", "has no known answers. It refuses what answers nothing"),
+        ("def verify(item, answer):\n    return True\n", "FAIL", "takes an empty answer as right for 3 of 3 items"),
+        ("def verify(item, answer):\n    return 'Name' in answer\n", "FAIL", "takes the prompt itself as right"),
+        ("def verify(item, answer):\n    return len(answer) > 20\n", "FAIL", "takes words without meaning as right"),
+        (
+            "def verify(item, answer):\n    return answer != item.prompt and 'Name' in answer\n",
+            "FAIL",
+            "takes another item's prompt as right",
+        ),
+        ("def verify(item, answer):\n    return ' not ' in answer\n", "FAIL", "takes 'I do not know.' as right"),
+    ],
+)
+def test_without_any_known_answer_nonsense_is_refused_and_the_rest_is_a_warning(
+    tmp_path: Path, verifier: str, status: str, detail: str
+) -> None:
+    asked = tuple(Item(id=f"i{n}", group=f"g{n}", kind="k", prompt=f"Name {n}.", constraint={"n": n}) for n in range(3))
+    found = told(tmp_path, verifier, asked)
+    assert found[0] == status and detail in found[1], found
+    assert "let known_answers() return" in found[1]
