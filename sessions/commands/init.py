@@ -22,8 +22,8 @@ def init(
         Path, typer.Argument(metavar="[DIR]", help="Where to write it; made if it is not there.")
     ] = Path(),
     template: Annotated[
-        Literal["sft", "dpo", "script"] | None,
-        typer.Option("--template", help="What trains; by default what fits the data, sft without any."),
+        Literal["sft", "dpo", "script", "evaluate", "agent"] | None,
+        typer.Option("--template", help="What it does; by default what fits the data, sft without any."),
     ] = None,
     data: Annotated[
         Path | None,
@@ -36,6 +36,9 @@ def init(
     model: Annotated[
         str, typer.Option("--model", help="path:FOLDER or hub:OWNER/NAME; the small embedded model by default.")
     ] = "",
+    against: Annotated[
+        str, typer.Option("--against", help="With --template evaluate: the model to compare with.")
+    ] = "",
     name: Annotated[
         str | None, typer.Option("--name", help="The experiment's name; that of the folder by default.")
     ] = None,
@@ -46,10 +49,12 @@ def init(
     It chooses what is held out and the gain that so many items can find, and says so. `peergate start` in the folder
     works at once. Exit codes: 0 written; 2 a file is there already or the data do not fit, and nothing was written.
     """
+    if against and template != "evaluate":
+        raise UserError("is for comparing two models", where="--against", hint="--template evaluate")
     # Slow: the power of the test needs scipy.
     from sessions.starters.starter import make_starter
 
-    made = make_starter(name or _name_of(folder), template, data, verifier, model)
+    made = make_starter(name or _name_of(folder), template, data, verifier, model, against)
     taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
     if taken:
         hint = "name another folder: peergate init DIR"

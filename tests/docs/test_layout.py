@@ -187,7 +187,7 @@ REQUEST_OPTIONS = {
     *("--max-cost", "--out", "--force", "--json"),
 }
 COMMANDS = {
-    "init": {"folder", "--template", "--data", "--verifier", "--model", "--name", "--json"},
+    "init": {"folder", "--template", "--data", "--verifier", "--model", "--against", "--name", "--json"},
     "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile"},
     "resume": {"run", "--runs", "--answer", "--reason"},
     "cancel": {"run", "--runs"},

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reviews.statistics.mcnemar import mcnemar_power
+from sessions import runtime
 from sessions.starters.starter import make_starter
 from specs.errors import SpecError, UserError
 from specs.session.loading import load_spec
-from tests.e2e.sessions import called
+from specs.vendors import http_exchange
+from specs.vendors.api_keys import KEYS
+from tests.e2e.reviewed import complaints, endpoint, says
+from tests.e2e.sessions import CANARY, called, environment
+from tests.fixtures.loopback_api import ANTHROPIC, loopback_api
+from tests.fixtures.quick_session import Silent
+from tests.fixtures.scripted_builder import Said, call, scripted_builder, texts_of
 
 ASKED = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(60)]
 VERIFIER = "def verify(item, answer):\n    return answer.strip().endswith(item.constraint['answer'])\n"
@@ -28,7 +36,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("template", ["sft", "dpo", "script"])
+@pytest.mark.parametrize("template", ["sft", "dpo", "script", "agent"])
 def test_every_template_is_a_spec_that_can_start(template: str, tmp_path: Path) -> None:
     told = called("init", tmp_path / "first", "--template", template)
     assert told.returncode == 0 and "next: peergate start" in told.stdout, told
@@ -36,7 +44,7 @@ def test_every_template_is_a_spec_that_can_start(template: str, tmp_path: Path) 
     assert checked.returncode == 0, checked.stderr
     spec = load_spec(tmp_path / "first" / "experiment.yaml").spec
     assert [stage.name for stage in spec.stages] == ["before", "train", "after"]
-    assert spec.stages[1].kind == {"script": "recipe"}.get(template, template)
+    assert spec.stages[1].kind == {"script": "recipe", "agent": "sft"}.get(template, template)
 
 
 def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -> None:
@@ -128,8 +136,61 @@ def test_the_name_is_that_of_the_folder_as_far_as_it_can_be(folder: str, name: s
     assert load_spec(tmp_path / folder / "experiment.yaml").spec.name == name
 
 
+def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
+    data = json_lines(tmp_path / "a.jsonl", ASKED)
+    words = ("init", tmp_path / "e", "--data", data, "--template", "evaluate", "--against", "path:other")
+    assert called(*words).returncode == 0
+    spec = load_spec(tmp_path / "e" / "experiment.yaml").spec
+    assert [(one.name, one.inputs["model"]) for one in spec.stages] == [("first", "model"), ("other", "control")]
+    assert spec.control and spec.control.source == "path:other" and spec.analysis.n == 60
+    assert (spec.analysis.baseline, spec.analysis.treatment) == ("first", "other")
+    refused = called("init", tmp_path / "f", "--against", "path:other")
+    assert refused.returncode == 2 and "--template evaluate" in refused.stderr
+
+
+def test_an_agents_experiment_needs_both_keys(tmp_path: Path) -> None:
+    assert called("init", tmp_path / "a", "--template", "agent").returncode == 0
+    spec = tmp_path / "a" / "experiment.yaml"
+    for key in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        told = called("spec", "check", spec, env={name: value for name, value in environment().items() if name != key})
+        assert told.returncode == 2 and f"{key} is not set" in told.stderr
+    told = called("spec", "check", spec)
+    assert told.returncode == 0 and "not asked before `start`: openai" in told.stdout
+
+
+def builds(body: dict[str, Any]) -> Said:
+    """Play a builder that launches and submits every stage as it is."""
+    heading = re.search(r"stage '([\w-]+)'.*phase '(\w+)'", texts_of(body)[0])
+    assert heading is not None
+    stage, phase = heading.groups()
+    if phase == "watch":
+        return call("job_status", wait_seconds=1800)
+    return call("submit_stage") if phase == "submit" else call("launch_stage", stage=stage, reason="as registered")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("template", ["sft", "dpo", "script"])
+@pytest.mark.model
+def test_an_agents_experiment_runs_to_its_last_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called("init", tmp_path / "first", "--template", "agent")
+    spec = tmp_path / "first" / "experiment.yaml"
+    with loopback_api() as api, scripted_builder(ANTHROPIC, [], then=builds) as played:
+        api.steps = [says()]
+        text = spec.read_text(encoding="utf-8")
+        assert text.count("reviewer: {vendor: openai, model: gpt-5.4}") == 1
+        text = text.replace("reviewer: {vendor: openai, model: gpt-5.4}", f"reviewer: {endpoint(api)}")
+        spec.write_text(text, encoding="utf-8")
+        monkeypatch.setenv(KEYS[ANTHROPIC], CANARY)
+        monkeypatch.setitem(http_exchange.ADDRESSES, ANTHROPIC, played.address)
+        run = runtime.start(spec, tmp_path / "runs", None, Silent())  # type: ignore[arg-type]
+        assert played.complaints() == [] and complaints(api) == []
+    assert len(api.got) == 4, "the design and three stages"
+    assert json.loads((run / "report" / "report.json").read_bytes())["result"].startswith("accepted: held-out accuracy")
+    assert called("audit", "verify", run).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize("template", ["sft", "dpo", "script", "evaluate"])
 def test_every_template_runs_to_its_last_gate(template: str, tmp_path: Path) -> None:
     called("init", tmp_path / "first", "--template", template)
     ended = called("start", tmp_path / "first" / "experiment.yaml", "--runs", tmp_path / "runs")

@@ -1,0 +1,42 @@
+"""What the five-minute page shows, typed as it is written: a verifier and prompts, rows, a script."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specs.home import HOME
+from tests.e2e.sessions import verify
+
+PAGE = HOME / "docs" / "tutorials" / "your-own-data.md"
+BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+ENDS = ("accepted: held-out accuracy", "no significant difference", "items would do", "waiting")
+
+
+def typed(block: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Type a block of the page into a shell, as a person does, with `peergate` on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", block], cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
+    )
+
+
+def test_there_is_a_block_for_each_journey() -> None:
+    assert [len(re.findall("peergate start", one)) for one in BLOCKS] == [1, 1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("number", "name"), [(0, "keys"), (1, "eggs"), (2, "trained")])
+def test_a_journey_comes_to_its_end(number: int, name: str, tmp_path: Path) -> None:
+    ended = typed(BLOCKS[number], tmp_path)
+    assert ended.returncode in (0, 3, 4), ended
+    assert any(end in ended.stdout for end in ENDS), ended.stdout
+    code, told = verify(tmp_path / "runs" / name)
+    assert code in (0, 4) and not told["damage"], told
