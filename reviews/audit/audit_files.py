@@ -39,6 +39,7 @@ _IN_STORE: dict[str, tuple[str, ...]] = {
     "amendment": ("spec", "source", "packet", "verdict", "code"),
     "asked": ("request", "read", "instructions"),
     "answered": ("answer", "request", "response"),
+    "replicated": ("result",),
 }
 """By kind of entry, the members of its body whose digest is the name of a file in the store."""
 _TYPES = {

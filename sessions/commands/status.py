@@ -89,6 +89,7 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         ]
         whole = {"budget": {name: round(getattr(spent, name), digits) for name, digits in places.items()}}
         whole |= {"decisions": decisions, "conditions": shown, "builder": builder}
+        whole |= {"further_seeds": further_seeds(entries, Store(run / STORE))}
         print_json(state.as_json() | whole)
         return
     print_line(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
@@ -101,6 +102,8 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     for reason in state.reasons:
         print_line(f"    - {masked_line(reason, 2000)}")
     print_line(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")
+    if seeds := further_seeds(entries, Store(run / STORE)):
+        print_line(f"  {masked_line(seeds, 2000)}")
     for one in conditions:
         text = masked_line(one.condition.text, 500)
         print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")

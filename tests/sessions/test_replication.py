@@ -104,6 +104,9 @@ def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
     assert f"{found.spread:.3f} between seeds, 0 failed" in found.told()
     audit = audited(counted)
     assert not audit.damage and not [one for one in audit.notes if "seed" in one], (audit.damage, audit.notes)
+    assert not [one for one in audit.not_covered if one.startswith("store/")]
+    for command in (("status",), ("report",)):
+        assert "replicated over 3 further seeds (8, 9, 10)" in peergate(*command, counted).stdout
     for name in told.plan.sessions:
         opened = find(read_entries(counted.parent / name / "trail.sqlite"), "open")
         assert opened and opened.body["replicates"] == {"session": "small", "plan": plan.digest}

@@ -1,0 +1,54 @@
+"""Draw what a command printed as an SVG of a terminal: ``make demo 2>&1 | python -m release.picture docs/demo.svg``.
+
+Of a session's output it keeps the stages, the witnesses, the gates and the end. The picture names no font that would have
+to be fetched.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+COLUMNS = 104
+_KEPT = re.compile(r"design gate|stage \d|a witness|gate \w+:|spent .* left")
+_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+_STYLES = (
+    (re.compile(r"gate \w+: approve|VERIFIED|accepted:"), "bold green"),
+    (re.compile(r"stage \d+/\d+ \w+"), "bold"),
+    (re.compile(r"^\d\d:\d\d:\d\d"), "dim"),
+)
+
+
+def abridged(printed: str) -> list[str]:
+    """Return the lines that tell the story: of the log those that :data:`_KEPT` names, and all that follows the log."""
+    lines = printed.rstrip("\n").split("\n")
+    logged = [place for place, line in enumerate(lines) if re.match(r"\d\d:\d\d:\d\d", line)]
+    end = logged[-1] + 1 if logged else 0
+    return [one for one in lines[:end] if _KEPT.search(one)] + lines[end:]
+
+
+def drawn(printed: str, title: str) -> str:
+    """Return the picture of a text, wrapped at :data:`COLUMNS`."""
+    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
+    for line in abridged(printed):
+        text = Text(line)
+        for pattern, style in _STYLES:
+            text.highlight_regex(pattern, style)
+        console.print(text)
+    return _FONT.sub("", console.export_svg(title=title))
+
+
+def main() -> int:
+    """Read a command's output and write its picture."""
+    out, title = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "peergate"
+    out.write_text(drawn(sys.stdin.read(), title), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
