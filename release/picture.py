@@ -1,7 +1,7 @@
 """Draw what a command printed as an SVG of a terminal: ``make demo 2>&1 | python -m release.picture docs/demo.svg``.
 
-Of a session's output it keeps the stages, the witnesses, the gates and the end. The picture names no font that would have
-to be fetched.
+Of a session's output it keeps the stages, the witnesses, the gates and the end. The picture names no font that would
+have to be fetched.
 """
 
 from __future__ import annotations
