@@ -98,10 +98,39 @@ def test_after_a_compaction_the_summary_is_all_there_is(tmp_path: Path) -> None:
     assert summary.compacted is not None and turns[summary.compacted].kind == "results"
 
 
+def test_a_compaction_whose_summary_is_lost_leaves_nothing_before_what_follows(tmp_path: Path) -> None:
+    made = long_session()
+    made.records = [one for one in made.records if not one.get("isCompactSummary")]
+    found = read(made.write(tmp_path / "s.jsonl"))
+    going_on = next(one for one in states(found.turns) if texts([one])[0] == "I go on.")
+    assert history(by_id(found.turns), going_on) == []
+
+
+def test_a_session_that_goes_on_in_another_file_is_read_after_the_first(tmp_path: Path) -> None:
+    first, second = long_session(), Transcript("s2")
+    second.last = first.last
+    second.says("Once more.")
+    second.answers("Again.")
+    for one in second.records:
+        one["timestamp"] = "2026-02-11T00:00:00.000Z"
+    first.write(tmp_path / "b.jsonl")
+    second.write(tmp_path / "a.jsonl")
+    found = read(tmp_path)
+    assert texts(history(by_id(found.turns), states(found.turns)[-1]))[-2:] == ["Done.", "Once more."]
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_not_part_of_its_first_line(tmp_path: Path) -> None:
+    path = long_session().write(tmp_path / "s.jsonl")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert "malformed line" not in read(path).account.skipped
+
+
 def test_a_command_and_a_caveat_are_context_and_no_prompt(tmp_path: Path) -> None:
-    found = read(long_session().write(tmp_path / "s.jsonl"))
+    made = long_session()
+    made.says("Told by the program.", isMeta=True)
+    found = read(made.write(tmp_path / "s.jsonl"))
     kinds = {texts([one])[0]: one.kind for one in found.turns if one.kind in ("prompt", "context")}
-    assert kinds.pop("<command-name>/clear</command-name>") == "context"
+    assert kinds.pop("<command-name>/clear</command-name>") == kinds.pop("Told by the program.") == "context"
     assert set(kinds.values()) == {"prompt"}
 
 
