@@ -54,6 +54,7 @@ class _Root(LazyGroup):
             "check": ("check", "List and explain the checks of every stage, and run them again."),
             "review": ("review", "Ask for a review, give one, or read older ones."),
             "pod": ("pod", "Run a whole session on a machine you reach over SSH."),
+            "traces": ("traces", "Read recorded conversations of coding agents."),
         },
     }
 

@@ -29,6 +29,7 @@ os.environ["GOCACHE"] = f"{os.environ['XDG_STATE_HOME']}/go"
 MAY_BE_MISSING = (
     *("llama", "vllm", "lm-eval", "bitsandbytes", "Ray is not", "SkyPilot", "atheris", "s3fs", "make .venv-release"),
     *("the prompts of IFEval", "stops root", "only root can", "every user can start", "this machine has a GPU"),
+    *("PEERGATE_TRACES",),
     *("are not promised to be equal", "may not mount", "namespaces cannot be made"),
 )
 """Of the reasons tests give for skipping, those of optional parts and of the machine itself."""

@@ -134,8 +134,12 @@ class Model:
 
 def make_model(spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> Model:
     """Return the model that the builder of a spec names; raises UserError if its key, SDK or price is missing."""
+    return model_at(open_api("builder", spec, environ), spec)
+
+
+def model_at(api: Api, spec: BuilderSpec) -> Model:
+    """Return a model at an API that is open, with the limits of a spec."""
     # A user's endpoint speaks chat completions.
-    api = open_api("builder", spec, environ)
     vendor: Any = importlib.import_module(f"agents.providers.{'openai_chat' if spec.base_url else spec.vendor}")
     return Model(api, spec, vendor)
 

@@ -75,6 +75,11 @@ def open_api(party: Party, spec: Builder | Reviewer, environ: Mapping[str, str])
     """Return the API of a spec's model; raises UserError if its key is not set, or its SDK or price is missing."""
     key = find_key(party, spec.vendor, spec.base_url, environ)
     price = price_of(spec.vendor, spec.model or "", spec.usd_per_million_tokens, party)
+    return api_with(key, spec, price, party)
+
+
+def api_with(key: str, spec: Builder | Reviewer, price: Price, party: Party = "builder") -> Api:
+    """Return the API of a model whose key and price are known; raises UserError if its SDK is missing."""
     try:
         sdk = importlib.import_module(spec.vendor)
     except ImportError as error:

@@ -237,6 +237,11 @@ COMMANDS = {
     "review show": {"run", "--json", "--runs"},
     "review give": {"run", "--file", "--runs"},
     "review import": {"folder", "--json"},
+    "traces ingest": {"paths", "--out", "--json"},
+    "traces stats": {"folder", "--json"},
+    "traces show": {"folder", "state", "--turns", "--json"},
+    "traces replay": {"folder", "--teachers", "--out", "--budget", "--states", "--seed", "--circular"}
+    | {"--dry-run", "--json"},
     "pod plan": {"spec", "--host", "--pod", "--name", "--profile", "--json"},
     "pod up": {"spec", "--host", "--pod", "--name", "--profile", "--host-key", "--pods", "--json"},
     "pod start": {"name", "--pods", "--answer", "--reason"},

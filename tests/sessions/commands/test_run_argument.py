@@ -25,7 +25,7 @@ from specs.session.loading import shipped
 from tests.e2e.sessions import called as peergate
 from tests.factories.bodies import body_of
 
-WITHOUT_RUN = {"init", "start", "list", "graph", "mcp", "spec", "check list", "check explain", "pod", "audit rotate"}
+WITHOUT_RUN = {"init", "start", "list", "graph", "mcp", "spec", "check list", "check explain", "pod", "audit rotate", "traces"}
 """Commands that name no existing session, or none of this machine's; of groups all."""
 
 
@@ -60,6 +60,10 @@ def test_every_command_that_names_a_session_takes_runs() -> None:
         "check list",
         "check explain",
         "review import",
+        "traces ingest",
+        "traces stats",
+        "traces show",
+        "traces replay",
     }
     variables = {one.envvar for command in asked.values() for one in command.params if "--runs" in one.opts}
     assert variables == {"PEERGATE_RUNS"}

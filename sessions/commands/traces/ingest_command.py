@@ -1,0 +1,79 @@
+"""`peergate traces ingest`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reviews.trail.store import write_durably
+from sessions.commands.options import Json
+from sessions.commands.output import print_json, print_line, print_table, say
+from sessions.disk_errors import telling_no_place
+from specs.errors import UserError
+from specs.masking import current
+from specs.traces.turn import Account
+from training.traces.ingest import ingest
+from training.traces.trace_folder import written
+
+_QUIET_S = 2.0
+
+app = typer.Typer()
+
+
+@app.command("ingest")
+def ingest_paths(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Session files, or folders that hold them.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to make.")] = Path("traces"),
+    as_json: Json = False,
+) -> None:
+    """Read session files of Claude Code into turns and states.
+
+    Every record is used, or skipped with a reason; `account.json` says which lines. Secrets are masked before anything
+    is written. A state is an answer of the model with all that it had before it. Exit codes: 0 written; 2 a path is not
+    there, holds no answer of a model, or DIR is there already, and nothing was written.
+    """
+    if out.exists():
+        raise UserError("is there already; nothing was written", where=str(out), hint="--out DIR names another folder")
+    found = ingest(paths, current(), _Progress())
+    with telling_no_place(out):
+        for name, data in written(found).items():
+            write_durably(out / name, data)
+    if as_json:
+        print_json({"folder": str(out)} | found.account.model_dump(mode="json", exclude={"files"}))
+        return
+    print_account(found.account)
+    print_line(f"{out}: turns.jsonl, account.json")
+    print_line(f"next: peergate traces show {out}")
+
+
+class _Progress:
+    """Names the file that is read, if reading takes longer than two seconds."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _QUIET_S
+
+    def __call__(self, number: int, of: int, path: Path) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _QUIET_S
+            say(f"file {number} of {of}: {path.name}")
+
+
+def print_account(account: Account) -> None:
+    """Print what became of all records, for a person."""
+    rows = [("used in turns", str(account.used))]
+    rows += [(f"skipped: {reason}", str(count)) for reason, count in account.skipped.items()]
+    rows += [("all", str(account.records))]
+    print_table(("records", "lines"), rows)
+    print_line()
+    for file, reason in account.left_aside.items():
+        print_line(f"not read: {file}: {reason}")
+    if replaced := [one.file for one in account.files if one.replaced_bytes]:
+        print_line(f"not UTF-8, bytes replaced: {', '.join(replaced)}")
+    print_line(
+        f"{account.states} states in {len(account.files)} files; {account.branches} branches, "
+        f"{account.compactions} compactions; {account.calls} calls of tools, {account.unanswered} without a result, "
+        f"{account.orphans} results without a call; {account.secrets} secrets masked"
+    )

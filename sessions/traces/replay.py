@@ -1,0 +1,185 @@
+"""Asks every teacher in every chosen state, once: a reply that was paid for is kept before the next call is made.
+
+``replies.jsonl`` holds a line before each call and one after it. A call without its reply, because the process was
+killed, may have been billed: its cap counts as spent, and it is made again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from agents.providers.turn_model import LONGEST_WAIT_S, Model, NoAnswer
+from agents.providers.turn_request import Asking
+from agents.turns import Message
+from specs.digests import digest_value
+from specs.errors import AuditDamage, BudgetExceeded, BuilderUnavailable
+from specs.masking import current
+from specs.traces.teachers import Asked, Replied, Teacher, TeacherFile, Unanswered
+from specs.traces.turn import Turn
+from specs.vendors.http_exchange import RETRIES, backoff_s
+from training.traces.history import history, states
+from training.traces.pairs import Answered
+from training.traces.rendering import INSTRUCTIONS, prompt_of, tools_of
+from training.traces.trace_folder import Traces
+
+REPLIES = "replies.jsonl"
+_ROWS: dict[str, type[Asked | Replied | Unanswered]] = {"asked": Asked, "replied": Replied, "unanswered": Unanswered}
+_STOPS = {"end": "end", "tool_use": "end", "length": "length", "refusal": "refusal"}
+
+
+class Shown(NamedTuple):
+    """A state as teachers are shown it."""
+
+    state: Turn
+    prompt: str
+
+
+def chosen_states(traces: Traces, characters: int, most: int | None, seed: int) -> list[Shown]:
+    """Return states with their prompts, drawn by a seed where not all are wanted; the order is that of the traces."""
+    turns = traces.turns
+    found = [one for one in states(turns.values()) if one.parent is not None]
+    if most is not None and most < len(found):
+        drawn = sorted(found, key=lambda one: digest_value([seed, one.id]))[:most]
+        kept = {one.id for one in drawn}
+        found = [one for one in found if one.id in kept]
+    tools = tools_of(turns.values())
+    mask = current().text
+    # Masked again: the file may have been written where other secrets were known.
+    return [Shown(one, mask(prompt_of(history(turns, one), tools, characters))) for one in found]
+
+
+class Call(NamedTuple):
+    """One question to one teacher."""
+
+    key: str
+    shown: Shown
+    teacher: Teacher
+    model: Model
+    asking: Asking
+
+    @property
+    def cap_usd(self) -> float:
+        """Return the most it can cost."""
+        return self.model.cap_usd(self.asking)
+
+
+def calls_of(file: TeacherFile, models: Mapping[str, Model], shown: Sequence[Shown]) -> Iterator[Call]:
+    """Yield every question; its key names all that the answer depends on."""
+    for one in shown:
+        for teacher in file.teachers:
+            model = models[teacher.id]
+            asking = model.asking(INSTRUCTIONS, (), (Message("user", one.prompt),))
+            of = [teacher.id, teacher.vendor, teacher.model, teacher.base_url, teacher.max_output_tokens]
+            key = digest_value([*of, INSTRUCTIONS, one.state.id, one.prompt])
+            yield Call(key, one, teacher, model, asking)
+
+
+class Replies:
+    """The replies of a folder, kept as they come."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read what is there; raises AuditDamage if a line other than the last is not readable."""
+        self._path = folder / REPLIES
+        self.found: dict[str, Replied] = {}
+        self.spent_usd = 0.0
+        open_calls: dict[str, float] = {}
+        data = self._path.read_bytes() if self._path.exists() else b""
+        whole, _, cut = data.rpartition(b"\n")
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                row = _ROWS[json.loads(line)["type"]].model_validate_json(line)
+            except (ValueError, TypeError, KeyError) as error:
+                raise AuditDamage("is no line of replies", where=f"{self._path}:{number}") from error
+            if isinstance(row, Asked):
+                # A second question without an answer in between: the first may have been billed as well.
+                self.spent_usd += open_calls.pop(row.key, 0.0)
+                open_calls[row.key] = row.usd
+            else:
+                open_calls.pop(row.key, None)
+                self.spent_usd += row.usd
+                if isinstance(row, Replied):
+                    self.found[row.key] = row
+        self.spent_usd += sum(open_calls.values())
+        if cut:
+            # Killed while it wrote: the line was of no use to anybody.
+            with self._path.open("r+b") as file:
+                file.truncate(len(data) - len(cut))
+
+    def keep(self, row: Asked | Replied | Unanswered) -> None:
+        """Append a line, and wait for the disk."""
+        with self._path.open("ab") as file:
+            file.write(row.model_dump_json().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if not isinstance(row, Asked):
+            self.spent_usd += row.usd
+        if isinstance(row, Replied):
+            self.found[row.key] = row
+
+
+def replay(
+    calls: Iterable[Call], replies: Replies, budget_usd: float, progress: Callable[[str], None] | None = None
+) -> None:
+    """Make every call that has no reply.
+
+    Raises:
+        BudgetExceeded: the next call does not fit in what is left; what was answered is kept.
+        BuilderUnavailable: a teacher gives no answer; what was answered is kept.
+    """
+    waiting = [one for one in calls if one.key not in replies.found]
+    for number, one in enumerate(waiting, 1):
+        cap = one.cap_usd
+        if replies.spent_usd + cap > budget_usd:
+            told = (
+                f"the next call may cost {cap:.4f} USD, and {replies.spent_usd:.4f} of {budget_usd:.4f} USD are spent"
+            )
+            left = f"{len(waiting) - number + 1} of {len(waiting)} calls are left"
+            where, hint = f"teacher '{one.teacher.id}'", f"{left}; repeat it with a larger --budget"
+            raise BudgetExceeded(told, where=where, hint=hint)
+        if progress is not None:
+            progress(f"call {number} of {len(waiting)}: {one.teacher.id}, {replies.spent_usd:.4f} USD spent")
+        _ask(one, cap, replies)
+
+
+def _ask(one: Call, cap: float, replies: Replies) -> None:
+    """Ask until there is an answer; a call that may have been billed counts as spent."""
+    for repeats in range(RETRIES + 1):
+        replies.keep(Asked(key=one.key, usd=cap))
+        try:
+            turn, _, _ = one.model.call(one.asking, cap)
+        except NoAnswer as none:
+            replies.keep(Unanswered(key=one.key, usd=cap if none.may_be_billed else 0.0, why=str(none)))
+            if not none.passes or repeats == RETRIES:
+                hint = "repeat the command" + ("" if none.passes else " when the cause is mended")
+                where = f"teacher '{one.teacher.id}'"
+                raise BuilderUnavailable(f"gave no answer: {none}", where=where, hint=hint) from none
+            time.sleep(backoff_s(repeats, none.told_s, LONGEST_WAIT_S))
+            continue
+        reply = Replied(
+            key=one.key,
+            state=one.shown.state.id,
+            teacher=one.teacher.id,
+            model=turn.model,
+            text=current().text(turn.text),
+            stop=_STOPS[turn.stop],  # pyright: ignore[reportArgumentType]
+            usd=turn.usd,
+            usd_is_measured=turn.usd_is_measured,
+        )
+        replies.keep(reply)
+        return
+
+
+def answered(calls: Iterable[Call], replies: Replies) -> list[Answered]:
+    """Return each state with the replies that are there."""
+    found: dict[str, Answered] = {}
+    for one in calls:
+        asked = f"{INSTRUCTIONS}\n\n{one.shown.prompt}"
+        state = found.setdefault(one.shown.state.id, Answered(one.shown.state, asked, {}))
+        if (reply := replies.found.get(one.key)) is not None:
+            found[one.shown.state.id] = state._replace(replies={**state.replies, one.teacher.id: reply})
+    return list(found.values())

@@ -1,0 +1,104 @@
+"""Reads a file of teachers, and refuses those from which a student would learn in a circle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from agents.providers.turn_model import Model, model_at
+from specs.errors import UserError
+from specs.session.explain import validate
+from specs.session.problems import LintProblem
+from specs.session.session_spec import Builder
+from specs.session.yaml_positions import read_document
+from specs.traces.teachers import Teacher, TeacherFile, family_of
+from specs.traces.turn import Turn
+from specs.vendors.api_keys import KEYS, NO_KEY, key_in
+from specs.vendors.http_exchange import api_with
+from specs.vendors.prices import Price, is_listed, missing_package, unlisted
+from training.traces.pairs import LEAST_FAMILIES
+
+
+def read_teachers(path: Path) -> TeacherFile:
+    """Read a file of teachers; raises SpecError with all its problems, or UserError if it cannot be read."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"the file of teachers cannot be read: {error.strerror}", where=str(path)) from error
+    document = read_document(path, raw)
+    found = validate(document.data, TeacherFile)
+    if not isinstance(found, list):
+        problems = list(_problems(found))
+        if not problems:
+            return found
+        found = problems
+    raise document.error(path, found)
+
+
+def _problems(file: TeacherFile) -> Iterator[LintProblem]:
+    ids: set[str] = set()
+    for place, one in enumerate(file.teachers):
+        loc = ("teachers", place)
+        if one.id in ids:
+            yield LintProblem((*loc, "id"), f"'{one.id}' is the id of another teacher", "name each of them differently")
+        ids.add(one.id)
+        shown = family_of(one.model)
+        if shown is not None and shown != one.family:
+            told = f"is '{one.family}', and '{one.model}' is a model of '{shown}'"
+            yield LintProblem((*loc, "family"), told, f"write {shown}: a fine-tuned model keeps its family")
+        if one.base_url and one.vendor != "openai":
+            yield LintProblem((*loc, "base_url"), "an endpoint speaks chat completions", "vendor: openai")
+        if one.key_variable and not one.base_url:
+            hint = f"{KEYS[one.vendor]} holds the key of the vendor"
+            yield LintProblem((*loc, "key_variable"), "names the key of an endpoint, and there is none", hint)
+        if one.usd_per_million_tokens is None and (missing := _no_price(one)) is not None:
+            yield LintProblem((*loc, "model"), *missing)
+
+
+def _no_price(teacher: Teacher) -> tuple[str, str] | None:
+    """Return what is wrong where no price is known of a model, and what to do; None where one is."""
+    if teacher.base_url:
+        return "no price is known of a model at an endpoint", "state usd_per_million_tokens: {input: ..., output: ...}"
+    try:
+        return None if is_listed(teacher.vendor, teacher.model) else unlisted(teacher.vendor, teacher.model)
+    except ImportError as error:
+        raise missing_package("genai-prices", "builder") from error
+
+
+def authors_of(turns: Iterable[Turn]) -> tuple[str, ...]:
+    """Return the families of the models that wrote traces; a name that shows none stands for itself."""
+    return tuple(sorted({family_of(one.model) or one.model or "unknown" for one in turns if one.kind == "action"}))
+
+
+def circles(file: TeacherFile, authors: Iterable[str]) -> tuple[str, ...]:
+    """Return why a student would learn in a circle from these teachers; empty if it would not."""
+    found: list[str] = []
+    for one in file.teachers:
+        if one.family in authors:
+            found.append(f"teacher '{one.id}' is of the family '{one.family}', which wrote the traces")
+        if one.family == file.student:
+            found.append(f"teacher '{one.id}' is of the student's own family '{one.family}'")
+    families = {one.family for one in file.teachers}
+    if len(families) < LEAST_FAMILIES:
+        found.append(f"all teachers are of one family, '{next(iter(families))}': that they agree says nothing")
+    return tuple(found)
+
+
+def models_of(file: TeacherFile, environ: Mapping[str, str] = os.environ) -> dict[str, Model]:
+    """Return the model of each teacher; raises UserError if a key is not set or an SDK is missing."""
+    return {one.id: _model(one, environ) for one in file.teachers}
+
+
+def _model(teacher: Teacher, environ: Mapping[str, str]) -> Model:
+    spec = Builder(
+        vendor=teacher.vendor,
+        model=teacher.model,
+        base_url=teacher.base_url,
+        usd_per_million_tokens=teacher.usd_per_million_tokens,
+        max_output_tokens=teacher.max_output_tokens,
+        timeout_s=teacher.timeout_s,
+    )
+    name = teacher.key_variable or ("" if teacher.base_url else KEYS[teacher.vendor])
+    key = key_in(name, f"teacher '{teacher.id}'", environ) if name else NO_KEY
+    return model_at(api_with(key, spec, Price(teacher.vendor, teacher.model, teacher.usd_per_million_tokens)), spec)

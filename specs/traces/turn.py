@@ -1,0 +1,115 @@
+"""The form of agent traces: turns that point to the turn before them, so that a history is written once.
+
+A *state* is a turn of kind ``action``: what an agent did after the turns that its ``parent`` leads back to.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from specs.digests import Contract, Count, Positive, omitted
+
+
+class Text(Contract):
+    """What somebody wrote."""
+
+    type: Literal["text"] = "text"
+    text: str
+    left_out: Count = omitted(0)
+    """Characters that were cut out of a long text; a mark says where."""
+
+
+class Thinking(Contract):
+    """What a model thought, where the transcript says it: newer ones keep its signature alone."""
+
+    type: Literal["thinking"] = "thinking"
+    text: str
+
+
+class ToolUse(Contract):
+    """A call of a tool."""
+
+    type: Literal["tool_use"] = "tool_use"
+    call: str
+    tool: str
+    arguments: Any
+
+
+class ToolResult(Contract):
+    """What a call returned."""
+
+    type: Literal["tool_result"] = "tool_result"
+    call: str
+    text: str
+    failed: bool = omitted(False)
+    left_out: Count = omitted(0)
+
+
+Part = Annotated[Text | Thinking | ToolUse | ToolResult, Field(discriminator="type")]
+
+
+class Lines(Contract):
+    """Where a turn was read: lines of a transcript, counted from 1."""
+
+    file: str
+    lines: tuple[Positive, ...]
+
+
+class Turn(Contract):
+    """One turn of a conversation. ``prompt`` is what a person asked, ``context`` what the program said for them."""
+
+    unique_by = ("id",)
+
+    id: str
+    parent: str | None
+    """The turn before it, on its own branch; None at the beginning and after a compaction."""
+    thread: str
+    """The conversation: a session, or a subagent of one."""
+    subagent: bool = omitted(False)
+    kind: Literal["prompt", "context", "results", "summary", "action"]
+    parts: tuple[Part, ...]
+    model: str = omitted("")
+    time: str = omitted("")
+    folder: str = omitted("")
+    """Where the agent worked."""
+    unanswered: tuple[str, ...] = omitted(())
+    """Calls of an action whose results the transcript lacks: it was interrupted, or cut."""
+    compacted: str | None = omitted(None)
+    """Of a summary: the last turn that it stands for."""
+    source: tuple[Lines, ...]
+
+
+class FileAccount(Contract):
+    """What became of every line of one transcript: ``used``, or a reason; the values are ranges of lines."""
+
+    file: str
+    records: Count
+    used: Count
+    skipped: dict[str, tuple[tuple[Positive, Positive], ...]]
+    replaced_bytes: bool = omitted(False)
+    """Bytes that are not UTF-8 were replaced."""
+
+
+class Account(Contract):
+    """What an ingest made of all its files."""
+
+    files: tuple[FileAccount, ...]
+    left_aside: dict[str, str]
+    """Files that were not read, with the reason."""
+    records: Count
+    used: Count
+    skipped: dict[str, Count]
+    states: Count
+    branches: Count
+    """Places where somebody went back and asked something else."""
+    compactions: Count
+    calls: Count
+    unanswered: Count
+    orphans: Count
+    """Results of calls that no transcript holds."""
+    secrets: Count
+    """Texts of secrets that were masked."""
+    turns: str
+    """Digest of the file of turns."""

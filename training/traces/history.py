@@ -1,0 +1,32 @@
+"""Reads turns that were written, and returns what an agent had before it when it acted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from specs.traces.turn import Turn
+
+
+def by_id(turns: Iterable[Turn]) -> dict[str, Turn]:
+    """Return turns by their id."""
+    return {one.id: one for one in turns}
+
+
+def states(turns: Iterable[Turn]) -> list[Turn]:
+    """Return the turns in which a model acted."""
+    return [one for one in turns if one.kind == "action"]
+
+
+def history(turns: Mapping[str, Turn], state: Turn) -> list[Turn]:
+    """Return what the model had before it in a state, oldest first: after a compaction, from the summary on.
+
+    Raises:
+        KeyError: a turn names one that is not there.
+    """
+    found: list[Turn] = []
+    parent = state.parent
+    while parent is not None:
+        turn = turns[parent]
+        found.append(turn)
+        parent = turn.parent
+    return found[::-1]

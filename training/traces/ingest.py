@@ -1,0 +1,200 @@
+"""Reads transcripts and folders of them: every record is used, or skipped with a reason, and the account says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.errors import UserError
+from specs.masking import Masker
+from specs.traces.turn import Account, FileAccount, Turn
+from training.traces.conversation import Conversations, lineage
+from training.traces.message_parts import PartMaker
+from training.traces.record_kinds import is_boundary, why_skipped
+from training.traces.transcript_file import read_lines
+
+DUPLICATE = "copy of a record that was read"
+
+
+class Ingested(NamedTuple):
+    """The turns of some transcripts, and what became of every record; the account's digest is still to be written."""
+
+    turns: list[Turn]
+    account: Account
+
+
+def ingest(paths: Sequence[Path], masker: Masker, progress: Callable[[int, int, Path], None] | None = None) -> Ingested:
+    """Read transcripts, or folders of them.
+
+    Args:
+        paths: files, or folders that are searched for ``*.jsonl``.
+        masker: takes secrets out of everything that is kept.
+        progress: is called before each file with its number, how many there are, and its path.
+
+    Raises:
+        UserError: a path is not there or cannot be read, or no record of a conversation is in any file.
+    """
+    found, left_aside = _found(paths)
+    names = _names(found)
+    secrets = _Counting(masker)
+    conversations = Conversations(PartMaker(secrets.mask))
+    seen: set[str] = set()
+    files: list[FileAccount] = []
+    for number, path in enumerate(sorted(found, key=lambda one: (_first_time(one), str(one)))):
+        if progress is not None:
+            progress(number + 1, len(found), path)
+        try:
+            files.append(_read(path, names[path], conversations, seen))
+        except OSError as error:
+            raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    turns = list(conversations.finished())
+    account = _account(files, left_aside, turns, conversations, secrets.found)
+    if not account.states:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(account.skipped.items())) or "it is empty"
+        where = str(paths[0]) if len(paths) == 1 else f"{len(paths)} paths"
+        raise UserError(
+            f"no answer of a model in {account.records} records ({reasons})",
+            where=where,
+            hint="name session files of Claude Code, or a folder of ~/.claude/projects",
+        )
+    return Ingested(turns, account)
+
+
+def _found(paths: Iterable[Path]) -> tuple[list[Path], dict[str, str]]:
+    """Return the transcripts under some paths, and what else is there with the reason why it is not read."""
+    found: dict[Path, None] = {}
+    left: dict[str, str] = {}
+    for path in paths:
+        if path.is_dir():
+            for one in sorted(path.rglob("*.jsonl")):
+                reason = _why_not(one)
+                left |= {str(one.relative_to(path)): reason} if reason else {}
+                found |= {} if reason else {one.resolve(): None}
+        elif path.is_file():
+            found[path.resolve()] = None
+        else:
+            raise UserError("is not there, or no file and no folder", where=str(path))
+    return list(found), left
+
+
+def _why_not(path: Path) -> str:
+    if path.name == "journal.jsonl":
+        return "a journal of workflows, not a transcript"
+    return "" if path.is_file() else "not a plain file"
+
+
+def _names(found: Sequence[Path]) -> dict[Path, str]:
+    """Return what each file is called in an account: its path below the folder that all of them share."""
+    shared = found[0].parent if found else Path()
+    while not all(one.is_relative_to(shared) for one in found):
+        shared = shared.parent
+    return {one: one.relative_to(shared).as_posix().encode("utf-8", "replace").decode() for one in found}
+
+
+def _first_time(path: Path) -> str:
+    """Return when a transcript begins: a session that was resumed into another file is read after the first."""
+    try:
+        for number, line in enumerate(read_lines(path)):
+            time = line.record.get("timestamp") if line.record else None
+            if isinstance(time, str):
+                return time
+            if number > 50:
+                break
+    except OSError:
+        pass
+    return ""
+
+
+class _Kept(NamedTuple):
+    number: int
+    record: dict[str, Any]
+
+
+def _read(path: Path, name: str, conversations: Conversations, seen: set[str]) -> FileAccount:
+    """Put all records of a file in their place; raises OSError if it cannot be read."""
+    skipped: dict[str, list[int]] = {}
+    kept: list[_Kept] = []
+    records, replaced = 0, False
+    for line in read_lines(path):
+        records += 1
+        replaced = replaced or line.replaced
+        record = line.record
+        reason = line.skipped if record is None else _reason(record, seen)
+        if reason:
+            skipped.setdefault(reason, []).append(line.number)
+        if record is None or reason == DUPLICATE:
+            continue
+        conversations.know(lineage(record))
+        if not reason or is_boundary(record):
+            kept.append(_Kept(line.number, record))
+    used = 0
+    for number, record in kept:
+        if is_boundary(record):
+            conversations.compact(lineage(record))
+        elif conversations.add(record, (name, number)):
+            used += 1
+        else:
+            skipped.setdefault("nothing in it", []).append(number)
+    ranges = {reason: tuple(_ranges(sorted(lines))) for reason, lines in sorted(skipped.items())}
+    return FileAccount(file=name, records=records, used=used, skipped=ranges, replaced_bytes=replaced)
+
+
+def _reason(record: dict[str, Any], seen: set[str]) -> str:
+    """Return why a record is skipped: it is a copy, or no part of a conversation."""
+    uuid = record.get("uuid")
+    if isinstance(uuid, str):
+        if uuid in seen:
+            return DUPLICATE
+        seen.add(uuid)
+    return why_skipped(record)
+
+
+def _ranges(lines: Sequence[int]) -> Iterator[tuple[int, int]]:
+    for _, run in groupby(enumerate(lines), lambda one: one[1] - one[0]):
+        numbers = [number for _, number in run]
+        yield numbers[0], numbers[-1]
+
+
+class _Counting:
+    """Masks texts and JSON values, and counts what was masked."""
+
+    def __init__(self, masker: Masker) -> None:
+        self._masker = masker
+        self.found = 0
+
+    def mask(self, value: Any) -> Any:
+        if isinstance(value, str):
+            masked = self._masker.mask(value)
+            self.found += masked.secrets
+            return masked.text
+        changed = self._masker.value(value)
+        self.found += changed is not value
+        return changed
+
+
+def _account(
+    files: list[FileAccount], left: dict[str, str], turns: list[Turn], conversations: Conversations, secrets: int
+) -> Account:
+    skipped: Counter[str] = Counter()
+    for one in files:
+        for reason, ranges in one.skipped.items():
+            skipped[reason] += sum(last - first + 1 for first, last in ranges)
+    actions = [one for one in turns if one.kind == "action"]
+    return Account(
+        files=tuple(files),
+        left_aside=left,
+        records=sum(one.records for one in files),
+        used=sum(one.used for one in files),
+        skipped=dict(sorted(skipped.items())),
+        states=len(actions),
+        branches=conversations.branches,
+        compactions=conversations.compactions,
+        calls=sum(part.type == "tool_use" for one in actions for part in one.parts),
+        unanswered=sum(len(one.unanswered) for one in actions),
+        orphans=conversations.orphans,
+        secrets=secrets,
+        turns="",
+    )

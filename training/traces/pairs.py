@@ -1,0 +1,118 @@
+"""Makes preference pairs of what teachers would have done: chosen is what two families or more do alike.
+
+Two actions are alike if they call the same tools, in any order, or if both only write. What is in the arguments and in
+the text is not compared: nothing here could say which of two commands is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from specs.digests import digest_value
+from specs.traces.teachers import Agreement, Pair, Replied, Teacher
+from specs.traces.turn import Turn
+from training.traces.rendering import Action, action_of, read_action, written
+
+TRACE = "trace"
+LEAST_FAMILIES = 2
+
+
+class Answered(NamedTuple):
+    """A state that was shown, and what each teacher answered."""
+
+    state: Turn
+    prompt: str
+    replies: Mapping[str, Replied]
+
+
+class Made(NamedTuple):
+    """Pairs, and how far the teachers agreed."""
+
+    pairs: list[Pair]
+    agreement: Agreement
+
+
+def make_pairs(answered: Iterable[Answered], teachers: Sequence[Teacher], tools: Iterable[str]) -> Made:
+    """Return a pair of each state in which teachers of two families agree, and somebody did something else."""
+    families = {one.id: one.family for one in teachers}
+    known = set(tools)
+    pairs: list[Pair] = []
+    whole = agreed = split = unanimous = 0
+    same: dict[tuple[str, str], list[bool]] = {}
+    for one in answered:
+        actions = {id: found for id, reply in one.replies.items() if (found := _whole(reply, known)) is not None}
+        if len(actions) < len(teachers):
+            continue
+        whole += 1
+        _compare(actions, families, same)
+        alike = _alike(actions)
+        agreeing = [ids for ids in alike.values() if len({families[id] for id in ids}) >= LEAST_FAMILIES]
+        if not agreeing:
+            split += 1
+            continue
+        agreed += 1
+        chosen = max(agreeing, key=lambda ids: (len({families[id] for id in ids}), len(ids)))
+        pair = _pair(one, actions, chosen)
+        if pair is None:
+            unanimous += 1
+        else:
+            pairs.append(pair)
+    between = {f"{a}, {b}": sum(found) / len(found) for (a, b), found in sorted(same.items())}
+    with_trace = sum(TRACE in one.chosen_by for one in pairs)
+    told = Agreement(
+        states=whole, agreed=agreed, split=split, unanimous=unanimous, with_trace=with_trace, between=between
+    )
+    return Made(pairs, told)
+
+
+def _whole(reply: Replied, tools: set[str]) -> Action | None:
+    """Return the action of an answer; None if it was cut off or refused, is empty, or calls what is not there."""
+    action = read_action(reply.text)
+    if reply.stop != "end" or len(written(action)) < 3 or not set(action.tools()) <= tools:
+        return None
+    return action
+
+
+def _key(action: Action) -> tuple[str, ...]:
+    return tuple(sorted(action.tools()))
+
+
+def _alike(actions: Mapping[str, Action]) -> dict[tuple[str, ...], list[str]]:
+    found: dict[tuple[str, ...], list[str]] = {}
+    for id, action in actions.items():
+        found.setdefault(_key(action), []).append(id)
+    return found
+
+
+def _compare(
+    actions: Mapping[str, Action], families: Mapping[str, str], same: dict[tuple[str, str], list[bool]]
+) -> None:
+    for (a, one), (b, other) in combinations(actions.items(), 2):
+        if families[a] != families[b]:
+            first, second = sorted((families[a], families[b]))
+            same.setdefault((first, second), []).append(_key(one) == _key(other))
+
+
+def _pair(one: Answered, actions: Mapping[str, Action], chosen: Sequence[str]) -> Pair | None:
+    """Return the pair of a state; None if the trace and all teachers did the same."""
+    own = action_of(one.state)
+    key = _key(actions[chosen[0]])
+    everybody = {**actions, TRACE: own} if len(written(own)) >= 3 else dict(actions)
+    others = [id for id, action in everybody.items() if _key(action) != key]
+    if not others:
+        return None
+    # What the trace did is rejected first: the student is to leave it.
+    worse = TRACE if TRACE in others else others[0]
+    rejected = [id for id in others if _key(everybody[id]) == _key(everybody[worse])]
+    return Pair(
+        id=digest_value({"state": one.state.id, "chosen": chosen[0], "rejected": worse}).removeprefix("sha256:")[:16],
+        group=one.state.thread,
+        prompt=one.prompt,
+        chosen=written(actions[chosen[0]]),
+        rejected=written(everybody[worse]),
+        state=one.state.id,
+        chosen_by=tuple(id for id, action in everybody.items() if _key(action) == key),
+        rejected_by=tuple(rejected),
+    )

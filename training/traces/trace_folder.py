@@ -1,0 +1,56 @@
+"""The folder that ``peergate traces ingest`` writes: ``turns.jsonl``, and ``account.json``, which names its digest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from specs.digests import digest_bytes
+from specs.errors import UserError
+from specs.traces.turn import Account, Turn
+from training.traces.ingest import Ingested
+
+TURNS, ACCOUNT = "turns.jsonl", "account.json"
+
+
+class Traces(NamedTuple):
+    """What a folder holds: turns by id, and what became of every record."""
+
+    turns: dict[str, Turn]
+    account: Account
+
+
+def written(found: Ingested) -> dict[str, bytes]:
+    """Return the files of a folder of traces, in the order in which they are to be written."""
+    turns = "".join(f"{one.model_dump_json()}\n" for one in found.turns).encode()
+    account = found.account.model_copy(update={"turns": digest_bytes(turns)})
+    return {TURNS: turns, ACCOUNT: account.model_dump_json(indent=1).encode() + b"\n"}
+
+
+def read_traces(folder: Path) -> Traces:
+    """Read a folder of traces.
+
+    Raises:
+        UserError: it is no such folder, a file in it is not what it was, or a turn names one that is not there.
+    """
+    hint = f"peergate traces ingest PATH --out {folder}"
+    try:
+        data, account = (folder / TURNS).read_bytes(), (folder / ACCOUNT).read_bytes()
+    except OSError as error:
+        raise UserError(f"holds no traces: {error.strerror}", where=str(folder), hint=hint) from error
+    try:
+        told = Account.model_validate_json(account)
+        turns = {one.id: one for one in map(Turn.model_validate_json, data.splitlines())}
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(one) for one in first["loc"])
+        raise UserError(
+            f"is not in the form of traces: {where}: {first['msg']}", where=str(folder), hint=hint
+        ) from None
+    if digest_bytes(data) != told.turns:
+        raise UserError(f"is not the file that {ACCOUNT} names", where=str(folder / TURNS), hint=hint)
+    if lost := next((one for one in turns.values() if one.parent is not None and one.parent not in turns), None):
+        raise UserError(f"turn {lost.id} follows {lost.parent}, which is missing", where=str(folder / TURNS), hint=hint)
+    return Traces(turns, told)
