@@ -93,7 +93,7 @@ class Model:
 
     def call(self, asking: Asking, cap_usd: float) -> tuple[Turn, bytes, bytes]:
         """Ask once; return a turn with both bodies on the wire, without the key; raises NoAnswer without a turn."""
-        with RecordedClient(asking.timeout_s, self._api.key, MAX_RESPONSE_BYTES) as http:
+        with self._api.client(asking.timeout_s, MAX_RESPONSE_BYTES) as http:
             try:
                 send = self._vendor.endpoint(self._api, http)
                 with send(**self._vendor.body(asking), timeout=asking.timeout_s) as stream:
@@ -139,8 +139,9 @@ def make_model(spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> Mo
 
 def model_at(api: Api, spec: BuilderSpec) -> Model:
     """Return a model at an API that is open, with the limits of a spec."""
-    # A user's endpoint speaks chat completions.
-    vendor: Any = importlib.import_module(f"agents.providers.{'openai_chat' if spec.base_url else spec.vendor}")
+    # A user's endpoint speaks chat completions, or the API of Anthropic.
+    form = "openai_chat" if spec.base_url and spec.vendor == "openai" else spec.vendor
+    vendor: Any = importlib.import_module(f"agents.providers.{form}")
     return Model(api, spec, vendor)
 
 

@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from agents.turns import Message, Stop, ToolCall
+from specs.session.session_spec import Depth
 from specs.trail.builder_tools import Tool
 from specs.vendors.prices import Usage
 
@@ -28,7 +29,7 @@ class Asking(NamedTuple):
     messages: tuple[Message, ...]
     max_output_tokens: int
     timeout_s: float
-    reasoning: Literal["low", "medium", "high"] | None = None
+    reasoning: Depth | None = None
 
 
 class Reply(NamedTuple):

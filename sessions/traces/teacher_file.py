@@ -47,8 +47,6 @@ def _problems(file: TeacherFile) -> Iterator[LintProblem]:
         if shown is not None and shown != one.family:
             told = f"is '{one.family}', and '{one.model}' is a model of '{shown}'"
             yield LintProblem((*loc, "family"), told, f"write {shown}: a fine-tuned model keeps its family")
-        if one.base_url and one.vendor != "openai":
-            yield LintProblem((*loc, "base_url"), "an endpoint speaks chat completions", "vendor: openai")
         if one.key_variable and not one.base_url:
             hint = f"{KEYS[one.vendor]} holds the key of the vendor"
             yield LintProblem((*loc, "key_variable"), "names the key of an endpoint, and there is none", hint)

@@ -55,6 +55,10 @@ class TokenPrice(Contract):
 Address = Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$")]
 
 
+Depth = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How hard a model is asked to think, in the words of the vendors. Anthropic has no ``none`` and no ``minimal``."""
+
+
 class Builder(Contract):
     """Who acts: ``playbook`` follows the spec, ``external`` is a client of ``peergate mcp``, others ask a model."""
 
@@ -63,7 +67,8 @@ class Builder(Contract):
     model_vendor: Literal["anthropic", "openai", "other"] | None = omitted()
     """Whose model an external builder is, as its user states it: nothing of a client shows it."""
     base_url: Address | None = omitted()
-    """An endpoint that speaks chat completions with tools; OpenAI's own models are asked through its Responses API."""
+    """An endpoint that speaks chat completions with tools, or Anthropic's API with ``vendor: anthropic``; OpenAI's own
+    models are asked through its Responses API."""
     usd_per_million_tokens: TokenPrice | None = omitted()
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     max_output_tokens: Annotated[int, Field(ge=256, le=128_000)] = 8_000
@@ -72,7 +77,7 @@ class Builder(Contract):
     """The longest one call may take."""
     outage_s: Annotated[float, Field(ge=0, le=86_400)] = 1800.0
     """How long calls are repeated while the API refuses them or is not reached; then the session pauses."""
-    reasoning: Literal["low", "medium", "high"] | None = omitted()
+    reasoning: Depth | None = omitted()
     """How hard the model is asked to think; not stated, it is asked nothing."""
 
     @property
@@ -90,8 +95,8 @@ class Builder(Contract):
 
 
 Api = Literal["responses", "chat", "chat_json_object"]
-Reasoning = Literal["low", "medium", "high", "not_sent"]
-"""How hard a model is asked to think. ``not_sent``: it is asked nothing, for models that refuse the question."""
+Reasoning = Depth | Literal["not_sent"]
+"""``not_sent``: the model is asked nothing, for models that refuse the question."""
 
 
 class Effort(Contract):
@@ -125,7 +130,7 @@ class Reviewer(Contract):
     """One of :data:`REVIEWERS`, or one of ``peergate.reviewers``."""
     model: str | None = None
     base_url: Address | None = None
-    """An endpoint that speaks one of OpenAI's APIs, used instead of OpenAI's own."""
+    """An endpoint that speaks one of OpenAI's APIs, or Anthropic's with ``vendor: anthropic``."""
     api: Api = omitted("responses")
     """The API of the endpoint; those of chat differ in how they send a schema (docs/how-to/model-reviewers.md)."""
     usd_per_million_tokens: TokenPrice | None = None

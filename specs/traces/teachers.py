@@ -46,7 +46,8 @@ class Teacher(Contract):
     license: Annotated[str, StringConstraints(min_length=1, max_length=200)]
     """Under which terms its outputs may be trained on, in your words; it travels with every pair."""
     base_url: Address | None = None
-    """An endpoint that speaks chat completions, such as OpenRouter or a local server."""
+    """An endpoint that speaks chat completions, such as OpenRouter or a local server; with ``vendor: anthropic``
+    one that speaks Anthropic's API."""
     key_variable: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,57}_(KEY|TOKEN)$")] | None = None
     """The environment variable of an endpoint's key."""
     usd_per_million_tokens: TokenPrice | None = None

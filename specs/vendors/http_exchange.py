@@ -58,6 +58,12 @@ class Api(NamedTuple):
         """Leave the key out: this may end up in a traceback."""
         return f"Api({self.vendor!r}, {self.address!r})"
 
+    def client(self, timeout_s: float, most_bytes: int | None = None) -> RecordedClient:
+        """Return the HTTP client of one turn or one review."""
+        # Anthropic answers an API key in the form of a bearer token with 401.
+        header = "x-api-key" if self.vendor == "anthropic" else "authorization"
+        return RecordedClient(timeout_s, self.key, most_bytes, header)
+
     def openai(self, http: httpx2.Client) -> OpenAI:
         """Return OpenAI's client. The address is stated, so that no variable redirects a registered model."""
         from openai import OpenAI
@@ -102,11 +108,13 @@ class RecordedClient(httpx2.Client):
     another vendor (``OPENAI_CUSTOM_HEADERS``), and the address may be somebody else's.
     """
 
-    def __init__(self, timeout_s: float, key: str, most_bytes: int | None = None) -> None:
+    def __init__(
+        self, timeout_s: float, key: str, most_bytes: int | None = None, key_header: str = "authorization"
+    ) -> None:
         super().__init__(follow_redirects=False, verify=_certificates())
         self.started = time.monotonic()
         self.deadline = self.started + timeout_s
-        self._authorization = f"Bearer {key.strip()}"
+        self._key = {key_header: f"Bearer {key.strip()}" if key_header == "authorization" else key.strip()}
         self._most_bytes = most_bytes or MAX_RESPONSE_BYTES
         self._masker = Masker(os.environ, {key.strip(): "the key"} if len(key.strip()) >= SHORTEST_VALUE else {})
         self.sent = b""
@@ -144,7 +152,7 @@ class RecordedClient(httpx2.Client):
         left = max(self.remaining_s, 0.001)
         request.extensions["timeout"] = {"connect": left, "read": left, "write": left, "pool": left}
         own = {name: request.headers[name] for name in _HEADERS if name in request.headers}
-        request.headers = httpx2.Headers(own | {"authorization": self._authorization, "accept-encoding": "identity"})
+        request.headers = httpx2.Headers(own | self._key | {"accept-encoding": "identity"})
         try:
             response = super().send(request, **options)
         except httpx2.HTTPError as error:

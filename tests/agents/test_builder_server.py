@@ -129,7 +129,7 @@ GOOD: dict[str, Any] = {
     "messages": [{"role": "user", "content": [{"type": "text", "text": "t"}]}],
     "stream": True,
 }
-HEADERS = {"content-type": "application/json", "authorization": f"Bearer {KEY}", "anthropic-version": ANTHROPIC_VERSION}
+HEADERS = {"content-type": "application/json", "x-api-key": KEY, "anthropic-version": ANTHROPIC_VERSION}
 MARKED = [{"type": "text", "text": "t", "cache_control": MARK}] * 3
 SIGNED = {"type": "thinking", "thinking": "t", "signature": "s", "cache_control": MARK}
 
@@ -186,7 +186,7 @@ def test_a_bad_body_is_complained_about(name: str) -> None:
 
 def test_a_request_without_a_key_or_at_another_place_is_complained_about() -> None:
     with scripted_builder(ANTHROPIC, [LAUNCH, LAUNCH]) as played:
-        post(played, GOOD, headers={name: value for name, value in HEADERS.items() if name != "authorization"})
+        post(played, GOOD, headers={name: value for name, value in HEADERS.items() if name != "x-api-key"})
         post(played, GOOD, "/v1/elsewhere")
         assert [one for one in played.complaints() if "0 headers with a key" in one or "there is no" in one] == [
             "request 1: 0 headers with a key",

@@ -63,6 +63,18 @@ def builder_at(played: Played, vendor: str, monkeypatch: pytest.MonkeyPatch, **l
     return ModelBuilder(Builder.model_validate({"vendor": vendor, **values}), {KEYS[vendor]: KEY})
 
 
+@pytest.mark.parametrize("vendor", [ANTHROPIC, CHAT])
+def test_an_endpoint_is_asked_in_the_form_of_its_vendor(vendor: str) -> None:
+    with scripted_builder(vendor, [LAUNCH]) as played:
+        named: Any = ANTHROPIC if vendor == ANTHROPIC else OPENAI
+        spec = Builder(vendor=named, model="m", base_url=played.address, usd_per_million_tokens=PRICE)
+        bench = SmallBench()
+        ModelBuilder(spec, {ENDPOINT_KEYS["builder"]: KEY, **dict.fromkeys(KEYS.values(), "of-a-vendor")}).work(bench)
+        assert played.complaints() == [] and len(bench.kept) == 1
+        sent = played.got[0].headers
+        assert sent["x-api-key" if vendor == ANTHROPIC else "authorization"].endswith(KEY)
+
+
 class Ran:
     """What a script came to."""
 

@@ -141,7 +141,7 @@ def test_the_orchestrator_never_imports_torch() -> None:
     assert done.stdout.strip() == "False False"
 
 
-SHIPPED = {"cai_preferences", "cai_stage1", "demo", "demo_leaky", "demo_null"}
+SHIPPED = {"cai_preferences", "cai_stage1", "demo", "demo_leaky", "demo_models", "demo_null"}
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, cast
+
 from anthropic import omit
 from anthropic.types import Message, OutputConfigParam
 
@@ -16,7 +18,8 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
     if question.reasoning:
         # Effort alone shapes the text; together with adaptive thinking it says how much is thought before it. The
         # schema binds the text only, so the two go together.
-        output["effort"] = question.reasoning
+        # The rules of the spec refuse what Anthropic does not have.
+        output["effort"] = cast(Literal["low", "medium", "high", "xhigh", "max"], question.reasoning)
     message = api.anthropic(http).messages.create(
         model=question.model,
         system=question.instructions,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specs.errors import NoVerdictCause, ReviewerUnavailable
+from specs.session.session_spec import Depth
 from specs.vendors.prices import Usage
 
 
@@ -35,7 +36,7 @@ class Question(NamedTuple):
     form: Form
     max_output_tokens: int
     timeout_s: float
-    reasoning: Literal["low", "medium", "high"] | None = None
+    reasoning: Depth | None = None
     """How hard to think; None leaves it to the model."""
 
 

@@ -6,7 +6,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import httpx2
 
@@ -16,7 +16,7 @@ from reviews.reviewers.vendors.model_exchange import Form, Question, Reply
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.digests import canonical_bytes
 from specs.errors import NoVerdictCause, ReviewerUnavailable
-from specs.session.session_spec import Effort, Efforts
+from specs.session.session_spec import Depth, Effort, Efforts
 from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.text import plain
 from specs.trail.verdict import Packet, Verdict
@@ -66,7 +66,7 @@ class Model:
 
         ``read`` raises ReviewerUnavailable for an answer it cannot use.
         """
-        with RecordedClient(effort.timeout_s, self._api.key) as http:
+        with self._api.client(effort.timeout_s) as http:
             reply: Reply | None = None
             try:
                 question = self._question(instructions, text, form, effort)
@@ -151,7 +151,7 @@ def _timed_out(error: BaseException | None) -> bool:
     return error is not None and (isinstance(error, httpx2.TimeoutException) or _timed_out(error.__cause__))
 
 
-def reasoning(effort: Effort) -> Literal["low", "medium", "high"] | None:
+def reasoning(effort: Effort) -> Depth | None:
     """Return the reasoning effort that is sent; None when none is."""
     return None if effort.reasoning == "not_sent" else effort.reasoning
 

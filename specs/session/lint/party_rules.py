@@ -16,7 +16,7 @@ from specs.vendors.prices import is_listed, unlisted
 DESIGN_STAKES = "medium"
 """The design gate is no stage, so no spec states its stakes."""
 
-LATENCY_S = {"low": 120, "medium": 300, "high": 600}
+LATENCY_S = {"low": 120, "medium": 300, "high": 600, "xhigh": 1200, "max": 1800}
 """How long a review takes at worst at each reasoning. Less time ends calls that were going well, and paid for."""
 
 _HOSTS = {
@@ -174,7 +174,7 @@ def lint_one_reviewer(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
         yield from _lint_plugin(place, reviewer)
         return
     yield from lint_endpoint(place, reviewer)
-    if reviewer.base_url is None and reviewer.api != "responses":
+    if (reviewer.base_url is None or reviewer.vendor == "anthropic") and reviewer.api != "responses":
         message = f"'{reviewer.api}' is for an endpoint of your own; vendor '{reviewer.vendor}' has one API"
         hint = "remove the line, or name the endpoint under base_url"
         yield LintProblem((*place, "api"), message, hint)
@@ -191,17 +191,28 @@ def _lint_plugin(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
 
 def lint_endpoint(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem]:
     """Address and price of a party that asks a model belong together."""
-    if party.base_url is not None:
-        loc: Loc = (*place, "base_url")
-        if party.vendor != "openai":
-            message = f"vendor '{party.vendor}' has one address; an address of your own is for vendor openai"
-            yield LintProblem(loc, message, "remove the line, or take vendor openai")
-        elif party.usd_per_million_tokens is None:
-            message = "the price of an endpoint of your own is not known"
-            hint = "add usd_per_million_tokens: {input: ..., output: ...}, 0 if it costs nothing"
-            yield LintProblem(loc, message, hint)
+    if party.base_url is not None and party.usd_per_million_tokens is None:
+        message = "the price of an endpoint of your own is not known"
+        hint = "add usd_per_million_tokens: {input: ..., output: ...}, 0 if it costs nothing"
+        yield LintProblem((*place, "base_url"), message, hint)
     elif party.usd_per_million_tokens is None and party.model:
         yield from _lint_price(place, party.vendor, party.model)
+    yield from _lint_depth(place, party)
+
+
+_NOT_ANTHROPICS = ("none", "minimal")
+
+
+def _lint_depth(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem]:
+    """A vendor is asked for an effort that it has."""
+    if party.vendor != "anthropic":
+        return
+    asked = {("reasoning",): party.reasoning} if isinstance(party, Builder) else {}
+    if isinstance(party, Reviewer):
+        asked = {("effort", name, "reasoning"): getattr(party.effort, name).reasoning for name in Efforts.model_fields}
+    for loc, depth in asked.items():
+        if depth in _NOT_ANTHROPICS:
+            yield LintProblem((*place, *loc), f"Anthropic has no effort '{depth}'", "low is the least it has")
 
 
 def _lint_price(place: Loc, vendor: str, model: str) -> Iterator[LintProblem]:

@@ -48,6 +48,7 @@ MESSAGES: dict[str, Any] = {
     "messages": [{"role": "user", "content": "text"}],
     "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
 }
+TO_ANTHROPIC = {"content-type": "application/json", "x-api-key": KEY}
 VERSION = {"anthropic-version": ANTHROPIC_VERSION}
 
 
@@ -71,7 +72,7 @@ def post(api: Api, body: Any, path: str = "/responses", headers: Any = HEADERS) 
         ("/responses", RESPONSES, HEADERS),
         ("/v1/chat/completions", COMPLETIONS, HEADERS),
         ("/v1/chat/completions", COMPLETIONS | {"response_format": {"type": "json_object", "schema": SCHEMA}}, HEADERS),
-        ("/v1/messages", MESSAGES, HEADERS | VERSION),
+        ("/v1/messages", MESSAGES, TO_ANTHROPIC | VERSION),
     ],
 )
 def test_a_good_client_is_not_complained_about(api: Api, path: str, body: Any, headers: Any) -> None:
@@ -92,8 +93,16 @@ ONE_REQUEST: dict[str, tuple[str, Any, Any, str]] = {
     "no key": ("/responses", RESPONSES, without("authorization"), "0 headers with a key"),
     "two keys": ("/responses", RESPONSES, HEADERS | {"x-api-key": KEY}, "2 headers with a key"),
     "key twice": ("/responses", RESPONSES, [*HEADERS.items(), ("authorization", KEY)], "2 headers with a key"),
-    "no version": ("/v1/messages", MESSAGES, HEADERS, "anthropic-version is None"),
-    "old version": ("/v1/messages", MESSAGES, HEADERS | {"anthropic-version": "2020-01-01"}, "is 2020-01-01"),
+    "bearer token for Anthropic": (
+        "/v1/messages",
+        MESSAGES,
+        HEADERS | {"anthropic-version": ANTHROPIC_VERSION},
+        "x-api-key",
+    ),
+    "own header for OpenAI": ("/responses", RESPONSES, {**without("authorization"), "x-api-key": KEY}, "authorization"),
+    "no bearer token": ("/responses", RESPONSES, HEADERS | {"authorization": KEY}, "no bearer token"),
+    "no version": ("/v1/messages", MESSAGES, TO_ANTHROPIC, "anthropic-version is None"),
+    "old version": ("/v1/messages", MESSAGES, TO_ANTHROPIC | {"anthropic-version": "2020-01-01"}, "is 2020-01-01"),
     "no content type": ("/responses", RESPONSES, without("content-type"), "content-type is None"),
     "wrong content type": ("/responses", RESPONSES, HEADERS | {"content-type": "text/plain"}, "is text/plain"),
     "key in the body": ("/responses", RESPONSES | {"input": f"my key is {KEY}"}, HEADERS, "the key is in the body"),
@@ -102,7 +111,12 @@ ONE_REQUEST: dict[str, tuple[str, Any, Any, str]] = {
     "no JSON": ("/responses", b"model=m", HEADERS, "the body is no JSON"),
     "unknown field": ("/responses", RESPONSES | {"effort": "high"}, HEADERS, "effort: Extra inputs"),
     "unknown field of chat": ("/v1/chat/completions", COMPLETIONS | {"top_k": 1}, HEADERS, "top_k: Extra inputs"),
-    "unknown field of Anthropic": ("/v1/messages", MESSAGES | {"store": False}, HEADERS | VERSION, "store: Extra"),
+    "unknown field of Anthropic": (
+        "/v1/messages",
+        MESSAGES | {"store": False},
+        TO_ANTHROPIC | VERSION,
+        "store: Extra",
+    ),
     "unknown field below": (
         "/responses",
         RESPONSES | {"reasoning": {"effort": "low", "depth": 1}},
@@ -112,11 +126,16 @@ ONE_REQUEST: dict[str, tuple[str, Any, Any, str]] = {
     "unknown field of a message": (
         "/v1/messages",
         MESSAGES | {"messages": [{"role": "user", "content": "x", "name": "y"}]},
-        HEADERS | VERSION,
+        TO_ANTHROPIC | VERSION,
         "Extra inputs",
     ),
     "no such effort": ("/responses", RESPONSES | {"reasoning": {"effort": "extreme"}}, HEADERS, "body: reasoning"),
-    "missing field": ("/v1/messages", {**MESSAGES, "max_tokens": None}, HEADERS | VERSION, "body: max_tokens"),
+    "missing field": (
+        "/v1/messages",
+        {**MESSAGES, "max_tokens": None},
+        TO_ANTHROPIC | VERSION,
+        "body: max_tokens",
+    ),
     "deprecated": ("/responses", RESPONSES | {"user": "me"}, HEADERS, "deprecated: user"),
     "deprecated in chat": ("/v1/chat/completions", COMPLETIONS | {"functions": []}, HEADERS, "deprecated: functions"),
     "no schema": ("/responses", {"model": "m", "input": "x"}, HEADERS, "not bound to a form"),

@@ -412,8 +412,9 @@ def test_the_environment_cannot_redirect_a_reviewer(
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     assert ask(reviewer_at(api, vendor, monkeypatch), packet).value is not None
     sent = api.got[0].headers
-    assert sent["authorization"] == f"Bearer {KEY}"
-    assert not {"x-gateway-key", "openai-organization", "x-api-key"} & sent.keys()
+    keys = {name: sent[name] for name in ("authorization", "x-api-key") if name in sent}
+    assert keys == ({"x-api-key": KEY} if vendor == ANTHROPIC else {"authorization": f"Bearer {KEY}"})
+    assert not {"x-gateway-key", "openai-organization"} & sent.keys()
 
 
 def test_an_endpoint_of_the_spec_never_gets_the_vendors_key(api: Api, packet: Packet) -> None:
@@ -430,6 +431,15 @@ def test_an_endpoint_of_the_spec_never_gets_the_vendors_key(api: Api, packet: Pa
     api.next_review()
     ask(model_reviewer(spec, {ENDPOINT_KEYS["reviewer"]: KEY}), packet)
     assert api.got[1].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_anthropics_api_at_an_address_of_the_spec_gets_the_key_of_that_address(api: Api, packet: Packet) -> None:
+    price = TokenPrice(input=0, output=0)
+    spec = ReviewerSpec(vendor="anthropic", model="m", base_url=api.address, usd_per_million_tokens=price)
+    api.steps = [answered(ANTHROPIC, json.dumps(ANSWER))]
+    review = ask(model_reviewer(spec, {ENDPOINT_KEYS["reviewer"]: KEY, "ANTHROPIC_API_KEY": "of-the-vendor"}), packet)
+    assert review.value is not None and api.got[0].path == "/v1/messages"
+    assert api.got[0].headers["x-api-key"] == KEY and "authorization" not in api.got[0].headers
 
 
 @pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC])

@@ -95,7 +95,11 @@ def test_a_builder_without_a_known_price_is_refused_before_anything_is_created(t
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("start", "no_such_spec"), 2, "shipped specs: cai_preferences, cai_stage1, demo, demo_leaky, demo_null"),
+        (
+            ("start", "no_such_spec"),
+            2,
+            "shipped specs: cai_preferences, cai_stage1, demo, demo_leaky, demo_models, demo_null",
+        ),
         (("resume", "nobody"), 2, "no session"),
         (("status", "nobody"), 2, "no session"),
         (("report", "nobody"), 2, "no session"),

@@ -25,7 +25,19 @@ from specs.session.loading import shipped
 from tests.e2e.sessions import called as peergate
 from tests.factories.bodies import body_of
 
-WITHOUT_RUN = {"init", "start", "list", "graph", "mcp", "spec", "check list", "check explain", "pod", "audit rotate", "traces"}
+WITHOUT_RUN = {
+    "init",
+    "start",
+    "list",
+    "graph",
+    "mcp",
+    "spec",
+    "check list",
+    "check explain",
+    "pod",
+    "audit rotate",
+    "traces",
+}
 """Commands that name no existing session, or none of this machine's; of groups all."""
 
 

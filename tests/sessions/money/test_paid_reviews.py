@@ -211,7 +211,12 @@ def test_what_reviews_take_from_their_share_is_not_held_back_a_second_time(sessi
 
 LINT = [
     ("{vendor: checklist, effort: {}}", "reviewer.effort: 'checklist' asks no model"),
-    ("{vendor: anthropic, model: m, base_url: 'http://127.0.0.1/v1'}", "has one address"),
+    ("{vendor: anthropic, model: m, base_url: 'http://127.0.0.1/v1'}", "the price of an endpoint of your own"),
+    (
+        "{vendor: anthropic, model: m, base_url: 'http://127.0.0.1/v1', api: chat, "
+        "usd_per_million_tokens: {input: 0, output: 0}}",
+        "vendor 'anthropic' has one API",
+    ),
     ("{vendor: openai, model: m, base_url: 'http://127.0.0.1/v1'}", "the price of an endpoint of your own"),
     ("{vendor: openai, model: m, base_url: 'http://me:secret@host/v1'}", "here begins a secret (a password)"),
     ("{vendor: openai, model: m, base_url: 'ftp://host'}", "base_url must be an address with http"),

@@ -53,7 +53,12 @@ def test_what_goes_together_loads(tmp_path: Path, builder: str, reviewer: str) -
         ("{vendor: anthropic}", "builder.model: vendor 'anthropic' needs a model"),
         ("{vendor: anthropic, model: nobody-knows-it}", "builder.model: no price is known of model 'nobody-knows-it'"),
         ("{vendor: openai, model: m, base_url: 'http://127.0.0.1/v1'}", "builder.base_url: the price of an endpoint"),
-        (f"{{vendor: anthropic, model: m, {OWN}}}", "builder.base_url: vendor 'anthropic' has one address"),
+        (
+            "{vendor: anthropic, model: m, base_url: 'http://127.0.0.1/v1'}",
+            "builder.base_url: the price of an endpoint",
+        ),
+        ("{vendor: anthropic, model: claude-opus-5, reasoning: minimal}", "builder.reasoning: Anthropic has no effort"),
+        ("{vendor: openai, model: gpt-5.4, reasoning: deep}", "builder.reasoning must be 'none', 'minimal', 'low'"),
         ("{vendor: anthropic, model: claude-opus-5, max_output_tokens: 10}", "builder.max_output_tokens"),
         ("{vendor: openai, model: m, base_url: 'http://key@host/v1'}", "builder.base_url"),
     ],

@@ -118,8 +118,8 @@ def test_a_spec_that_states_nothing_registers_the_reasoning_of_its_tiers(tmp_pat
 
 
 def test_reviews_have_more_time_than_they_take() -> None:
-    for tier, latency in LATENCY_S.items():
-        assert getattr(Efforts(), tier).timeout_s > latency
+    for tier in Efforts.model_fields:
+        assert getattr(Efforts(), tier).timeout_s > LATENCY_S[tier]
 
 
 SHORT = [
@@ -166,7 +166,8 @@ def test_as_much_time_as_it_takes_is_none(tmp_path: Path, reviewer: str, given: 
         (f"{FREE}, usd_per_million_tokens: {{input: -1, output: 0}}", "input must be at least 0, got -1"),
         (f"{FREE}, usd_per_million_tokens: 3", "usd_per_million_tokens must be keys and values, got 3"),
         (f"{LOCAL}, api: json", "api must be 'responses', 'chat' or 'chat_json_object', got 'json'"),
-        (f"{LOCAL}, effort: {{low: {{timeout_s: 1, max_cost_usd: 1, reasoning: none}}}}", "got 'none'"),
+        (f"{LOCAL}, effort: {{low: {{timeout_s: 1, max_cost_usd: 1, reasoning: deep}}}}", "got 'deep'"),
+        (f"{CLAUDE}, effort: {{low: {{timeout_s: 900, max_cost_usd: 1, reasoning: none}}}}", "no effort 'none'"),
         (f"{LOCAL}, effort: {{low: {{timeout_s: 1, max_cost_usd: 1, max_output_tokens: 5}}}}", "at least 256"),
     ],
 )
