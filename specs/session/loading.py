@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from specs import plugins, task_file
+from specs.confinement import verifier_process
 from specs.data.registered import Registered, read_registered
 from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
 from specs.digests import digest_bytes
@@ -275,7 +276,10 @@ class _Files:
         return spec.model_copy(update={"data": data, "heldout": split}), constitution, digests
 
     def task(self, spec: SessionSpec) -> tuple[SessionSpec, str | None]:
-        """Return the spec with its task file pinned by its digest, and the file's text; problems are collected."""
+        """Return the spec with its task file pinned by its digest, and the file's text; problems are collected.
+
+        Raises PluginFault if there is no sandbox in which the file can be run.
+        """
         path, _, stated = spec.task.partition("@")
         raw = self._read(("task",), path) if task_file.is_file(path) else None
         if raw is None:
@@ -283,9 +287,9 @@ class _Files:
         try:
             text = task_file.text_of(self.folder / path, raw)
             name = task_file.pinned(path, text)
-            task_file.remember(name, text)
+            task_file.remember(name, text, spec.verifier.limits())
             task_file.trust(name)
-            task_file.module_of(name)
+            verifier_process.described(name)
         except (SpecError, task_file.TaskFault) as error:
             self.others += error.problems if isinstance(error, SpecError) else [error.problem(self.folder)]
             return spec.model_copy(update={"task": path}), None

@@ -1,0 +1,334 @@
+"""The process of a verifier that is not Peergate's own: no network, no files of the user, limits, one line an answer.
+
+``training/rules/tasks/verifier_server.py`` is what runs in it. Whatever it sends is untrusted. A process that hangs,
+ends or breaks the form of its answers is killed, and the fault closes the gate.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import queue
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from specs import plugins, task_file
+from specs.confinement import bubblewrap
+from specs.confinement.verifier_limits import VerifierLimits
+from specs.errors import PluginFault
+from specs.home import HOME
+from specs.text import plain
+
+SERVER = "training.rules.tasks.verifier_server"
+PEERGATE = "/code/peergate"
+SHOWN = ("specs", "training/__init__.py", "training/rules")
+"""What a task may import of Peergate; the rest stays outside."""
+COVERED = ("specs/library",)
+"""Held-out items lie there."""
+GROUP: plugins.Group = "peergate.tasks"
+MOST_LIVE = 4
+"""Processes that are kept for the next answers; the one unused for longest ends first."""
+START_S = 40.0
+"""Beside the time that its import may take, on a busy machine."""
+MOST_SENT = 64 * 1024 * 1024
+MOST_ANSWERED = 16 * 1024 * 1024
+"""Bytes of one line to and from it."""
+_PIECE = 64 * 1024
+_SEEDS = ("0", "1")
+"""Of Python's hashes, in the process that judges and in the one that is asked again."""
+_SLOW = "make it quicker, or register a longer time: `verifier: {seconds: 60}`"
+_ROOM_MB = 1024
+"""What a process may reserve beside what it may hold: libraries are mapped, not held."""
+
+
+class Described(NamedTuple):
+    """What a task brings, as its process says."""
+
+    parts: frozenset[str]
+    """The names of :data:`specs.task_file.PARTS` that it has."""
+    own_items: bool
+    """Whether it has a form for its items."""
+
+
+def described(task: str) -> Described:
+    """Return what a task brings; raises PluginFault as :func:`ask`."""
+    return _live(task, again=False).described
+
+
+def ask(task: str, requests: Sequence[Mapping[str, Any]], *, again: bool = False) -> list[dict[str, Any]]:
+    """Return a task's answers to requests, in their order.
+
+    ``again`` asks another process, whose hashes have another seed.
+
+    Raises:
+        KeyError: nobody has read a spec or an order with this task file.
+        TaskFault: the user has not named this file, or it cannot be used.
+        PluginFault: the task breaks, takes too long or too much memory, or there is no sandbox for it.
+    """
+    return _live(task, again=again).ask(requests) if requests else []
+
+
+def end_all() -> None:
+    """End all processes of verifiers."""
+    with _LOCK:
+        while _LIVE:
+            _LIVE.popitem()[1].end()
+
+
+def _live(task: str, *, again: bool) -> _Process:
+    limits = task_file.limits_of(task)
+    key = (task, limits.model_dump_json(), again)
+    with _LOCK:
+        found = _LIVE.pop(key, None)
+        if found is None or found.ended:
+            found = _Process(task, limits, again)
+        _LIVE[key] = found
+        while len(_LIVE) > MOST_LIVE:
+            _LIVE.pop(next(iter(_LIVE))).end()
+        return found
+
+
+class _Process:
+    """One process of one task."""
+
+    def __init__(self, task: str, limits: VerifierLimits, again: bool) -> None:
+        self._limits = limits
+        self._count = 0
+        self._buffer = bytearray()
+        self._asked: Mapping[str, Any] = {}
+        self._lock = threading.Lock()
+        self.ended = False
+        text, point = None, None
+        if task_file.is_file(task):
+            text, self._where = task_file.trusted_text(task), task_file.path_of(task)
+        else:
+            point = plugins.find(GROUP, task)
+            self._where = plugins.where(point) if point else task
+        with ExitStack() as held:
+            command, variables, passed = self._command(held, () if point is None else plugins.packages_of(point))
+            self._process = _started(command, variables | {"PYTHONHASHSEED": _SEEDS[again]}, passed)
+            self._in, self._out = (one.fileno() for one in (self._process.stdin, self._process.stdout) if one)
+            for one in (self._in, self._out):
+                os.set_blocking(one, False)
+            hello = {
+                "task": task,
+                "text": text,
+                "load_seconds": plugins.LOAD_SECONDS,
+                "limits": _rlimits(limits, sandboxed=bool(passed)),
+                "seconds": limits.seconds,
+            }
+            (said,) = self._exchange([hello], plugins.LOAD_SECONDS + START_S)
+        if "fault" in said:
+            self.end()
+        self.described = self._described(_or_fault(said, self._where))
+
+    def ask(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the answers; raises PluginFault for a process that does not give them, or for one that is a fault."""
+        with self._lock:
+            return [_or_fault(one, self._where) for one in self._exchange(requests, self._limits.seconds)]
+
+    def end(self) -> None:
+        """Kill the process."""
+        self.ended = True
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            with suppress(OSError):
+                if pipe:
+                    pipe.close()
+
+    def _command(self, held: ExitStack, packages: Sequence[Path]) -> tuple[list[str], dict[str, str], tuple[int, ...]]:
+        """Return the command, the variables of its process, and the descriptors it needs: none without a sandbox."""
+        python = [sys.executable, "-s", "-P", "-B", "-m", SERVER]
+        host = bubblewrap.this_host()
+        why = bubblewrap.why_missing(host)
+        if host is None or why or (not self._limits.sandbox and _cannot(host)):
+            if self._limits.sandbox:
+                raise self._unconfined(why)
+            return python, _variables(str(HOME)), ()
+        if seen := bubblewrap.uncovered(host, [Path.home()]):
+            raise PluginFault(f"the sandbox of its verifier would show {seen[0]}", where=self._where)
+        refusing = held.enter_context(bubblewrap.refused_calls(alone=True))
+        command = bubblewrap.opening(host, "verifier", _variables(PEERGATE), refusing)
+        command += bubblewrap.environment(host)
+        for name in SHOWN:
+            command += ["--ro-bind", str(HOME / name), f"{PEERGATE}/{name}"]
+        for name in COVERED:
+            command += ["--tmpfs", f"{PEERGATE}/{name}", "--remount-ro", f"{PEERGATE}/{name}"]
+        for path in packages:
+            if bubblewrap.uncovered(host, [path]) == []:
+                command += ["--ro-bind", str(path), str(path)]
+        command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
+        return [*command, "--", *python], {}, (refusing,)
+
+    def _unconfined(self, why: str) -> PluginFault:
+        hint = "install bubblewrap 0.8 or newer, or let it make user namespaces here; or register `verifier: {sandbox: "
+        hint += "false}`, and the verifier runs with your rights"
+        return PluginFault(f"its verifier would run without a sandbox: {why}", where=self._where, hint=hint)
+
+    def _described(self, said: dict[str, Any]) -> Described:
+        match said:
+            case {"parts": list(parts), "own_items": bool(own)}:
+                return Described(frozenset(str(one) for one in parts) & task_file.PARTS.keys(), own)
+            case _:
+                self._fail("what it says of itself has not the form of it")
+
+    def _exchange(self, requests: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
+        """Send requests and read the answers as they come; ``seconds`` is the longest that one of them may take."""
+        if self.ended:
+            self._fail("its verifier's process ended")
+        first, sending = self._count, bytearray()
+        for request in requests:
+            line = json.dumps({"n": self._count, **request}).encode()
+            if len(line) > MOST_SENT:
+                self._fail(f"a request to its verifier has {len(line)} bytes, the most is {MOST_SENT}", request)
+            sending += line + b"\n"
+            self._count += 1
+        found: list[dict[str, Any]] = []
+        left = memoryview(bytes(sending))
+        with selectors.DefaultSelector() as both:
+            both.register(self._out, selectors.EVENT_READ)
+            both.register(self._in, selectors.EVENT_WRITE)
+            due = time.monotonic() + seconds
+            while len(found) < len(requests):
+                self._asked = requests[len(found)]
+                ready = both.select(max(0.0, due - time.monotonic()))
+                if not ready and time.monotonic() >= due:
+                    self._fail(f"its verifier takes more than {seconds:g} s", hint=_SLOW)
+                for key, _ in ready:
+                    if key.fd == self._in:
+                        left = self._send(left)
+                        if not left:
+                            both.unregister(self._in)
+                        continue
+                    before = len(found)
+                    found += self._lines(first + before)
+                    if len(found) > before:
+                        due = time.monotonic() + seconds
+        if len(found) > len(requests) or self._buffer:
+            self._fail("its verifier answers more than it was asked")
+        return found
+
+    def _send(self, left: memoryview) -> memoryview:
+        with suppress(BlockingIOError):
+            try:
+                return left[os.write(self._in, left[:_PIECE]) :]
+            except BrokenPipeError:
+                # What it said before it ended, if anything, is read next.
+                return left[len(left) :]
+        return left
+
+    def _lines(self, number: int) -> Iterator[dict[str, Any]]:
+        """Yield the answers that have arrived; ``number`` is due next."""
+        piece = os.read(self._out, _PIECE)
+        if not piece:
+            self._died()
+        self._buffer += piece
+        *lines, rest = self._buffer.split(b"\n")
+        self._buffer = bytearray(rest)
+        if len(self._buffer) > MOST_ANSWERED:
+            self._fail(f"its verifier answers with more than {MOST_ANSWERED} bytes")
+        for line in lines:
+            said = None
+            with suppress(ValueError, RecursionError):
+                said = json.loads(line)
+            if not isinstance(said, dict) or said.get("n") != number:
+                self._fail(f"its verifier's process writes what is no answer: {plain(repr(bytes(line[:60])), 80)}")
+            number += 1
+            yield said
+
+    def _died(self) -> NoReturn:
+        """Say how the process ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        said = b""
+        with suppress(OSError, ValueError):
+            if self._process.stderr:
+                os.set_blocking(self._process.stderr.fileno(), False)
+                said = os.read(self._process.stderr.fileno(), 4096)
+        if said.startswith(b"bwrap:"):
+            self.end()
+            raise self._unconfined(bubblewrap.why_refused(said))
+        code = self._process.returncode
+        number = -code if code is not None and code < 0 else (code or 0) - 128
+        if number == signal.SIGXCPU:
+            self._fail(f"its verifier takes more than {self._limits.seconds:g} s of processor time", hint=_SLOW)
+        how = f"signal {number}" if number > 0 else f"code {code}"
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        self._fail(f"its verifier's process ended with {how}" + (f": {plain(lines[-1], 200)}" if lines else ""))
+
+    def _fail(self, told: str, request: Mapping[str, Any] | None = None, hint: str = "") -> NoReturn:
+        self.end()
+        item = (self._asked if request is None else request).get("item")
+        at = f" on item '{plain(str(item.get('id')), 60)}'" if isinstance(item, dict) else ""
+        raise PluginFault(told + at, where=self._where, hint=hint)
+
+
+_LIVE: dict[tuple[str, str, bool], _Process] = {}
+_LOCK = threading.RLock()
+atexit.register(end_all)
+
+
+def _or_fault(said: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return an answer; raises the fault that it is."""
+    match said:
+        case {"fault": {"message": str(message), "place": [str(path), int(line), int(column)]}}:
+            raise task_file.TaskFault(plain(message, 400), plain(path, 200), line, column)
+        case {"fault": {"message": str(message), "where": str(place)}}:
+            raise PluginFault(plain(message, 400), where=plain(place, 400))
+        case {"fault": other}:
+            raise PluginFault(f"fails without a reason: {plain(repr(other), 100)}", where=where)
+        case _:
+            return said
+
+
+def _started(command: list[str], variables: dict[str, str], passed: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    """Start the process in a thread that lives as long: bubblewrap ends with the thread that started it."""
+    started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
+
+    def run() -> None:
+        pipe = subprocess.PIPE
+        try:
+            process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=pipe, env=variables, cwd="/", pass_fds=passed, bufsize=0
+            )
+        except OSError as error:
+            started.put(error)
+            return
+        started.put(process)
+        process.wait()
+
+    threading.Thread(target=run, name="verifier", daemon=True).start()
+    found = started.get()
+    if isinstance(found, OSError):
+        raise PluginFault(f"a verifier's process cannot be started: {plain(str(found), 200)}")
+    return found
+
+
+def _variables(peergate: str) -> dict[str, str]:
+    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {"PYTHONPATH": peergate, "LANG": "C.UTF-8", "TZ": "UTC", **dict.fromkeys(one, "1")}
+
+
+def _rlimits(limits: VerifierLimits, *, sandboxed: bool) -> dict[str, int]:
+    """Return the limits that the process sets for itself before it runs the task."""
+    mb = 1024 * 1024
+    found = {"FSIZE": 0, "CORE": 0, "NOFILE": 64, "DATA": limits.memory_mb * mb}
+    found["AS"] = found["DATA"] + _ROOM_MB * mb
+    # Of the user's processes, without a sandbox all others would be counted too.
+    return found | ({"NPROC": 64} if sandboxed else {})
+
+
+def _cannot(host: bubblewrap.Host) -> bool:
+    """Say whether bubblewrap fails here, where the spec allows to do without it."""
+    with bubblewrap.refused_calls(alone=True) as refusing:
+        command = bubblewrap.opening(host, "probe", {}, refusing) + bubblewrap.environment(host)
+        return bool(bubblewrap.why_not([*command, "--", host.python, "-I", "-c", ""], refusing))
