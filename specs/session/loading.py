@@ -22,7 +22,7 @@ from specs.resources import LauncherName
 from specs.session.constitution import Constitution
 from specs.session.defaults import fill
 from specs.session.explain import explain, validate
-from specs.session.lint.item_rules import ANSWERED, without_answers
+from specs.session.lint.item_rules import ANSWERED, verified_by, without_answers
 from specs.session.lint.rules import lint, lint_constitution
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
 from specs.session.profiles import apply_profile, profile_names
@@ -31,6 +31,7 @@ from specs.session.yaml_positions import Document, UnreadableError, read_documen
 from specs.stages.artifacts import Item
 from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
+from specs.stages.stage import TASKS
 from specs.text import plain
 
 _HINTS: dict[Loc, str] = {
@@ -42,6 +43,7 @@ _HINTS: dict[Loc, str] = {
 }
 """What to write where nothing can be filled in."""
 _RESTORE = "restore the registered file; or if the change is meant, `peergate spec pin` writes the new digest"
+_FITTING = "the task's file says in its Item which fields items have"
 MAX_DATA_PROBLEMS = 20
 """More lines than this are wrong for one reason; the rest is counted."""
 
@@ -82,6 +84,7 @@ def load_spec(
     problems = [*lint(spec), *files.problems]
     if not problems:
         files.require_answers(spec)
+        files.require_fitting(spec)
     if problems or files.others:
         raise document.error(path, problems, files.others)
     return ResolvedSpec(
@@ -326,6 +329,21 @@ class _Files:
             given = stage.parameters.model_copy(update={"code": digest})
             stages[index] = stage.model_copy(update={"script": name, "parameters": given})
         return spec.model_copy(update={"stages": tuple(stages)}), texts
+
+    def require_fitting(self, spec: SessionSpec) -> None:
+        """Collect a problem for each field of an item that is not as the user's own task says its items are."""
+        if spec.task in TASKS or not verifier_process.described(spec.task).own_items:
+            return
+        for name in sorted(verified_by(spec, spec.task) & self.items.keys()):
+            named = spec.heldout if name == "heldout" else spec.data[name.removeprefix("data.")]
+            lines = self.items[name].removesuffix(b"\n").split(b"\n")
+            requests = [{"do": "misfits", "item": json.loads(line)} for line in lines]
+            found: list[Problem] = []
+            for number, said in enumerate(verifier_process.ask(spec.task, requests), 1):
+                for one in said.get("misfits", ()):
+                    keys, told = map(printable, map(str, one))
+                    found.append(Problem(str(self.folder / named.path), number, 1, keys, told, _FITTING))
+            self.others += _at_most(found)
 
     def require_answers(self, spec: SessionSpec) -> None:
         """Collect a problem for each file whose items name no answer to compare with: one for all of its lines."""
