@@ -114,8 +114,9 @@ class _Process:
             point = plugins.find(GROUP, task)
             self._where = plugins.where(point) if point else task
         with ExitStack() as held:
-            command, variables, passed = self._command(held, () if point is None else plugins.packages_of(point))
-            self._process = _started(command, variables | {"PYTHONHASHSEED": _SEEDS[again]}, passed)
+            packages = () if point is None else plugins.packages_of(point)
+            command, variables, passed = self._command(held, packages, _SEEDS[again])
+            self._process = _started(command, variables, passed)
             self._in, self._out = (one.fileno() for one in (self._process.stdin, self._process.stdout) if one)
             for one in (self._in, self._out):
                 os.set_blocking(one, False)
@@ -145,7 +146,9 @@ class _Process:
                 if pipe:
                     pipe.close()
 
-    def _command(self, held: ExitStack, packages: Sequence[Path]) -> tuple[list[str], dict[str, str], tuple[int, ...]]:
+    def _command(
+        self, held: ExitStack, packages: Sequence[Path], seed: str
+    ) -> tuple[list[str], dict[str, str], tuple[int, ...]]:
         """Return the command, the variables of its process, and the descriptors it needs: none without a sandbox."""
         python = [sys.executable, "-s", "-P", "-B", "-m", SERVER]
         host = bubblewrap.this_host()
@@ -153,11 +156,11 @@ class _Process:
         if host is None or why or (not self._limits.sandbox and _cannot(host)):
             if self._limits.sandbox:
                 raise self._unconfined(why)
-            return python, _variables(str(HOME)), ()
+            return python, _variables(str(HOME), seed), ()
         if seen := bubblewrap.uncovered(host, [Path.home()]):
             raise PluginFault(f"the sandbox of its verifier would show {seen[0]}", where=self._where)
         refusing = held.enter_context(bubblewrap.refused_calls(alone=True))
-        command = bubblewrap.opening(host, "verifier", _variables(PEERGATE), refusing)
+        command = bubblewrap.opening(host, "verifier", _variables(PEERGATE, seed), refusing)
         command += bubblewrap.environment(host)
         for name in SHOWN:
             command += ["--ro-bind", str(HOME / name), f"{PEERGATE}/{name}"]
@@ -313,9 +316,9 @@ def _started(command: list[str], variables: dict[str, str], passed: tuple[int, .
     return found
 
 
-def _variables(peergate: str) -> dict[str, str]:
+def _variables(peergate: str, seed: str) -> dict[str, str]:
     one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return {"PYTHONPATH": peergate, "LANG": "C.UTF-8", "TZ": "UTC", **dict.fromkeys(one, "1")}
+    return {"PYTHONPATH": peergate, "PYTHONHASHSEED": seed, "LANG": "C.UTF-8", "TZ": "UTC", **dict.fromkeys(one, "1")}
 
 
 def _rlimits(limits: VerifierLimits, *, sandboxed: bool) -> dict[str, int]:
