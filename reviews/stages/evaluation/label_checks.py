@@ -146,18 +146,23 @@ def agrees_with_itself(tasks: Iterable[str], heldout: Sequence[Item]) -> Found:
 def turned(task: str, asked: Sequence[tuple[Item, str]]) -> list[int]:
     """Return the places of the answers whose verdict is another when they are judged again.
 
-    The second time they are shuffled, since a verdict that alternates survives a reversal; and a verifier of the user's
-    own runs in another process, where hashes have another seed.
+    They are shuffled then, since a verdict that alternates survives a reversal. A verifier of the user's own is asked
+    again by the process that remembers the first time, and by another one, whose hashes have another seed.
     """
     order = sorted(range(len(asked)), key=lambda place: file_order(f"{place}/{asked[place][0].id}", len(asked)))
-    first = _passes(task, asked, again=False)
-    second = dict(zip(order, _passes(task, [asked[place] for place in order], again=True), strict=True))
-    return [place for place, one in enumerate(first) if one != second[place]]
+    mixed, first = [asked[place] for place in order], _passes(task, asked, again=False)
+    others = {False} if _is_ours(task) else {False, True}
+    later = [_passes(task, mixed, again=other) for other in sorted(others)]
+    return sorted(place for at, place in enumerate(order) if any(one[at] != first[place] for one in later))
+
+
+def _is_ours(task: str) -> bool:
+    return task in (*TASKS, CONVERSATION)
 
 
 def _passes(task: str, asked: Sequence[tuple[Item, str]], *, again: bool) -> list[bool | None]:
     """Return the verdicts; None for an item that cannot be judged, which other checks report."""
-    if task not in (*TASKS, CONVERSATION):
+    if not _is_ours(task):
         return [one.passed for one in judged(task, asked, again=again)]
     judge, found = verifier(task), list[bool | None]()
     for item, text in asked:
