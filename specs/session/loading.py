@@ -84,6 +84,7 @@ def load_spec(
     problems = [*lint(spec), *files.problems]
     if not problems:
         files.require_answers(spec)
+    if not problems and not files.others:
         files.require_fitting(spec)
     if problems or files.others:
         raise document.error(path, problems, files.others)

@@ -27,7 +27,7 @@ def keep_recipe(store: Store, text: str) -> str:
 
 
 def keep_scripts(store: Store, resolved: ResolvedSpec) -> None:
-    """Keep the scripts that a spec registers, where jobs and reviewers read them, and a task that a builder may read."""
+    """Keep the scripts that a spec registers, which jobs and reviewers read, and a task that a builder may read."""
     readable = [resolved.task_text] if resolved.task_text is not None and resolved.spec.verifier.builder_reads else []
     for text in (*resolved.scripts.values(), *readable):
         store.put(text.encode())
