@@ -48,11 +48,17 @@ def this_host() -> Host | None:
     # Under both names if they differ: links to the interpreter may hold either.
     prefixes = [Path(one) for one in (sys.base_prefix, sys.prefix)]
     folders = dict.fromkeys(str(one) for prefix in prefixes for one in (prefix.resolve(), prefix))
+    folders |= dict.fromkeys(one for one in libraries() if not any(Path(one).is_relative_to(path) for path in folders))
     environment = tuple(one for one in folders if not Path(one).is_relative_to("/usr"))
     mounted = ("/usr", *environment)
     hidden = [str(HOME / name) for name in PACKAGES if any(HOME.is_relative_to(one) for one in mounted)]
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
     return Host(bwrap, (("/usr", ""), *links), sys.executable, environment, tuple(hidden), tuple(devices))
+
+
+def libraries() -> list[str]:
+    """Return the folders of installed packages that this process imports from: a user's own lies in no prefix."""
+    return [one for one in sys.path if Path(one).name in ("site-packages", "dist-packages") and Path(one).is_dir()]
 
 
 def opening(host: Host, name: str, variables: Mapping[str, str], refusing: int) -> list[str]:

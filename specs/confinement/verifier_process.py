@@ -318,7 +318,8 @@ def _started(command: list[str], variables: dict[str, str], passed: tuple[int, .
 
 def _variables(peergate: str, seed: str) -> dict[str, str]:
     one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return {"PYTHONPATH": peergate, "PYTHONHASHSEED": seed, "LANG": "C.UTF-8", "TZ": "UTC", **dict.fromkeys(one, "1")}
+    paths = ":".join([peergate, *bubblewrap.libraries()])
+    return {"PYTHONPATH": paths, "PYTHONHASHSEED": seed, "LANG": "C.UTF-8", "TZ": "UTC", **dict.fromkeys(one, "1")}
 
 
 def _rlimits(limits: VerifierLimits, *, sandboxed: bool) -> dict[str, int]:
