@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from specs.digests import Contract
 
 
 class VerifierLimits(Contract):
     """The limits of a verifier's process."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
     """The longest it may take for one answer, of wall time and of processor time."""
