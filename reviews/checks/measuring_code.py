@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from specs import plugins, task_file
-from specs.confinement.verifier_process import SERVER
+from specs.confinement.verifier_command import SERVER
 from specs.digests import digest_file, digest_value
 from specs.home import HOME
 from specs.session.session_spec import ResolvedSpec

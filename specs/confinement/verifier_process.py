@@ -13,27 +13,19 @@ import queue
 import selectors
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from specs import plugins, task_file
 from specs.confinement import bubblewrap
+from specs.confinement.verifier_command import Command, NoSandbox, confined
 from specs.confinement.verifier_limits import VerifierLimits
-from specs.errors import PluginFault
-from specs.home import HOME
+from specs.errors import PluginFault, Unconfined
 from specs.text import plain
 
-SERVER = "training.rules.tasks.verifier_server"
-PEERGATE = "/code/peergate"
-SHOWN = ("specs", "training/__init__.py", "training/rules")
-"""What a task may import of Peergate; the rest stays outside."""
-COVERED = ("specs/library",)
-"""Held-out items lie there."""
 GROUP: plugins.Group = "peergate.tasks"
 MOST_LIVE = 4
 """Processes that are kept for the next answers; the one unused for longest ends first."""
@@ -43,8 +35,6 @@ MOST_SENT = 64 * 1024 * 1024
 MOST_ANSWERED = 16 * 1024 * 1024
 """Bytes of one line to and from it."""
 _PIECE = 64 * 1024
-_SEEDS = ("0", "1")
-"""Of Python's hashes, in the process that judges and in the one that is asked again."""
 _SLOW = "make it quicker, or register a longer time: `verifier: {seconds: 60}`"
 _ROOM_MB = 1024
 """What a process may reserve beside what it may hold: libraries are mapped, not held."""
@@ -115,8 +105,11 @@ class _Process:
             self._where = plugins.where(point) if point else task
         with ExitStack() as held:
             packages = () if point is None else plugins.packages_of(point)
-            command, variables, passed = self._command(held, packages, _SEEDS[again])
-            self._process = _started(command, variables, passed)
+            try:
+                started = held.enter_context(confined(packages, again=again, anyway=not limits.sandbox))
+            except NoSandbox as error:
+                raise self._unconfined(str(error)) from error
+            self._process = _started(started)
             self._in, self._out = (one.fileno() for one in (self._process.stdin, self._process.stdout) if one)
             for one in (self._in, self._out):
                 os.set_blocking(one, False)
@@ -124,7 +117,7 @@ class _Process:
                 "task": task,
                 "text": text,
                 "load_seconds": plugins.LOAD_SECONDS,
-                "limits": _rlimits(limits, sandboxed=bool(passed)),
+                "limits": _rlimits(limits, sandboxed=bool(started.passed)),
                 "seconds": limits.seconds,
             }
             (said,) = self._exchange([hello], plugins.LOAD_SECONDS + START_S)
@@ -146,36 +139,10 @@ class _Process:
                 if pipe:
                     pipe.close()
 
-    def _command(
-        self, held: ExitStack, packages: Sequence[Path], seed: str
-    ) -> tuple[list[str], dict[str, str], tuple[int, ...]]:
-        """Return the command, the variables of its process, and the descriptors it needs: none without a sandbox."""
-        python = [sys.executable, "-s", "-P", "-B", "-m", SERVER]
-        host = bubblewrap.this_host()
-        why = bubblewrap.why_missing(host)
-        if host is None or why or (not self._limits.sandbox and _cannot(host)):
-            if self._limits.sandbox:
-                raise self._unconfined(why)
-            return python, _variables(str(HOME), seed), ()
-        if seen := bubblewrap.uncovered(host, [Path.home()]):
-            raise PluginFault(f"the sandbox of its verifier would show {seen[0]}", where=self._where)
-        refusing = held.enter_context(bubblewrap.refused_calls(alone=True))
-        command = bubblewrap.opening(host, "verifier", _variables(PEERGATE, seed), refusing)
-        command += bubblewrap.environment(host)
-        for name in SHOWN:
-            command += ["--ro-bind", str(HOME / name), f"{PEERGATE}/{name}"]
-        for name in COVERED:
-            command += ["--tmpfs", f"{PEERGATE}/{name}", "--remount-ro", f"{PEERGATE}/{name}"]
-        for path in packages:
-            if bubblewrap.uncovered(host, [path]) == []:
-                command += ["--ro-bind", str(path), str(path)]
-        command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
-        return [*command, "--", *python], {}, (refusing,)
-
-    def _unconfined(self, why: str) -> PluginFault:
+    def _unconfined(self, why: str) -> Unconfined:
         hint = "install bubblewrap 0.8 or newer, or let it make user namespaces here; or register `verifier: {sandbox: "
         hint += "false}`, and the verifier runs with your rights"
-        return PluginFault(f"its verifier would run without a sandbox: {why}", where=self._where, hint=hint)
+        return Unconfined(f"its verifier would run without a sandbox: {why}", where=self._where, hint=hint)
 
     def _described(self, said: dict[str, Any]) -> Described:
         match said:
@@ -293,7 +260,7 @@ def _or_fault(said: dict[str, Any], where: str) -> dict[str, Any]:
             return said
 
 
-def _started(command: list[str], variables: dict[str, str], passed: tuple[int, ...]) -> subprocess.Popen[bytes]:
+def _started(command: Command) -> subprocess.Popen[bytes]:
     """Start the process in a thread that lives as long: bubblewrap ends with the thread that started it."""
     started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
 
@@ -301,7 +268,14 @@ def _started(command: list[str], variables: dict[str, str], passed: tuple[int, .
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=pipe, env=variables, cwd="/", pass_fds=passed, bufsize=0
+                command.line,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                env=command.variables,
+                cwd="/",
+                pass_fds=command.passed,
+                bufsize=0,
             )
         except OSError as error:
             started.put(error)
@@ -316,12 +290,6 @@ def _started(command: list[str], variables: dict[str, str], passed: tuple[int, .
     return found
 
 
-def _variables(peergate: str, seed: str) -> dict[str, str]:
-    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    paths = ":".join([peergate, *bubblewrap.libraries()])
-    return {"PYTHONPATH": paths, "PYTHONHASHSEED": seed, "LANG": "C.UTF-8", "TZ": "UTC", **dict.fromkeys(one, "1")}
-
-
 def _rlimits(limits: VerifierLimits, *, sandboxed: bool) -> dict[str, int]:
     """Return the limits that the process sets for itself before it runs the task."""
     mb = 1024 * 1024
@@ -329,10 +297,3 @@ def _rlimits(limits: VerifierLimits, *, sandboxed: bool) -> dict[str, int]:
     found["AS"] = found["DATA"] + _ROOM_MB * mb
     # Of the user's processes, without a sandbox all others would be counted too.
     return found | ({"NPROC": 64} if sandboxed else {})
-
-
-def _cannot(host: bubblewrap.Host) -> bool:
-    """Say whether bubblewrap fails here, where the spec allows to do without it."""
-    with bubblewrap.refused_calls(alone=True) as refusing:
-        command = bubblewrap.opening(host, "probe", {}, refusing) + bubblewrap.environment(host)
-        return bool(bubblewrap.why_not([*command, "--", host.python, "-I", "-c", ""], refusing))

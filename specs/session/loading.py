@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from specs import plugins, task_file
-from specs.confinement import verifier_process
+from specs.confinement import bubblewrap, verifier_process
 from specs.data.registered import Registered, read_registered
 from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
 from specs.digests import digest_bytes
@@ -297,6 +297,11 @@ class _Files:
         except (SpecError, task_file.TaskFault) as error:
             self.others += error.problems if isinstance(error, SpecError) else [error.problem(self.folder)]
             return spec.model_copy(update={"task": path}), None
+        host = bubblewrap.this_host()
+        if host is not None and bubblewrap.uncovered(host, [self.folder / spec.heldout.path]):
+            message = "the held-out items lie in a folder that the verifier's sandbox shows"
+            hint = "keep them outside of /usr and of the Python environment"
+            self.problems.append(LintProblem(("heldout", "path"), message, hint))
         if stated and name != spec.task:
             message = f"'{path}' has the digest {name.partition('@')[2]}, the spec registers {stated}"
             self.problems.append(LintProblem(("task",), message, _RESTORE))

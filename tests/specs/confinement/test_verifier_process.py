@@ -16,6 +16,7 @@ import pytest
 
 from specs import task_file
 from specs.confinement import bubblewrap, seccomp, verifier_process
+from specs.confinement.verifier_command import PEERGATE
 from specs.confinement.verifier_limits import VerifierLimits
 from specs.errors import PluginFault
 from specs.home import HOME
@@ -71,7 +72,7 @@ def test_files_of_the_user_are_not_there(tmp_path: Path, lines: list[str], error
 
 def test_nor_are_shipped_heldout_items_reviewers_prompts_the_home_or_processes() -> None:
     judge = verifier(task(verify("import os", "return os.path.exists(answer)")))
-    inside = Path(verifier_process.PEERGATE)
+    inside = Path(PEERGATE)
     for name in ("specs/library/data/format_heldout.jsonl", "reviews/reviewers", "training/items"):
         assert (HOME / name).exists()
         assert not judge(ITEM, str(HOME / name)).passed and not judge(ITEM, str(inside / name)).passed

@@ -381,6 +381,15 @@ def test_limits_are_registered_and_left_out_where_they_are_the_usual_ones(tmp_pa
     assert task_file.limits_of(usual.spec.task).memory_mb == 512
 
 
+def test_heldout_items_may_not_lie_where_the_sandbox_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = bubblewrap.this_host()
+    assert host is not None
+    shows = host._replace(environment=(*host.environment, str(tmp_path)))
+    monkeypatch.setattr(bubblewrap, "this_host", lambda: shows)
+    (found,) = told(tmp_path, GOOD)
+    assert "lie in a folder that the verifier's sandbox shows" in found
+
+
 def test_without_a_sandbox_the_spec_has_no_task_unless_it_allows_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
