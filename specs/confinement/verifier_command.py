@@ -52,30 +52,31 @@ def confined(packages: Sequence[Path], *, again: bool, anyway: bool) -> Generato
     if host is None or why or (anyway and _cannot(host)):
         if not anyway:
             raise NoSandbox(why)
-        yield Command(python, _variables(str(HOME), again), ())
+        yield Command(python, _variables([HOME, *(one.parent for one in packages)], again), ())
         return
     if seen := bubblewrap.uncovered(host, [Path.home()]):
         raise NoSandbox(f"it would show {seen[0]}")
     with bubblewrap.refused_calls(alone=True) as refusing:
-        line = bubblewrap.opening(host, "verifier", _variables(PEERGATE, again), refusing)
+        # Those of the environment are mounted with it.
+        elsewhere = [path for path in packages if not bubblewrap.uncovered(host, [path])]
+        variables = _variables([Path(PEERGATE), *(one.parent for one in elsewhere)], again)
+        line = bubblewrap.opening(host, "verifier", variables, refusing)
         line += bubblewrap.environment(host)
         for name in SHOWN:
             line += ["--ro-bind", str(HOME / name), f"{PEERGATE}/{name}"]
         for name in COVERED:
             line += ["--tmpfs", f"{PEERGATE}/{name}", "--remount-ro", f"{PEERGATE}/{name}"]
-        for path in packages:
-            # Those of the environment are mounted with it.
-            if not bubblewrap.uncovered(host, [path]):
-                line += ["--ro-bind", str(path), str(path)]
+        for path in elsewhere:
+            line += ["--ro-bind", str(path), str(path)]
         line += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
         yield Command([*line, "--", *python], {}, (refusing,))
 
 
-def _variables(peergate: str, again: bool) -> dict[str, str]:
-    """Return the whole environment of the process."""
+def _variables(paths: Sequence[Path], again: bool) -> dict[str, str]:
+    """Return the whole environment of the process, which imports from these folders first."""
     one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    paths = ":".join([peergate, *bubblewrap.libraries()])
-    return {"PYTHONPATH": paths, "PYTHONHASHSEED": _SEEDS[again], "LANG": "C.UTF-8", **dict.fromkeys(one, "1")}
+    places = ":".join([*map(str, paths), *bubblewrap.libraries()])
+    return {"PYTHONPATH": places, "PYTHONHASHSEED": _SEEDS[again], "LANG": "C.UTF-8", **dict.fromkeys(one, "1")}
 
 
 def _cannot(host: bubblewrap.Host) -> bool:

@@ -82,8 +82,8 @@ def _live(task: str, *, again: bool) -> _Process:
         if found is None or found.ended:
             found = _Process(task, limits, again)
         _LIVE[key] = found
-        while len(_LIVE) > MOST_LIVE:
-            _LIVE.pop(next(iter(_LIVE))).end()
+        for old in [key for key, one in _LIVE.items() if not one.busy][: max(0, len(_LIVE) - MOST_LIVE)]:
+            _LIVE.pop(old).end()
         return found
 
 
@@ -116,14 +116,20 @@ class _Process:
             hello = {
                 "task": task,
                 "text": text,
+                "point": point and [point.value, self._where],
                 "load_seconds": plugins.LOAD_SECONDS,
-                "limits": _rlimits(limits, sandboxed=bool(started.passed)),
+                "limits": _rlimits(limits),
                 "seconds": limits.seconds,
             }
             (said,) = self._exchange([hello], plugins.LOAD_SECONDS + START_S)
         if "fault" in said:
             self.end()
         self.described = self._described(_or_fault(said, self._where))
+
+    @property
+    def busy(self) -> bool:
+        """Whether another thread waits for its answers."""
+        return self._lock.locked()
 
     def ask(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the answers; raises PluginFault for a process that does not give them, or for one that is a fault."""
@@ -149,7 +155,7 @@ class _Process:
             case {"parts": list(parts), "own_items": bool(own)}:
                 return Described(frozenset(str(one) for one in parts) & task_file.PARTS.keys(), own)
             case _:
-                self._fail("what it says of itself has not the form of it")
+                self._fail("its verifier's process writes what is no answer")
 
     def _exchange(self, requests: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
         """Send requests and read the answers as they come; ``seconds`` is the longest that one of them may take."""
@@ -170,19 +176,19 @@ class _Process:
             due = time.monotonic() + seconds
             while len(found) < len(requests):
                 self._asked = requests[len(found)]
-                ready = both.select(max(0.0, due - time.monotonic()))
-                if not ready and time.monotonic() >= due:
-                    self._fail(f"its verifier takes more than {seconds:g} s", hint=_SLOW)
-                for key, _ in ready:
+                before = len(found)
+                for key, _ in both.select(max(0.0, due - time.monotonic())):
                     if key.fd == self._in:
                         left = self._send(left)
                         if not left:
                             both.unregister(self._in)
-                        continue
-                    before = len(found)
-                    found += self._lines(first + before)
-                    if len(found) > before:
-                        due = time.monotonic() + seconds
+                    else:
+                        found += self._lines(first + len(found))
+                now = time.monotonic()
+                if len(found) > before:
+                    due = now + seconds
+                elif now >= due:
+                    self._fail(f"its verifier takes more than {seconds:g} s", hint=_SLOW)
         if len(found) > len(requests) or self._buffer:
             self._fail("its verifier answers more than it was asked")
         return found
@@ -261,7 +267,10 @@ def _or_fault(said: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _started(command: Command) -> subprocess.Popen[bytes]:
-    """Start the process in a thread that lives as long: bubblewrap ends with the thread that started it."""
+    """Start the process in a thread that lives as long: bubblewrap ends with the thread that started it.
+
+    It is in a session of its own: Ctrl-C at the terminal pauses Peergate, which may still be judging.
+    """
     started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
 
     def run() -> None:
@@ -276,6 +285,7 @@ def _started(command: Command) -> subprocess.Popen[bytes]:
                 cwd="/",
                 pass_fds=command.passed,
                 bufsize=0,
+                start_new_session=True,
             )
         except OSError as error:
             started.put(error)
@@ -290,10 +300,11 @@ def _started(command: Command) -> subprocess.Popen[bytes]:
     return found
 
 
-def _rlimits(limits: VerifierLimits, *, sandboxed: bool) -> dict[str, int]:
-    """Return the limits that the process sets for itself before it runs the task."""
+def _rlimits(limits: VerifierLimits) -> dict[str, int]:
+    """Return the limits that the process sets for itself before it runs the task.
+
+    Processes are no number: a filter refuses them, and the stacks of threads are memory.
+    """
     mb = 1024 * 1024
     found = {"FSIZE": 0, "CORE": 0, "NOFILE": 64, "DATA": limits.memory_mb * mb}
-    found["AS"] = found["DATA"] + _ROOM_MB * mb
-    # Of the user's processes, without a sandbox all others would be counted too.
-    return found | ({"NPROC": 64} if sandboxed else {})
+    return found | {"AS": found["DATA"] + _ROOM_MB * mb}

@@ -147,6 +147,7 @@ def test_a_gigabyte_is_too_much() -> None:
         (["import os, signal", "os.kill(os.getpid(), signal.SIGSEGV)"], "process ended with signal 11"),
         (["import sys", "sys.exit(0)"], "breaks on item 'i1': SystemExit"),
         (["import os", "[os.write(fd, b'rubbish\\n') for fd in range(3, 9) if writes(fd)]"], "what is no answer"),
+        (["[os.write(fd, b'.') for _ in iter(int, 1) for fd in range(3, 9) if writes(fd)]"], "takes more than 0.5 s"),
         (["import os", "[os.write(fd, b'[' * 10**5 + b'\\n') for fd in range(3, 9) if writes(fd)]"], "is no answer"),
     ],
 )
@@ -211,6 +212,13 @@ def test_processes_end_with_the_one_that_asks() -> None:
         asking.kill()
     gone, alive = psutil.wait_procs(below, timeout=20)
     assert gone and not alive
+
+
+def test_a_signal_from_the_terminal_does_not_reach_it() -> None:
+    """Ctrl-C pauses a session, and the gate that is being measured is measured to its end."""
+    assert verifier(task(verify("return True", top="# in a session of its own")))(ITEM, "1").passed
+    below = [one.pid for one in psutil.Process().children() if "verifier" in " ".join(one.cmdline())]
+    assert below and all(os.getsid(pid) != os.getsid(0) for pid in below)
 
 
 def test_only_so_many_processes_are_kept() -> None:

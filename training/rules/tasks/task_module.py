@@ -7,7 +7,8 @@ on a known right answer, is a fault: a typo must not become a null result.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -156,11 +157,19 @@ class TaskModule:
 _ROW = ("id", "group", "kind", "prompt")
 
 
-def task_module(name: str) -> TaskModule:
-    """Return the module of a file beside the spec, or of another distribution; raises PluginFault for what is none."""
+def task_module(name: str, point: Sequence[str] | None) -> TaskModule:
+    """Return the module of a task, which can be used.
+
+    Args:
+        name: of the task: that of a file whose text this process knows, or of an entry point.
+        point: what the entry point names, and who brings it.
+
+    Raises:
+        PluginFault: it cannot be imported, or is no task.
+    """
     if task_file.is_file(name):
         return TaskModule(task_file.module_of(name), task_file.path_of(name))
-    point = plugins.find(GROUP, name)
     if point is None:
-        raise PluginFault("is not installed where its verifier runs", where=name)
-    return TaskModule(plugins.load(point), plugins.where(point))
+        raise PluginFault("no distribution here brings this task", where=name)
+    value, where = point
+    return TaskModule(plugins.bounded(EntryPoint(name, value, GROUP).load, where), where)

@@ -53,7 +53,7 @@ class _Serving:
         task: str = self._hello["task"]
         task_file.remember(task, self._hello["text"], VerifierLimits())
         task_file.allow(task)
-        self._task = task_module(task)
+        self._task = task_module(task, self._hello["point"])
         return {"parts": self._task.parts, "own_items": self._task.own_items}
 
     def answer(self, request: Request) -> Answer:
