@@ -141,6 +141,10 @@ class PluginFault(Blocked):
     """What another distribution brings cannot be loaded, breaks its contract, or is not what was registered."""
 
 
+class Unconfined(PluginFault):
+    """A task of the user's own would run without a sandbox, which its spec does not allow."""
+
+
 class DatabaseUnreachable(Blocked):
     """The database with the trail cannot be reached. The session pauses; nothing is half-written or lost."""
 

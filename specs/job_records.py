@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from specs.code_state import CodeState, MachineUse
+from specs.confinement.verifier_limits import VerifierLimits
 from specs.digests import Contract, Count, Digest, Positive, Quantity, omitted
 from specs.stages.stage import Kind, ModelKind
 from specs.task_file import remember
@@ -112,12 +113,14 @@ class JobOrder(Contract):
     """None: the job begins at the beginning."""
     task_text: str | None = omitted()
     """Of a task in a file, the file: ``task`` names its digest, and the grant ``task``."""
+    verifier: VerifierLimits = omitted(VerifierLimits())
+    """What the process of a verifier of the user's own may take."""
     challenge: Challenge | None = omitted()
     """Set for a witness, which does not do the work: it looks whether the granted weights could have done it."""
 
     @model_validator(mode="after")
     def _know_its_task(self) -> JobOrder:
-        remember(self.task, self.task_text)
+        remember(self.task, self.task_text, self.verifier)
         return self
 
     def granted_key(self) -> str:

@@ -106,6 +106,13 @@ def require_unchanged(registered: Mapping[str, str]) -> None:
             raise PluginFault(told, hint="install what was registered, or start a new session")
 
 
+def packages_of(point: EntryPoint) -> list[Path]:
+    """Return the files and folders of the package that an entry point names, wherever it is installed."""
+    spec = importlib.util.find_spec(point.module.partition(".")[0])
+    folders = [Path(one) for one in (spec.submodule_search_locations or ())] if spec else []
+    return folders or ([Path(spec.origin)] if spec and spec.origin else [])
+
+
 def _files(point: EntryPoint) -> Iterator[tuple[str, str]]:
     """Yield each file with its digest; what the installer writes about itself is left out."""
     for file in (point.dist.files or ()) if point.dist else ():
@@ -128,14 +135,17 @@ def load(point: EntryPoint) -> Any:
     return bounded(point.load, where(point))
 
 
-def bounded(work: Callable[[], Loaded], told: str, seconds: float = LOAD_SECONDS, what: str = "be loaded") -> Loaded:
+def bounded(work: Callable[[], Loaded], told: str, seconds: float | None = None, what: str = "be loaded") -> Loaded:
     """Return what work on a plug-in returns within a time limit; ``told`` and ``what`` say in an error who does what.
+
+    The limit is :data:`LOAD_SECONDS` where none is given.
 
     A thread that hangs ends with the process. Work that hangs while it holds the interpreter is not bounded.
 
     Raises:
         PluginFault: the work fails, takes too long, or imports a library that trains.
     """
+    seconds = LOAD_SECONDS if seconds is None else seconds
     found: list[Loaded] = []
     failed: list[BaseException] = []
 

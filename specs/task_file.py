@@ -1,8 +1,8 @@
 """A task in a file beside the spec (``task: ./verify.py``): registered with its text, run under its digest.
 
-A registered spec and an order carry the text; the file is read again only to see whether it changed. Reading a
-stranger's run must run none of its code: a text runs only if this user named the file in a spec (``start``, ``spec
-check``) or a job was ordered to run it.
+A registered spec and an order carry the text; the file is read again only to see whether it changed. Its code runs in
+a process of its own (``specs/confinement/verifier_process.py``). Reading a stranger's run must run none of it: a text
+runs only if this user named the file in a spec (``start``, ``spec check``) or a job was ordered to run it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from specs import plugins
+from specs.confinement.verifier_limits import VerifierLimits
 from specs.digests import digest_bytes
 from specs.errors import PluginFault, Problem, SpecError
 from specs.masking import current
@@ -27,6 +28,7 @@ MAX_BYTES = 256 * 1024
 PARTS = {"verify": ("item", "answer"), "worked_example": ("item",), "known_answers": ()}
 """The functions of a task with their arguments; all but ``verify`` are optional."""
 _TEXTS: dict[str, str] = {}
+_LIMITS: dict[str, VerifierLimits] = {}
 _TRUSTED: set[str] = set()
 
 
@@ -35,11 +37,11 @@ class TaskFault(PluginFault):
 
     def __init__(self, message: str, path: str, line: int, column: int = 1, hint: str = "") -> None:
         super().__init__(message, where=f"{path}:{line}", hint=hint)
-        self._place = (path, line, column)
+        self.place = (path, line, column)
 
     def problem(self, folder: Path) -> Problem:
         """Return it as a problem of the file, which is below a folder."""
-        path, line, column = self._place
+        path, line, column = self.place
         return Problem(str(folder / path), line, column, "", printable(self.message))
 
 
@@ -83,12 +85,23 @@ def require_no_secret(path: Path, text: str) -> None:
         )
 
 
-def remember(task: str, text: str | None) -> None:
-    """Keep a task file's text for :func:`module_of`; raises ValueError if it is not the one that the name pins."""
+def remember(task: str, text: str | None, limits: VerifierLimits) -> None:
+    """Keep a task's limits, and a file's text; raises ValueError if it is not the one that the name pins."""
     if (text is None and is_file(task)) or (text is not None and pinned(path_of(task), text) != task):
         raise ValueError("the text of the task file is not the registered one")
+    bound(task, limits)
     if text is not None:
         _TEXTS[task] = text
+
+
+def bound(task: str, limits: VerifierLimits) -> None:
+    """Keep the limits of a task that another distribution brings."""
+    _LIMITS[task] = limits
+
+
+def limits_of(task: str) -> VerifierLimits:
+    """Return the limits of a task's verifier, as the spec or order that was read last registers them."""
+    return _LIMITS.get(task, VerifierLimits())
 
 
 def trust(task: str) -> None:
@@ -116,13 +129,12 @@ def _mark(task: str) -> Path:
     return platformdirs.user_state_path("peergate") / "task_files" / task.rpartition(":")[2]
 
 
-@cache
-def module_of(task: str) -> ModuleType:
-    """Run a task file, once a process, and return its module.
+def trusted_text(task: str) -> str:
+    """Return the text of a task file that this process may run.
 
     Raises:
         KeyError: nobody has read a spec or an order with this task.
-        TaskFault: the user has not named this file, or it is not Python, raises, takes too long, or has no ``verify``.
+        TaskFault: the user has not named this file.
     """
     path, text = path_of(task), _TEXTS[task]
     if not is_trusted(task):
@@ -132,6 +144,17 @@ def module_of(task: str) -> ModuleType:
         raise TaskFault(
             "the code of this task file is not run: no spec that was checked here names it", path, 1, hint=hint
         )
+    return text
+
+
+@cache
+def module_of(task: str) -> ModuleType:
+    """Run a task file, once a process, and return its module: only the process of its verifier does this.
+
+    Raises:
+        KeyError, TaskFault: as :func:`trusted_text`, or it is not Python, raises, takes too long, or has no ``verify``.
+    """
+    path, text = path_of(task), trusted_text(task)
     try:
         code = compile(text, path, "exec", dont_inherit=True)
     except SyntaxError as error:

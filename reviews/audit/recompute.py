@@ -24,11 +24,13 @@ from reviews.gate.reviewer import no_verdict
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
+from specs.confinement.verifier_process import described
 from specs.digests import digest_value
-from specs.errors import EvidenceMissing, PeergateError
+from specs.errors import EvidenceMissing, PeergateError, PluginFault, Unconfined
 from specs.session.loading import read_resolved
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.metric import MetricSet
+from specs.stages.stage import TASKS
 from specs.task_file import is_trusted
 from specs.trail.verdict import CheckResult, Decision, Packet, Verdict
 
@@ -52,6 +54,9 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
                 why = "uses a task file that no spec checked here names"
                 notes.append(f"{where}: {why}, and is not derived again; `peergate spec check` a spec with that file")
                 continue
+            if why := _cannot_judge(resolved.spec):
+                notes.append(f"{where}: {why}, and is not derived again")
+                continue
             if kind == "amendment":
                 damage += [f"{where}: {problem}" for problem in _amendment(entries, store, recorded)]
             else:
@@ -61,6 +66,20 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
         except FORMLESS as error:
             damage.append(f"{where}: cannot be derived again: {formless(error)}")
     return count
+
+
+def _cannot_judge(spec: SessionSpec) -> str:
+    """Return why a verifier of a session cannot be asked on this machine; empty if all can."""
+    for task in sorted({spec.task, *(getattr(stage.parameters, "scorer", None) or spec.task for stage in spec.stages)}):
+        try:
+            if task not in TASKS:
+                described(task)
+        except Unconfined as fault:
+            return f"has a task whose {fault.message.removeprefix('its ')}"
+        except PluginFault:
+            # Any other fault is one of the task, and the checks have it.
+            continue
+    return ""
 
 
 def spec_at_hand(entries: Sequence[Recorded], store: Store, code: str | None) -> ResolvedSpec | None:

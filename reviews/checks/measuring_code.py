@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from specs import plugins, task_file
+from specs.confinement.verifier_command import SERVER
 from specs.digests import digest_file, digest_value
 from specs.home import HOME
 from specs.session.session_spec import ResolvedSpec
@@ -28,6 +29,7 @@ ROOTS = (
     "reviews.gate.decide",
     "reviews.gate.gate_decision",
     "reviews.gate.loosening_check",
+    SERVER,
 )
 DATA = ("training/rules/prompts/*.yaml",)
 """Files that reached code reads: the questions that a critic's verdicts are recomputed with."""

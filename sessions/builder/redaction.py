@@ -1,4 +1,6 @@
-"""Redacts what no builder may read: secrets, held-out prompts and answers, reviewers' prompts, and who reviews.
+"""Redacts what no builder may read: secrets, held-out prompts and answers, reviewers' prompts, a verifier's file.
+
+Who reviews is redacted too.
 
 Parts of held-out texts are redacted too, unless they occur in the training data. The limits are those of
 :mod:`sessions.builder.phrase_match` and :mod:`specs.masking`.
@@ -53,6 +55,7 @@ class Wall:
             (_prompts(store.root, digests["heldout"], known, session.resolved.spec.objective), HELDOUT),
             (_answers(store.root, answers), HELDOUT),
             (_instructions(), PRIVATE),
+            (_verifier(session), PRIVATE),
         )
         self._reviewers = _names(session)
         self._scrub = lru_cache(maxsize=MOST_KEPT)(self._scrubbed)
@@ -128,6 +131,13 @@ def _instructions() -> Protected:
     texts = [files("reviews").joinpath(name).read_text(encoding="utf-8") for name in _INSTRUCTIONS]
     ours = [enclose("data", ""), *(one.description for one in TOOLS), *(json.dumps(one.schema()) for one in TOOLS)]
     return Protected(texts, INSTRUCTIONS_RUN, ours)
+
+
+def _verifier(session: Session) -> Protected:
+    """Return the task's file where the builder may not read it: logs, findings and errors could quote it."""
+    resolved = session.resolved
+    hidden = resolved.task_text is not None and not resolved.spec.verifier.builder_reads
+    return Protected([resolved.task_text or ""] if hidden else [], INSTRUCTIONS_RUN, (resolved.spec.objective,))
 
 
 def _names(session: Session) -> re.Pattern[str] | None:

@@ -36,6 +36,7 @@ def order_of(session: Session, state: State) -> JobOrder:
             "inputs": {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())},
             "task": session.resolved.spec.task,
             "task_text": session.resolved.task_text,
+            "verifier": session.resolved.spec.verifier.limits(),
             "grant": session.body(f"grant/{key}"),
             "code": _running_code(session),
             "max_seconds": stage.max_minutes * 60,

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from specs import plugins, task_file
+from specs.confinement import bubblewrap, verifier_process
 from specs.data.registered import Registered, read_registered
 from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
 from specs.digests import digest_bytes
@@ -21,7 +22,7 @@ from specs.resources import LauncherName
 from specs.session.constitution import Constitution
 from specs.session.defaults import fill
 from specs.session.explain import explain, validate
-from specs.session.lint.item_rules import ANSWERED, without_answers
+from specs.session.lint.item_rules import ANSWERED, verified_by, without_answers
 from specs.session.lint.rules import lint, lint_constitution
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
 from specs.session.profiles import apply_profile, profile_names
@@ -30,6 +31,7 @@ from specs.session.yaml_positions import Document, UnreadableError, read_documen
 from specs.stages.artifacts import Item
 from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
+from specs.stages.stage import TASKS
 from specs.text import plain
 
 _HINTS: dict[Loc, str] = {
@@ -41,6 +43,7 @@ _HINTS: dict[Loc, str] = {
 }
 """What to write where nothing can be filled in."""
 _RESTORE = "restore the registered file; or if the change is meant, `peergate spec pin` writes the new digest"
+_FITTING = "the task's file says in its Item which fields items have"
 MAX_DATA_PROBLEMS = 20
 """More lines than this are wrong for one reason; the rest is counted."""
 
@@ -81,6 +84,8 @@ def load_spec(
     problems = [*lint(spec), *files.problems]
     if not problems:
         files.require_answers(spec)
+    if not problems and not files.others:
+        files.require_fitting(spec)
     if problems or files.others:
         raise document.error(path, problems, files.others)
     return ResolvedSpec(
@@ -275,7 +280,10 @@ class _Files:
         return spec.model_copy(update={"data": data, "heldout": split}), constitution, digests
 
     def task(self, spec: SessionSpec) -> tuple[SessionSpec, str | None]:
-        """Return the spec with its task file pinned by its digest, and the file's text; problems are collected."""
+        """Return the spec with its task file pinned by its digest, and the file's text; problems are collected.
+
+        Raises PluginFault if there is no sandbox in which the file can be run.
+        """
         path, _, stated = spec.task.partition("@")
         raw = self._read(("task",), path) if task_file.is_file(path) else None
         if raw is None:
@@ -283,12 +291,17 @@ class _Files:
         try:
             text = task_file.text_of(self.folder / path, raw)
             name = task_file.pinned(path, text)
-            task_file.remember(name, text)
+            task_file.remember(name, text, spec.verifier.limits())
             task_file.trust(name)
-            task_file.module_of(name)
+            verifier_process.described(name)
         except (SpecError, task_file.TaskFault) as error:
             self.others += error.problems if isinstance(error, SpecError) else [error.problem(self.folder)]
             return spec.model_copy(update={"task": path}), None
+        host = bubblewrap.this_host()
+        if host is not None and bubblewrap.uncovered(host, [self.folder / spec.heldout.path]):
+            message = "the held-out items lie in a folder that the verifier's sandbox shows"
+            hint = "keep them outside of /usr and of the Python environment"
+            self.problems.append(LintProblem(("heldout", "path"), message, hint))
         if stated and name != spec.task:
             message = f"'{path}' has the digest {name.partition('@')[2]}, the spec registers {stated}"
             self.problems.append(LintProblem(("task",), message, _RESTORE))
@@ -322,6 +335,21 @@ class _Files:
             given = stage.parameters.model_copy(update={"code": digest})
             stages[index] = stage.model_copy(update={"script": name, "parameters": given})
         return spec.model_copy(update={"stages": tuple(stages)}), texts
+
+    def require_fitting(self, spec: SessionSpec) -> None:
+        """Collect a problem for each field of an item that is not as the user's own task says its items are."""
+        if spec.task in TASKS or not verifier_process.described(spec.task).own_items:
+            return
+        for name in sorted(verified_by(spec, spec.task) & self.items.keys()):
+            named = spec.heldout if name == "heldout" else spec.data[name.removeprefix("data.")]
+            lines = self.items[name].removesuffix(b"\n").split(b"\n")
+            requests = [{"do": "misfits", "item": json.loads(line)} for line in lines]
+            found: list[Problem] = []
+            for number, said in enumerate(verifier_process.ask(spec.task, requests), 1):
+                for one in said.get("misfits", ()):
+                    keys, told = map(printable, map(str, one))
+                    found.append(Problem(str(self.folder / named.path), number, 1, keys, told, _FITTING))
+            self.others += _at_most(found)
 
     def require_answers(self, spec: SessionSpec) -> None:
         """Collect a problem for each file whose items name no answer to compare with: one for all of its lines."""

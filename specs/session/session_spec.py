@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from specs.confinement.verifier_limits import OwnVerifier
 from specs.data.conversion import As
 from specs.data.registered import registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
@@ -23,7 +24,7 @@ from specs.session.thresholds import Thresholds
 from specs.stages.recipes import script_file
 from specs.stages.registry import Stage, kind_of
 from specs.stages.stage import Criterion, ModelKind, Name, SpecTask
-from specs.task_file import remember
+from specs.task_file import bound, remember
 
 
 class ModelSource(Contract):
@@ -322,6 +323,8 @@ class SessionSpec(Contract):
     analysis: Analysis
     thresholds: Thresholds = omitted(Thresholds())
     """Left out of a registration that sets none: registrations made before there were any stay the same."""
+    verifier: OwnVerifier = omitted(OwnVerifier())
+    """Of tasks of the user's own: what the process of their verifier may take, and whether the builder may read it."""
     clean_code: Literal["stated", "required"] = omitted("stated")
     """``required``: only code of a known commit opens sessions and gates. ``stated``: other code is a warning."""
     evaluation: EvaluationPlan | None = omitted()
@@ -378,7 +381,11 @@ class ResolvedSpec(Contract):
 
     @model_validator(mode="after")
     def _know_its_task(self) -> ResolvedSpec:
-        remember(self.spec.task, self.task_text)
+        own = self.spec.verifier
+        remember(self.spec.task, self.task_text, own.limits())
+        for stage in self.spec.stages:
+            if scorer := getattr(stage.parameters, "scorer", None):
+                bound(scorer, own.limits())
         return self
 
     @model_validator(mode="after")

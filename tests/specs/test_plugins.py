@@ -19,8 +19,9 @@ from specs.plugins import require_unchanged
 from specs.session.reviewer_vendor import vendor_of
 from specs.stages.artifacts import Item
 from training.rules.tasks import verifier, verifier_of_right
-from training.rules.tasks.form import PluginTask, plugin_task
+from training.rules.tasks.form import plugin_task
 from training.rules.tasks.format_instructions import Judgement
+from training.rules.tasks.task_module import TaskModule
 from training.rules.tasks.verifier_cases import cases_of
 
 ITEM = Item(id="i1", group="g", kind="k", prompt="Say yes.", constraint={"due": "yes"})
@@ -118,11 +119,11 @@ def test_a_task_of_another_distribution_says_yes_or_no_and_a_typo_is_neither(her
 
 
 def test_an_answer_that_is_neither_true_nor_false_is_refused() -> None:
-    task = PluginTask(SimpleNamespace(verify=lambda item, answer: "yes"), "acme 1.0")  # pyright: ignore[reportUnknownLambdaType]
+    task = TaskModule(SimpleNamespace(verify=lambda item, answer: "yes"), "acme 1.0")  # pyright: ignore[reportUnknownLambdaType]
     with pytest.raises(PluginFault, match="returns a str, not True or False"):
         task.verify(ITEM, "1")
     with pytest.raises(PluginFault, match="has no function verify"):
-        PluginTask(SimpleNamespace(), "acme 1.0")
+        TaskModule(SimpleNamespace(), "acme 1.0")
 
 
 @pytest.mark.parametrize("name", ["local", "ray", "skypilot"])

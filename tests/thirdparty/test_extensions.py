@@ -241,6 +241,10 @@ def test_a_task_beside_the_spec_is_registered_granted_and_verified(
         read = peergate("audit", "verify", beside / "third")
     assert read.returncode == 0 and "0 decisions derived again" in read.stdout, read.stdout
     assert read.stdout.count("uses a task file that no spec checked here names") == 4
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", str(beside))
+        read = peergate("audit", "verify", beside / "third")
+    assert read.returncode == 0 and read.stdout.count("would run without a sandbox") == 4, read.stdout
     name = pinned("./verify.py", (house.HERE / "beside" / "verify.py").read_text(encoding="utf-8"))
     grants = [one.body for one in read_entries(beside / "third" / "trail.sqlite") if one.entry.kind == "grant"]
     assert {one["task"] for one in grants} == {name} and len(grants) == 3

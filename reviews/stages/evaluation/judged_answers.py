@@ -14,7 +14,7 @@ from reviews.stages.evaluation.multi_turn import Held, held
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
-from training.rules.tasks import verifier
+from training.rules.tasks import judged
 
 
 class Judged(NamedTuple):
@@ -42,11 +42,12 @@ def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation r
     Raises:
         EvidenceMissing: as :func:`read_rows` and :func:`in_order`, or an item is not one of the task.
     """
-    judge = verifier(task_of(evidence))
+    pairs = list(in_order(items_of(evidence), read_rows(path, EvaluationRow, what), what))
+    said = judged(task_of(evidence), [(item, row.output) for item, row in pairs])
     found: list[Judged] = []
-    for item, row in in_order(items_of(evidence), read_rows(path, EvaluationRow, what), what):
+    for item, row in pairs:
         try:
-            verdict = judge(item, row.output)
+            verdict = next(said)
         except (ValueError, KeyError) as error:
             raise EvidenceMissing(f"item '{item.id}' cannot be judged: {error}", where=what) from error
         found.append(Judged(item, row, verdict.passed, verdict.reason))

@@ -15,10 +15,10 @@ from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.stages.stage import TASKS
-from training.rules.tasks import choose, reference, verifier
+from training.rules.seeded_order import file_order
+from training.rules.tasks import CONVERSATION, choose, judged, reference, verifier
 from training.rules.tasks.choices import answer_of, choices_of
 from training.rules.tasks.exact_answer import named_answers, reduced
-from training.rules.tasks.form import Verifier
 from training.rules.tasks.verifier_cases import Case, cases_of
 
 CHECKS = Checks(("evaluate",))
@@ -129,7 +129,7 @@ def shows_example(task: str, item: Item) -> dict[str, str] | None:
 
 
 def agrees_with_itself(tasks: Iterable[str], heldout: Sequence[Item]) -> Found:
-    """Judge known answers and answers to held-out items twice, the second time in the opposite order."""
+    """Judge known answers and answers to held-out items twice, the second time in another order."""
     count, wrong = 0, list[dict[str, str]]()
     for task in tasks:
         asked = [(case.item, case.output) for case in _known(task)]
@@ -144,19 +144,33 @@ def agrees_with_itself(tasks: Iterable[str], heldout: Sequence[Item]) -> Found:
 
 
 def turned(task: str, asked: Sequence[tuple[Item, str]]) -> list[int]:
-    """Return the places of the answers whose verdict is another when they are judged again, in the opposite order."""
-    judge = verifier(task)
-    first = [_passes(judge, *one) for one in asked]
-    again = [_passes(judge, *one) for one in reversed(asked)]
-    return [place for place, (one, other) in enumerate(zip(first, reversed(again), strict=True)) if one != other]
+    """Return the places of the answers whose verdict is another when they are judged again.
+
+    They are shuffled then, since a verdict that alternates survives a reversal. A verifier of the user's own is asked
+    again by the process that remembers the first time, and by another one, whose hashes have another seed.
+    """
+    order = sorted(range(len(asked)), key=lambda place: file_order(f"{place}/{asked[place][0].id}", len(asked)))
+    mixed, first = [asked[place] for place in order], _passes(task, asked, again=False)
+    others = {False} if _is_ours(task) else {False, True}
+    later = [_passes(task, mixed, again=other) for other in sorted(others)]
+    return sorted(place for at, place in enumerate(order) if any(one[at] != first[place] for one in later))
 
 
-def _passes(judge: Verifier, item: Item, text: str) -> bool | None:
-    """Return the verdict; None for an item that cannot be judged, which other checks report."""
-    try:
-        return bool(judge(item, text).passed)
-    except (KeyError, ValueError, TypeError):
-        return None
+def _is_ours(task: str) -> bool:
+    return task in (*TASKS, CONVERSATION)
+
+
+def _passes(task: str, asked: Sequence[tuple[Item, str]], *, again: bool) -> list[bool | None]:
+    """Return the verdicts; None for an item that cannot be judged, which other checks report."""
+    if not _is_ours(task):
+        return [one.passed for one in judged(task, asked, again=again)]
+    judge, found = verifier(task), list[bool | None]()
+    for item, text in asked:
+        try:
+            found.append(bool(judge(item, text).passed))
+        except (KeyError, ValueError, TypeError):
+            found.append(None)
+    return found
 
 
 def _known(task: str) -> tuple[Case, ...]:
@@ -177,7 +191,7 @@ def _references(task: str, item: Item) -> list[str]:
 
 @CHECKS.add("scorer.repeats", "The verifier agrees with itself", source=TWICE_SOURCE)
 def _repeats(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Judge the answers of the stage twice, the second time in the opposite order."""
+    """Judge the answers of the stage twice, the second time in another order."""
     asked = [(one.item, one.text) for one in judged_rows(evidence, evidence.outputs.get("rows"))]
     wrong = [{"item": asked[place][0].id, "output": asked[place][1]} for place in turned(task_of(evidence), asked)]
     told = f"{len(wrong)} of {len(asked)} answers were judged otherwise when they were judged again; "

@@ -27,7 +27,8 @@ from specs.session.session_spec import SessionSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
-from training.rules.tasks import verifier, verifier_of_right
+from specs.stages.stage import TASKS
+from training.rules.tasks import CONVERSATION, verifier, verifier_of_right
 from training.rules.tasks.verifier_cases import Case, cases_of
 
 CHECKS = Checks(("evaluate", "multi_turn"))
@@ -59,6 +60,14 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]],
     Raises:
         EvidenceMissing: the known answers or the labelled sample are missing, unreadable or too few to say anything.
     """
+    found = _on_labels(spec, task, data, heldout)
+    if task in (*TASKS, CONVERSATION) or spec.verifier.sandbox:
+        return found
+    told = f"{found.detail}; the spec lets its verifier run without a sandbox (`verifier: {{sandbox: false}}`)"
+    return replace(found, status="WARN" if found.status == "PASS" else found.status, detail=told)
+
+
+def _on_labels(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]) -> Found:
     known = _on_known(task, [*heldout, *(item for items in data.values() for item in items)])
     if known.status == "FAIL":
         return known

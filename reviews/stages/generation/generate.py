@@ -8,9 +8,10 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
 from specs.errors import EvidenceMissing
+from specs.stages.artifacts import Item
 from specs.stages.generation.rows import GenerationRow
 from specs.text import plain
-from training.rules.tasks import verifier
+from training.rules.tasks import judged
 
 
 class Judged(NamedTuple):
@@ -37,14 +38,18 @@ def judged_rows(evidence: Evidence) -> tuple[Judged, ...]:
     rows = read_rows(evidence.outputs.get("rows"), GenerationRow, "generation rows")
     _, _, name = evidence.stage.inputs["prompts"].partition(".")
     items = {item.id: item for item in evidence.data.get(name, ())}
-    verify = verifier(evidence.resolved.spec.task)
-    found, seen = list[Judged](), set[tuple[str, str]]()
+    asked: list[tuple[Item, str]] = []
     for row in rows:
         item = items.get(row.item)
         if item is None or item.prompt != row.prompt:
             told = f"row of item '{row.item}' does not belong to a registered prompt"
             raise EvidenceMissing(told, where="generation rows")
-        one = Judged(row, not row.truncated and verify(item, row.completion).passed, False)
+        if not row.truncated:
+            asked.append((item, row.completion))
+    said = judged(evidence.resolved.spec.task, asked)
+    found, seen = list[Judged](), set[tuple[str, str]]()
+    for row in rows:
+        one = Judged(row, not row.truncated and next(said).passed, False)
         found.append(one._replace(repeated=one.accepted and one.answer in seen))
         if one.accepted:
             seen.add(one.answer)

@@ -11,7 +11,7 @@ from reviews.evidence.gather import registered_spec
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import Refused, Work
 from sessions.session import Session
-from specs.digests import Digest
+from specs.digests import Digest, digest_bytes
 from specs.stages.metric import MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import outputs_of
@@ -108,10 +108,16 @@ class Readable(NamedTuple):
 
 
 def artifacts(session: Session) -> Iterator[Readable]:
-    """Yield what may be read: spec, constitution, training data, outputs of stages without held-out items, notes."""
+    """Yield what may be read: spec, constitution, training data, outputs of stages without held-out items, notes.
+
+    The file of the user's own task is among it only where the spec says so.
+    """
     opened = session.trail.find("open")
     if opened is not None and (constitution := opened.body.get("constitution")) is not None:
         yield Readable("constitution", constitution, "the principles, YAML", ".yaml")
+    resolved = session.resolved
+    if resolved.task_text is not None and resolved.spec.verifier.builder_reads:
+        yield Readable("verifier", digest_bytes(resolved.task_text.encode()), "the task's file, Python", ".py")
     for name, digest in sorted(session.resolved.data_digests.items()):
         if name != "heldout":
             yield Readable(f"data.{name}", digest, "rows for training, one JSON a line", ".jsonl")

@@ -13,6 +13,7 @@ from reviews.trail.trail import Trail
 from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.recipe_job import ALLOWED, SCRIPT
 from sessions.run.run_layout import STORE
+from specs.confinement import bubblewrap
 from specs.digests import list_tree
 from specs.errors import Blocked, EvidenceMissing
 from specs.job_records import JobOrder
@@ -26,8 +27,9 @@ def keep_recipe(store: Store, text: str) -> str:
 
 
 def keep_scripts(store: Store, resolved: ResolvedSpec) -> None:
-    """Keep the scripts that a spec registers, where jobs and reviewers read them."""
-    for text in resolved.scripts.values():
+    """Keep the scripts that a spec registers, which jobs and reviewers read, and a task that a builder may read."""
+    readable = [resolved.task_text] if resolved.task_text is not None and resolved.spec.verifier.builder_reads else []
+    for text in (*resolved.scripts.values(), *readable):
         store.put(text.encode())
 
 
@@ -56,7 +58,7 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
     if not isinstance(digest, str):
         raise EvidenceMissing("no script was handed in", where=order.key)
     code = store.get(digest)
-    host = sandbox.this_host()
+    host = bubblewrap.this_host()
     if why := sandbox.why_not(host):
         remedy = "install bubblewrap 0.8 or newer" if host is None else "let bubblewrap make user namespaces here"
         by = lifted_checks(entries, stage, time.time_ns()).get(SANDBOX)
@@ -72,7 +74,7 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
         # A job may have waited since before the sandbox was there; it must use the sandbox now.
         (folder / ALLOWED).unlink(missing_ok=True)
         kept = [run.parent, Path.home(), resolved.path(resolved.spec.heldout.path)]
-        if seen := sandbox.uncovered(host, kept):
+        if seen := bubblewrap.uncovered(host, kept):
             raise Blocked(
                 f"the sandbox would show {', '.join(str(path) for path in seen)}",
                 where=order.key,

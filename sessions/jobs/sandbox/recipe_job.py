@@ -27,6 +27,7 @@ import psutil
 from sessions.jobs.process_usage import Watched
 from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, Received, Refused, receive
+from specs.confinement import bubblewrap
 from specs.digests import digest_file
 from specs.home import HOME
 from specs.job_records import JobOrder
@@ -72,7 +73,7 @@ def recipe(job: Job[RecipeParameters]) -> Done:
     if missing := script_file.lacking(parameters.requires):
         refuse(f"{job.order.key}: not installed here: {', '.join(missing)}")
     _require_room(job, parameters)
-    host = sandbox.this_host()
+    host = bubblewrap.this_host()
     why = sandbox.why_not(host)
     if why and not (job.folder / ALLOWED).exists():
         refuse(f"{job.order.key}: {why}")
@@ -82,7 +83,7 @@ def recipe(job: Job[RecipeParameters]) -> Done:
         confined = "none"
     else:
         ran = _inside(job, script, host)
-        confined = sandbox.version(host)
+        confined = bubblewrap.version(host)
     trained = {} if parameters.trains is None else {"checkpoint": _checkpoint(job, parameters.trains)}
     if parameters.requires:
         trained["requires"] = script_file.installed(parameters.requires)
@@ -152,9 +153,9 @@ def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> 
     return found
 
 
-def _inside(job: Job[RecipeParameters], script: Path, host: sandbox.Host) -> Ran:
+def _inside(job: Job[RecipeParameters], script: Path, host: bubblewrap.Host) -> Ran:
     work = sandbox.Work(script, _STARTER, {role: path.resolve() for role, path in job.inputs.items()})
-    with sandbox.refused_calls() as refusing:
+    with bubblewrap.refused_calls() as refusing:
         # Without variables: the sandbox can read those of bubblewrap itself as /proc/1/environ.
         return _run(
             job,

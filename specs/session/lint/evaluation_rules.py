@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specs import plugins, task_file
+from specs.confinement.verifier_process import GROUP, described
 from specs.session.lint.arm_rules import controlled
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec, kind_read
 from specs.stages.registry import Stage, kind_of, names_where
+from specs.stages.stage import TASKS
 
 SUCCESS = (
     *("accuracy", "nats_per_token", "nats_per_byte", "choice_accuracy", "choice_accuracy_per_token"),
@@ -65,9 +67,10 @@ def notes(spec: SessionSpec) -> Iterator[str]:
 def _shows(task: str) -> bool:
     if task_file.is_file(task):
         # A file that could not be used has been reported, and has no digest.
-        return "@" not in task or hasattr(task_file.module_of(task), "worked_example")
-    point = plugins.find("peergate.tasks", task)
-    return task == "format_instructions" or (point is not None and hasattr(plugins.load(point), "worked_example"))
+        return "@" not in task or "worked_example" in described(task).parts
+    if task in TASKS:
+        return task == "format_instructions"
+    return plugins.find(GROUP, task) is not None and "worked_example" in described(task).parts
 
 
 def _gap(spec: SessionSpec) -> Iterator[LintProblem]:

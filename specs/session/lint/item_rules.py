@@ -26,21 +26,21 @@ class WithoutAnswer(NamedTuple):
 
 def without_answers(spec: SessionSpec, files: Mapping[str, bytes]) -> Iterator[WithoutAnswer]:
     """Yield the files, by the name that inputs have for them, that a stage verifies by answers which they lack."""
-    for name in sorted(_verified(spec) & files.keys()):
+    for name in sorted(verified_by(spec, ANSWERED) & files.keys()):
         lines = files[name].removesuffix(b"\n").split(b"\n")
         lacking = [number for number, line in enumerate(lines, 1) if not _has_answer(json.loads(line))]
         if lacking:
             yield WithoutAnswer(name, lacking[0], len(lacking), len(lines))
 
 
-def _verified(spec: SessionSpec) -> set[str]:
-    """Return the inputs whose items are verified by their answers."""
+def verified_by(spec: SessionSpec, verifier: str) -> set[str]:
+    """Return the inputs whose items a task's verifier judges answers of."""
     found: set[str] = set()
     for stage in spec.stages:
         kind = kind_of(stage)
         task = getattr(stage.parameters, "scorer", None) or spec.task
-        by_arm = kind.arm is not None and not kind.arm.conversations and kind.only_measures and task == ANSWERED
-        if by_arm or (kind.sampled_by_task and spec.task == ANSWERED):
+        by_arm = kind.arm is not None and not kind.arm.conversations and kind.only_measures and task == verifier
+        if by_arm or (kind.sampled_by_task and spec.task == verifier):
             found.update(one for role, one in stage.inputs.items() if role != "model")
     return found
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +19,15 @@ from reviews.checks.measuring_code import measuring_code, measuring_files
 from reviews.stages.evaluation.scorer_checks import admitted
 from sessions.pods.install import bundle_of
 from specs import plugins, task_file
+from specs.confinement import bubblewrap, verifier_process
+from specs.confinement.verifier_process import described
+from specs.digests import digest_file
 from specs.errors import PluginFault, SpecError
 from specs.session.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
 from tests.factories.spec_files import write_spec
-from training.rules.tasks import verifier
+from training.rules.tasks import verifier, worked_example
 from training.rules.tasks.form import plugin_task
 from training.rules.tasks.verifier_cases import cases_of
 
@@ -134,7 +141,7 @@ def test_an_error_in_the_file_is_one_problem_with_its_line(
 
 
 def test_a_file_that_hangs_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugins.bounded, "__defaults__", (0.2, "be loaded"))
+    monkeypatch.setattr(plugins, "LOAD_SECONDS", 0.2)
     found = told(tmp_path, "import time\ntime.sleep(3)\n")
     assert len(found) == 1 and "it takes more than 0.2 s" in found[0], found
 
@@ -158,7 +165,6 @@ def test_what_the_spec_says_of_it_is_checked(tmp_path: Path) -> None:
     assert "task ./verify.py has no worked example" in without
 
 
-RUNS = "from pathlib import Path\nPath('MARK').touch()\n" + GOOD
 READS = """
 import sys
 from pathlib import Path
@@ -178,8 +184,11 @@ def test_reading_a_strangers_run_runs_none_of_its_code(tmp_path: Path, monkeypat
     """The text is in the trail: whoever audits an export would run what its author wrote."""
     mark = tmp_path / "it-ran"
     registered = tmp_path / "resolved.json"
-    registered.write_bytes(load_spec(spec_with(tmp_path, RUNS.replace("MARK", str(mark)))).canonical())
-    mark.unlink()
+    registered.write_bytes(load_spec(spec_with(tmp_path, GOOD)).canonical())
+    # Code of a task runs in bubblewrap and can leave no mark; that it was started does.
+    (tmp_path / "bwrap").write_text(f'#!/bin/sh\ntouch {mark}\nexec {shutil.which("bwrap")} "$@"\n')
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     # Whoever named the file themselves may judge with it in every later process.
     assert read_elsewhere(registered).returncode == 0 and mark.exists()
     mark.unlink()
@@ -292,3 +301,103 @@ def test_known_answers_of_another_form_are_told(tmp_path: Path, answer: str) -> 
 def test_a_task_that_nobody_brings_is_told_with_the_way_to_write_a_file(tmp_path: Path) -> None:
     found = told(tmp_path, GOOD, ("task: format_instructions", "task: verify"))
     assert "unknown task 'verify'" in found[0] and "a file beside the spec is written ./verify.py" in found[0]
+
+
+SHAPED = """
+from pydantic import BaseModel, ConfigDict
+
+class Item(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    prompt: str
+    keyword: str
+    count: int
+
+def verify(item, answer):
+    return answer.count(item.keyword) == item.count and item.prompt != answer
+
+def worked_example(item):
+    return item.prompt, item.keyword * item.count
+
+def known_answers():
+    item = Item(prompt="p", keyword="elm", count=2)
+    return [(item, text, "elm elm" in text) for text in ("elm elm", "elm elm.", "an elm elm", "elm", "", "oak")]
+"""
+
+
+def shaped(folder: Path, code: str, *constraints: str) -> Path:
+    """Write a spec whose items have these constraints, as JSON, in turn."""
+    path = spec_with(folder, code)
+    for name in ("heldout.jsonl", "prompts.jsonl"):
+        lines = [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
+        for number, line in enumerate(lines):
+            line["constraint"] = json.loads(constraints[number % len(constraints)])
+        (folder / name).write_text("".join(f"{json.dumps(one)}\n" for one in lines), encoding="utf-8")
+    digest = digest_file(folder / "heldout.jsonl")
+    text = re.sub(r"sha256:[0-9a-f]{64}", digest, path.read_text(encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_task_may_say_which_fields_its_items_have(tmp_path: Path) -> None:
+    resolved = load_spec(shaped(tmp_path, SHAPED, '{"keyword": "elm", "count": 2}'))
+    item = Item(id="i1", group="g", kind="k", prompt="Say it.", constraint={"keyword": "oak", "count": 1})
+    assert verifier(resolved.spec.task)(item, "an oak").passed and not verifier(resolved.spec.task)(item, "elm").passed
+    assert worked_example(resolved.spec.task, item) == ("Say it.", "oak")
+    assert [(case.item.constraint, case.good) for case in cases_of(resolved.spec.task)][:1] == [
+        ({"keyword": "elm", "count": 2}, True)
+    ]
+    assert admitted(resolved.spec, resolved.spec.task, {}).status == "PASS"
+    # A row that does not fit is no wrong answer.
+    with pytest.raises(PluginFault, match="item 'i1' has not the fields that its Item asks for"):
+        verifier(resolved.spec.task)(item.model_copy(update={"constraint": {"keyword": "oak"}}), "oak")
+
+
+def test_a_row_with_other_fields_is_a_problem_with_its_line(tmp_path: Path) -> None:
+    path = shaped(tmp_path, SHAPED, '{"keyword": "elm", "count": 2}', '{"keyword": "elm", "count": "many", "more": 1}')
+    with pytest.raises(SpecError) as caught:
+        load_spec(path)
+    found = [str(one).removeprefix(f"{tmp_path}/") for one in caught.value.problems]
+    assert [one.partition(" ")[0] for one in found if one.startswith("heldout")][:2] == ["heldout.jsonl:2:1:"] * 2
+    assert any("prompts.jsonl:2:1: count: Input should be a valid integer" in one for one in found), found
+    assert any("more: Extra inputs are not permitted" in one and "in its Item" in one for one in found), found
+
+
+def test_an_imported_item_is_no_form_of_its_own(tmp_path: Path) -> None:
+    name = load_spec(spec_with(tmp_path, GOOD)).spec.task
+    assert "Item" in GOOD and not described(name).own_items
+    assert described(load_spec(shaped(tmp_path, SHAPED, '{"keyword": "elm", "count": 2}')).spec.task).own_items
+
+
+def test_limits_are_registered_and_left_out_where_they_are_the_usual_ones(tmp_path: Path) -> None:
+    usual = load_spec(spec_with(tmp_path, GOOD))
+    assert "verifier" not in usual.spec.model_dump(mode="json")
+    limited = load_spec(spec_with(tmp_path, GOOD, (TASK[0], f"{TASK[1]}\nverifier: {{seconds: 2, memory_mb: 256}}")))
+    assert limited.spec.model_dump(mode="json")["verifier"] == {
+        "seconds": 2.0, "memory_mb": 256, "sandbox": True, "builder_reads": False
+    }  # fmt: skip
+    assert limited.registration() != usual.registration()
+    assert task_file.limits_of(limited.spec.task).memory_mb == 256
+    load_spec(spec_with(tmp_path, GOOD))
+    assert task_file.limits_of(usual.spec.task).memory_mb == 512
+
+
+def test_heldout_items_may_not_lie_where_the_sandbox_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = bubblewrap.this_host()
+    assert host is not None
+    shows = host._replace(environment=(*host.environment, str(tmp_path)))
+    monkeypatch.setattr(bubblewrap, "this_host", lambda: shows)
+    (found,) = told(tmp_path, GOOD)
+    assert "lie in a folder that the verifier's sandbox shows" in found
+
+
+def test_without_a_sandbox_the_spec_has_no_task_unless_it_allows_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verifier_process.end_all()
+    monkeypatch.setattr(bubblewrap, "this_host", lambda: None)
+    with pytest.raises(PluginFault, match="would run without a sandbox") as caught:
+        load_spec(spec_with(tmp_path, GOOD))
+    assert "verifier: {sandbox: false}" in caught.value.hint
+    resolved = load_spec(spec_with(tmp_path, GOOD, (TASK[0], f"{TASK[1]}\nverifier: {{sandbox: false}}")))
+    found = admitted(resolved.spec, resolved.spec.task, {})
+    assert found.status == "WARN" and "lets its verifier run without a sandbox" in found.detail

@@ -97,8 +97,11 @@ def known_answers():
         ("STATE.append(answer); return answer.strip() == '1' and STATE.count(answer) == 1", "FAIL"),
         ("STATE.append(len(answer)); return STATE[-1] <= STATE[-2:][0]", "FAIL"),
         ("import time; return int(time.perf_counter() * 1e7) % 2 == 0", "FAIL"),
+        ("STATE.append(1); return len(STATE) % 2 == 0", "FAIL"),
+        ("return hash(answer) % 2 == 0", "FAIL"),
+        ("return hash(item.id) % 2 == 0", "FAIL"),
     ],
-    ids=["sound", "chance", "memory", "order", "clock"],
+    ids=["sound", "chance", "memory", "order", "clock", "turns", "hash", "item"],
 )
 def test_a_verifier_that_contradicts_itself_is_not_admitted(tmp_path: Path, verdict: str, status: str) -> None:
     resolved = load_spec(spec_with(tmp_path, OWN.replace("VERDICT", verdict)))

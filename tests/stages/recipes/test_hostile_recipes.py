@@ -23,7 +23,8 @@ from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.process_usage import Watched
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.jobs.sandbox.recipe_job import SCRIPT
-from sessions.jobs.sandbox.sandbox import Host, Work, arguments, refused_calls, this_host, why_not
+from sessions.jobs.sandbox.sandbox import Work, arguments, why_not
+from specs.confinement.bubblewrap import Host, refused_calls, this_host
 from specs.stages.recipes.parameters import RecipeParameters
 from tests.factories.recipe_session import RecipeSession, recipe_session
 from tests.fixtures.collected import collected

@@ -18,7 +18,7 @@ from sessions import human_actions
 from sessions.builder.tools.reading_tools import artifacts
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
-from sessions.jobs.sandbox import sandbox
+from specs.confinement import bubblewrap
 from specs.digests import digest_bytes, digest_path
 from specs.errors import Blocked
 from specs.job_records import JobOrder
@@ -128,7 +128,7 @@ def test_a_session_with_a_recipe_is_accepted_and_verified(tmp_path: Path) -> Non
 def test_without_a_sandbox_the_session_waits_for_a_person_who_allows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "this_host", lambda: None)
+    monkeypatch.setattr(bubblewrap, "this_host", lambda: None)
     # The job looks for itself: where it finds a sandbox it uses it, permission or not.
     monkeypatch.setenv("PATH", "/nowhere")
     run = open_quick(tmp_path, *RECIPE)

@@ -19,6 +19,7 @@ from sessions.jobs.launcher import submit
 from sessions.jobs.sandbox import code_admission, sandbox
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.jobs.wrapper import stage_command
+from specs.confinement import bubblewrap
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, Blocked, EvidenceMissing, GrantRefused, PeergateError, UserError
 from specs.job_records import JobOrder
@@ -29,7 +30,7 @@ from tests.factories.recipe_session import RECIPE, STAGE, RecipeSession, recipe_
 from tests.factories.spec_files import loads, told, write_spec
 
 SCRIPT = "print('a script')\n"
-HOST = sandbox.Host("/usr/bin/bwrap", (("/usr", ""),), "/usr/bin/python3", ())
+HOST = bubblewrap.Host("/usr/bin/bwrap", (("/usr", ""),), "/usr/bin/python3", ())
 
 
 class Nowhere:
@@ -56,7 +57,7 @@ def why(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def say(reason: str) -> None:
         monkeypatch.setattr(sandbox, "why_not", lambda host: reason)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
-    monkeypatch.setattr(sandbox, "this_host", lambda: HOST)
+    monkeypatch.setattr(bubblewrap, "this_host", lambda: HOST)
     say("")
     return say
 
@@ -317,7 +318,7 @@ def test_a_permission_from_before_does_not_outlive_the_sandbox(
 def test_a_run_folder_that_the_sandbox_would_show_is_refused(
     session: RecipeSession, why: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "this_host", lambda: HOST._replace(environment=(str(session.run.parents[1]),)))
+    monkeypatch.setattr(bubblewrap, "this_host", lambda: HOST._replace(environment=(str(session.run.parents[1]),)))
     said = refused(session, session.look(SCRIPT), Blocked)
     assert f"the sandbox would show {session.run.parent}" in said and "heldout.jsonl" in said
 

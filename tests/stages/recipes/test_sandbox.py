@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from sessions.jobs.sandbox import sandbox, seccomp
+from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.recipe_job import limits_of
 from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, Received, Refused, receive
+from specs.confinement import bubblewrap, seccomp
 from specs.home import HOME
 from specs.job_records import Artifact, JobOrder
 from specs.stages.recipes.parameters import RecipeParameters
 from training.jobs.recipes.sandbox_script import TooDeep, send
 
-HOST = sandbox.Host(
+HOST = bubblewrap.Host(
     bwrap="/usr/bin/bwrap",
     system=(("/usr", ""), ("/lib", "usr/lib"), ("/sbin", "")),
     python="/opt/env/bin/python",
@@ -111,19 +112,19 @@ def test_the_environment_is_the_named_variables(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_this_host_covers_peergate_where_it_is_installed_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.jobs.sandbox.sandbox.shutil.which", "/usr/bin/{}".format)
+    monkeypatch.setattr("specs.confinement.bubblewrap.shutil.which", "/usr/bin/{}".format)
     home = str(HOME)
-    found = sandbox.this_host()
+    found = bubblewrap.this_host()
     assert found is not None and found.hidden == ()
-    monkeypatch.setattr("sessions.jobs.sandbox.sandbox.sys.prefix", home)
-    found = sandbox.this_host()
+    monkeypatch.setattr("specs.confinement.bubblewrap.sys.prefix", home)
+    found = bubblewrap.this_host()
     assert found is not None and home in found.environment
     assert set(found.hidden) == {f"{home}/{name}" for name in ("agents", "reviews", "sessions", "specs", "training")}
 
 
 def test_what_lies_in_a_mounted_folder_and_is_not_covered_is_told() -> None:
     kept = [Path("/opt/env/runs"), Path("/home/ada"), Path("/opt/env/site/specs/held.jsonl"), Path("/usr/held.jsonl")]
-    assert sandbox.uncovered(HOST, kept) == [Path("/opt/env/runs"), Path("/usr/held.jsonl")]
+    assert bubblewrap.uncovered(HOST, kept) == [Path("/opt/env/runs"), Path("/usr/held.jsonl")]
 
 
 # ---- is there one -------------------------------------------------------------------------------------------
@@ -134,10 +135,10 @@ def nowhere(name: str) -> None:
 
 
 def test_a_machine_without_bubblewrap_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.jobs.sandbox.sandbox.shutil.which", nowhere)
-    assert sandbox.this_host() is None
+    monkeypatch.setattr("specs.confinement.bubblewrap.shutil.which", nowhere)
+    assert bubblewrap.this_host() is None
     assert "bwrap" in sandbox.why_not(None)
-    monkeypatch.setattr("sessions.jobs.sandbox.sandbox.sys.platform", "darwin")
+    monkeypatch.setattr("specs.confinement.bubblewrap.sys.platform", "darwin")
     assert sandbox.why_not(None) == "bubblewrap runs on Linux only"
 
 
@@ -229,7 +230,7 @@ def test_a_machine_without_a_filter_has_no_sandbox(monkeypatch: pytest.MonkeyPat
     assert seccomp.program("riscv64") is None
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     assert sandbox.why_not(HOST) == "there is no filter of system calls for riscv64"
-    with pytest.raises(OSError, match="no filter"), sandbox.refused_calls():
+    with pytest.raises(OSError, match="no filter"), bubblewrap.refused_calls():
         pass
 
 

@@ -24,7 +24,7 @@ from training.jobs.witness.asked import Asked, left_rows, of_items
 from training.rules.prompt_encoding import form_of, sample_ids
 from training.rules.prompt_text import seed_of
 from training.rules.sampling_quality import Tally, example_of, group_size, of_samples
-from training.rules.tasks import choose, load_items, verifier, worked_example
+from training.rules.tasks import choose, judged, load_items, worked_example
 
 if TYPE_CHECKING:
     import torch
@@ -147,10 +147,11 @@ def _row(item: Item, sample: int, output: Output) -> GenerationRow:
 def accept(task: str, items: list[Item], rows: list[GenerationRow]) -> list[Example]:
     """Return what may be trained on: verified and whole, each (prompt, completion) once."""
     by_id = {item.id: item for item in items}
-    judge = verifier(task)
+    whole = [row for row in rows if not row.truncated]
+    said = judged(task, [(by_id[row.item], row.completion) for row in whole])
     kept: dict[tuple[str, str], Example] = {}
-    for row in rows:
-        if not row.truncated and judge(by_id[row.item], row.completion).passed:
+    for row, one in zip(whole, said, strict=True):
+        if one.passed:
             example = example_of(row, row.prompt, row.completion.strip())
             kept.setdefault((example.prompt, example.completion), example)
     return list(kept.values())

@@ -13,29 +13,33 @@ from specs.stages.critique.rows import VerifiedRow
 from specs.stages.generation.rows import GenerationRow
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS
 from training.rules.critique.pair_selection import Sifted, at_most, settled, sifted
-from training.rules.tasks import verifier
+from training.rules.tasks import judged
 
 
 class NotTheirs(ValueError):
     """A sample belongs to no prompt, or does not repeat its words; the message says which."""
 
 
-def verdicts(task: str, items: Iterable[Item], samples: Iterable[GenerationRow]) -> list[VerifiedRow]:
+def verdicts(task: str, items: Iterable[Item], samples: Sequence[GenerationRow]) -> list[VerifiedRow]:
     """Return the verifier's verdict on every sample, in their order.
 
     Raises KeyError if there is no such task, NotTheirs if a sample is not of these prompts.
     """
     by_id = {item.id: item for item in items}
-    judge = verifier(task)
-    found: list[VerifiedRow] = []
+    asked: list[tuple[Item, str]] = []
     for row in samples:
         item = by_id.get(row.item)
         if item is None or item.prompt != row.prompt:
             raise NotTheirs(f"sample {row.sample} of '{row.item}' is not of a prompt that came in")
-        passed = judge(item, row.completion).passed
-        said = "truncated" if row.truncated else "accepted" if passed else "refused"
-        found.append(VerifiedRow(item=row.item, sample=row.sample, verdict=said))
-    return found
+        asked.append((item, row.completion))
+    return [
+        VerifiedRow(
+            item=row.item,
+            sample=row.sample,
+            verdict="truncated" if row.truncated else "accepted" if one.passed else "refused",
+        )
+        for row, one in zip(samples, judged(task, asked), strict=True)
+    ]
 
 
 def verified_pairs(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
 from specs.stages.artifacts import Example, Item
 from training.rules.tasks import conversation, exact_answer, format_instructions, instruction_following
-from training.rules.tasks.form import Verifier, plugin_task
-from training.rules.tasks.format_instructions import KINDS
+from training.rules.tasks.form import Asked, PluginTask, Verifier, plugin_task
+from training.rules.tasks.format_instructions import KINDS, Judgement
 
 CONVERSATION = "conversation"
 """What ``multi_turn`` stages hold: no task to sample for, but with a verifier all the same."""
@@ -30,9 +30,30 @@ def verifier(task: str) -> Verifier:
     return conversation.verify if task == CONVERSATION else _task(task).verify
 
 
+def judged(task: str, asked: Sequence[Asked], *, again: bool = False) -> Iterator[Judgement]:
+    """Yield what a task's verifier says of answers, in their order; ``again``: in another process than without.
+
+    A verifier of the user's own is asked for all of them at once; one of Peergate's has no process and the same answer.
+
+    Raises:
+        KeyError: there is no such task.
+        PluginFault: as :meth:`PluginTask.verify`; and what Peergate's own verifiers raise.
+    """
+    if own := _own(task):
+        yield from own.verify_all(asked, again=again)
+        return
+    judge = verifier(task)
+    for item, output in asked:
+        yield judge(item, output)
+
+
+def _own(task: str) -> PluginTask | None:
+    return None if task in (CONVERSATION, *_TASKS) else plugin_task(task)
+
+
 def verifier_of_right(task: str) -> Verifier:
     """Return what judges known right answers: a plug-in's may raise nothing; raises KeyError as :func:`verifier`."""
-    found = None if task in (CONVERSATION, *_TASKS) else plugin_task(task)
+    found = _own(task)
     return verifier(task) if found is None else found.verify_right
 
 

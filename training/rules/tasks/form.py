@@ -1,104 +1,93 @@
-"""What a task is: ``verify(item, answer)``, and optional functions of its module.
+"""What a task is: ``verify(item, answer)``, and optional parts of its module.
 
 ``worked_example(item) -> (prompt, answer)`` is shown while sampling; ``known_answers() -> [(item, answer, right)]``
-admit the verifier. ``verify`` returns True, False or a :class:`Judgement`; ValueError and TypeError mean no. Any other
-exception, and any on a known right answer, closes the gate: a typo must not become a null result.
+admit the verifier; ``Item``, a pydantic model, has the fields that its items have. Peergate asks a task that is not its
+own in a process of its own (``specs/confinement/verifier_process.py``).
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import ValidationError
 
 from specs import plugins, task_file
+from specs.confinement import verifier_process
 from specs.errors import PluginFault
 from specs.stages.artifacts import Item
 from specs.text import plain
 from training.rules.tasks.format_instructions import Judgement
 
 Verifier = Callable[[Item, str], Judgement]
-GROUP: plugins.Group = "peergate.tasks"
+Asked = tuple[Item, str]
+GROUP = verifier_process.GROUP
 
 
 class PluginTask:
     """A task of another distribution, or of a file beside the spec."""
 
-    def __init__(self, module: Any, where: str) -> None:
-        self._module = module
+    def __init__(self, name: str, where: str) -> None:
+        self._name = name
         self._where = where
-        for name, form in task_file.PARTS.items():
-            if (wrong := task_file.wrong_form(module, name, form)) and (name == "verify" or hasattr(module, name)):
-                raise PluginFault(wrong, where=where)
 
     def verify(self, item: Item, output: str) -> Judgement:
         """Say whether an answer is right; raises PluginFault if the verifier breaks, or answers neither yes nor no."""
-        try:
-            return self._judged(item, output)
-        except (ValueError, TypeError) as error:
-            return Judgement(False, plain(str(error), 200))
-        except PluginFault:
-            raise
-        except Exception as error:
-            raise self._broken(error, f"breaks on item '{item.id}'") from error
+        return self.verify_all([(item, output)])[0]
 
     def verify_right(self, item: Item, output: str) -> Judgement:
         """Judge a known right answer; raises PluginFault if the verifier raises anything at all."""
-        try:
-            return self._judged(item, output)
-        except PluginFault:
-            raise
-        except Exception as error:
-            raise self._broken(error, f"breaks on the known right answer '{plain(output, 60)}'") from error
+        return self._judge("verify_right", [(item, output)], again=False)[0]
 
-    def _broken(self, error: Exception, told: str) -> PluginFault:
-        told = f"its verifier {told}: {type(error).__name__}: {plain(str(error), 200)}"
-        return PluginFault(told, where=self._place("verify", error))
-
-    def _judged(self, item: Item, output: str) -> Judgement:
-        said: Any = self._module.verify(item, output)
-        if isinstance(said, Judgement):
-            return said
-        if not isinstance(said, bool):
-            told = f"its verifier returns a {type(said).__name__}, not True or False"
-            raise PluginFault(told, where=self._place("verify"))
-        return Judgement(said)
+    def verify_all(self, asked: Sequence[Asked], *, again: bool = False) -> list[Judgement]:
+        """Judge answers, in their order; ``again`` asks another process. Raises PluginFault as :meth:`verify`."""
+        return self._judge("verify", asked, again)
 
     def worked_example(self, item: Item) -> tuple[str, str]:
         """Return (prompt, answer) to show before an item while sampling; raises KeyError if the task has none."""
-        if not hasattr(self._module, "worked_example"):
+        if "worked_example" not in verifier_process.described(self._name).parts:
             raise KeyError(f"the task has no worked example for '{item.id}'")
-        prompt, answer = self._module.worked_example(item)
-        return str(prompt), str(answer)
+        (said,) = verifier_process.ask(self._name, [{"do": "worked_example", "item": item.model_dump()}])
+        match said:
+            case {"example": [str(prompt), str(answer)]}:
+                return prompt, answer
+            case _:
+                raise self._formless("worked_example")
 
     def known_answers(self) -> Iterable[tuple[Item, str, bool]]:
         """Return answers with known labels; raises KeyError if there are none, PluginFault if the function breaks."""
-        if not hasattr(self._module, "known_answers"):
+        if "known_answers" not in verifier_process.described(self._name).parts:
             raise KeyError("the task has no known answers")
-        try:
-            found: list[Any] = list(self._module.known_answers())
-        except LookupError as error:
-            # Not a task without known answers, which a KeyError would say.
-            told = f"its known_answers breaks: {type(error).__name__}: {plain(str(error), 200)}"
-            raise PluginFault(told, where=self._place("known_answers", error)) from error
-        for one in found:
+        (said,) = verifier_process.ask(self._name, [{"do": "known_answers"}])
+        found: list[tuple[Item, str, bool]] = []
+        for one in said.get("known", [None]):
             match one:
-                case (Item(), str(), bool()):
-                    pass
+                case [dict(item), str(text), bool(right)]:
+                    found.append((self._item(item), text, right))
                 case _:
-                    told = f"its known_answers holds {plain(repr(one), 100)}, which is not (Item, text, True or False)"
-                    raise PluginFault(told, where=self._place("known_answers"))
+                    raise self._formless("known_answers")
         return found
 
-    def _place(self, name: str, error: BaseException | None = None) -> str:
-        """Return who brings the task, with the line at which its code raised an error, or defines a function."""
-        code = getattr(inspect.unwrap(getattr(self._module, name)), "__code__", None)
-        if code is None:
-            return self._where
-        own = f"{code.co_filename}:{code.co_firstlineno}"
-        place = plugins.line_of(error, code.co_filename.__eq__) or own
-        return place if code.co_filename == self._where else f"{self._where}, {place}"
+    def _judge(self, what: Literal["verify", "verify_right"], asked: Sequence[Asked], again: bool) -> list[Judgement]:
+        requests = [{"do": what, "item": item.model_dump(), "answer": text} for item, text in asked]
+        found: list[Judgement] = []
+        for said in verifier_process.ask(self._name, requests, again=again):
+            match said:
+                case {"passed": bool(passed), "reason": str(reason)}:
+                    found.append(Judgement(passed, plain(reason, 200)))
+                case _:
+                    raise self._formless("verifier")
+        return found
+
+    def _item(self, values: dict[str, Any]) -> Item:
+        try:
+            return Item.model_validate(values)
+        except ValidationError as error:
+            raise self._formless("known_answers") from error
+
+    def _formless(self, part: str) -> PluginFault:
+        return PluginFault(f"its {part} answers in no known form", where=self._where)
 
 
 @cache
@@ -108,6 +97,10 @@ def plugin_task(name: str) -> PluginTask | None:
     Raises KeyError for a file that no spec or order of this process named, PluginFault for what is no task.
     """
     if task_file.is_file(name):
-        return PluginTask(task_file.module_of(name), task_file.path_of(name))
+        verifier_process.described(name)
+        return PluginTask(name, task_file.path_of(name))
     point = plugins.find(GROUP, name)
-    return None if point is None else PluginTask(plugins.load(point), plugins.where(point))
+    if point is None:
+        return None
+    verifier_process.described(name)
+    return PluginTask(name, plugins.where(point))

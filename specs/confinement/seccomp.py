@@ -86,6 +86,10 @@ SOCKETS = {"socket": (41, 198), "socketpair": (53, 199)}
 CLONE, MMAP, IOCTL, SETSOCKOPT = (56, 220), (9, 222), (16, 29), (54, 208)
 NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWUSER, NEWPID, NEWNET, NEWIPC, NEWUTS, NEWCGROUP, NEWNS of linux/sched.h."""
+THREAD = 0x10000
+"""CLONE_THREAD."""
+FORKS = {"x86_64": (57, 58)}
+"""fork and vfork, which arm64 does not have."""
 SHARED_ANONYMOUS, HUGE = 0x21, 0x40000
 """MAP_SHARED with MAP_ANONYMOUS stays in memory after the process releases its pages; MAP_HUGETLB is never counted."""
 TYPED_FOR_OTHERS = (0x5412, 0x541C)
@@ -102,8 +106,11 @@ _X32 = 0x40000000
 """Calls of the x32 ABI have this bit and would pass a list of numbers."""
 
 
-def program(machine: str | None = None) -> bytes | None:
-    """Return the filter for a machine as ``platform.machine()`` names it; None if there is none."""
+def program(machine: str | None = None, *, alone: bool = False) -> bytes | None:
+    """Return the filter for a machine as ``platform.machine()`` names it; None if there is none.
+
+    ``alone``: the process may start threads, and no other process.
+    """
     machine = machine or platform.machine()
     if machine not in _ARCHES:
         return None
@@ -112,7 +119,10 @@ def program(machine: str | None = None) -> bytes | None:
     lines += [(_AT_LEAST, 0, 1, _X32), _fail(errno.EPERM)]
     for call in SOCKETS.values():
         lines += _of(call[column], [*_if_equal(0, tuple(FAMILIES.values()), _give(_ALLOW)), _fail(errno.EAFNOSUPPORT)])
-    lines += _of(CLONE[column], _if_bits(0, NEW_NAMESPACES, any_of=True))
+    threads = [] if not alone else _unless_bits(0, THREAD)
+    lines += _of(CLONE[column], [*_if_bits(0, NEW_NAMESPACES, any_of=True), *threads])
+    for number in FORKS.get(list(_ARCHES)[column], ()) if alone else ():
+        lines += [(_EQUAL, 0, 1, number), _fail(errno.EPERM)]
     lines += _of(CLONE3[column], [_fail(errno.ENOSYS)])
     lines += _of(MMAP[column], [*_if_bits(3, SHARED_ANONYMOUS), *_if_bits(3, HUGE)])
     lines += _of(IOCTL[column], _if_equal(1, TYPED_FOR_OTHERS, _fail(errno.EPERM)))
@@ -150,3 +160,8 @@ def _if_bits(place: int, bits: int, *, any_of: bool = False) -> list[Line]:
     """Refuse the call if an argument has all of these bits, or any of them."""
     asked = (_EQUAL, 1, 0, 0) if any_of else (_EQUAL, 0, 1, bits)
     return [_argument(place), (_AND, 0, 0, bits), asked, _fail(errno.EPERM)]
+
+
+def _unless_bits(place: int, bits: int) -> list[Line]:
+    """Refuse the call unless an argument has all of these bits."""
+    return [_argument(place), (_AND, 0, 0, bits), (_EQUAL, 1, 0, bits), _fail(errno.EPERM)]
