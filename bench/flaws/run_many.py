@@ -17,6 +17,7 @@ from bench.flaws.operator import Operator
 from bench.flaws.operators import OPERATORS
 from bench.flaws.session import Ended, run_session
 from bench.flaws.small_specs import Variation, tiny_model
+from training.running_code import code_state
 
 One = TypeVar("One")
 Result = dict[str, Any]
@@ -78,6 +79,7 @@ def sound(folder: Path, number: int) -> Result:
     fine = ended.outcome in ("approve", "null")
     told = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}
     found = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
+    found["commit"] = code_state().commit
     return told | found | {"seconds": round(time.perf_counter() - began, 1)}
 
 
