@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of the healthy ones (default: 1)")
     parser.add_argument("--method", choices=METHODS, action="append", help="of healthy sessions; may be repeated")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="run N sessions at a time (default: 1)")
+    parser.add_argument("--work", type=Path, metavar="FOLDER", help="keep models and sessions there, for the next call")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the page of what --out holds; run nothing")
     chosen = parser.parse_args()
     if chosen.list:
@@ -43,6 +44,9 @@ def main() -> int:
     if chosen.table:
         chosen.table.write_text(page(kept), encoding="utf-8")
         return 0
+    if chosen.work:
+        chosen.work.mkdir(parents=True, exist_ok=True)
+        return (_healthy if chosen.healthy else _flaws)(chosen.work, kept, chosen)
     with tempfile.TemporaryDirectory(prefix="peergate-flaws-") as name:
         return (_healthy if chosen.healthy else _flaws)(Path(name), kept, chosen)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -48,6 +50,7 @@ def _any(operator: Operator, found: Sequence[str]) -> bool:
 
 def twin(folder: Path, session: str) -> tuple[str, Ended]:
     """Return how the healthy twin of a session ended, after its name."""
+    shutil.rmtree(folder / f"twin-{session}", ignore_errors=True)
     return session, run_session(folder / f"twin-{session}", tiny_model(folder), None, Variation(session=session))
 
 
@@ -55,6 +58,7 @@ def planted(folder: Path, name: str, twin: Ended) -> Result:
     """Run an operator and return how it fared; ``broken`` if it could not be planted."""
     operator = next(one for one in OPERATORS if one.name == name)
     began = time.perf_counter()
+    shutil.rmtree(folder / name, ignore_errors=True)
     try:
         ended = run_session(folder / name, tiny_model(folder), operator)
     except (Exception, NotPlanted) as error:
@@ -74,6 +78,7 @@ def sound(folder: Path, number: int) -> Result:
     healthy: Healthy = VARIATIONS[number % len(VARIATIONS)]
     began = time.perf_counter()
     others = healthy.task, healthy.launcher
+    shutil.rmtree(folder / f"healthy{number}", ignore_errors=True)
     variation = Variation(number, healthy.session, healthy.kinds, healthy.changes, *others)
     ended = run_session(folder / f"healthy{number}", tiny_model(folder, healthy.kinds), None, variation)
     fine = ended.outcome in ("approve", "null")
@@ -96,5 +101,8 @@ def each(workers: int, work: Callable[..., One], given: Sequence[tuple[Any, ...]
 
 def _quiet(work: Callable[..., One], *given: Any) -> One:
     """Do work without what trainers print."""
+    # Jobs collect garbage after each model: what is imported by now would be searched each time.
+    gc.collect()
+    gc.freeze()
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         return work(*given)
