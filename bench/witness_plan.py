@@ -3,10 +3,11 @@
 For each profile of the shipped pipelines on one GPU: the planned seconds of each stage that loads a model and of its
 witness, and the share that all witnesses take, against the limit of a tenth. Nothing runs. A forward pass takes two
 operations a weight and token, training three passes (four with gradient checkpointing), a written token a reading of
-all weights by the batch. Each process, of a stage and of its witness, imports torch and transformers, has its weights
-digested twice (by the launcher and by itself), and loads them. Numbers of texts and tokens are the most that a stage
-can get (``training/planning``). Real stages decode more slowly. Also printed: the share without what it takes to begin,
-and with one process for all witnesses, which Peergate does not have. Exit code 1 if a profile is above the limit.
+all weights by the batch. Each process, of a stage and of its witness, imports torch and transformers, digests its
+weights (those of a stage are digested by the launcher too) and loads them. Numbers of texts and tokens are the most
+that a stage can get (``training/planning``). Real stages decode more slowly. Also printed: the share without what it
+takes to begin, and with one process for all witnesses, which Peergate does not have. Exit code 1 if a profile is above
+the limit.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ MEMORY, LOADING = 2.5e12, 1e10
 """Bytes a second: read from the memory of an H100, and of weights loaded that the process before has read too."""
 STARTING = 5.0
 """Seconds: of imports 3.0 (processor time on two x86 cores), of a CUDA context 2.0 (not measured)."""
-HASHING, CHECKED = 1.7e9, 2
-"""Bytes a second of one file (sha256 on one x86 core), and how often a process's weights are digested."""
+HASHING = 1.7e9
+"""Bytes a second of one file: sha256 on one x86 core."""
 PART = 4e9
-"""Bytes of a file of published weights, which are digested side by side; trained ones are saved as one file."""
+"""Bytes of one file of weights (``training/engines/checkpoint.py``): the files are digested side by side."""
 CALLS = 1.5
 """Calls of ``self_instruct`` for each instruction that it is to keep."""
 
@@ -47,15 +48,14 @@ class Planned(NamedTuple):
     stage: str
     seconds: float
     witness: float
-    starting: float
-    """Of either: imports, and digesting the weights."""
+    digesting: float
+    """Of the weights, once."""
     loading: float
-    """Likewise."""
 
     @property
     def begin(self) -> float:
-        """Return what it takes until either begins with its work."""
-        return self.starting + self.loading
+        """Return what it takes until the witness begins with its work; the stage digests its weights once more."""
+        return STARTING + self.digesting + self.loading
 
 
 def main() -> int:
@@ -65,13 +65,13 @@ def main() -> int:
         spec = load_spec(LIBRARY / f"{name}.yaml", profile).spec
         found = [one for stage in spec.stages if (one := planned(spec, stage)) is not None]
         begins = sum(one.begin for one in found)
-        stages, work = sum(one.seconds for one in found) + begins, sum(one.witness for one in found)
+        stages, work = sum(one.seconds + one.begin + one.digesting for one in found), sum(one.witness for one in found)
         share = (work + begins) / (stages + work + begins)
         worst = max(worst, share)
         together = work + begins - STARTING * (len(found) - 1)
         print(
             f"{name} {profile}: witnesses take {share:.1%} of the machine's time by plan (limit {LIMIT:.0%}); without "
-            f"what it takes to begin {work / (stages + work - begins):.1%}, all in one process "
+            f"what it takes to begin {work / (sum(one.seconds for one in found) + work):.1%}, all in one process "
             f"{together / (stages + together):.1%}"
         )
         for one in found:
@@ -91,8 +91,7 @@ def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
     assert shape is not None, why
     weights = shape.parameters()
     held = 2 * weights
-    parts = math.ceil(held / PART) if stage.inputs.get("model") in ("model", "control") else 1
-    begin = STARTING + CHECKED * held / parts / HASHING, held / LOADING
+    begin = held / math.ceil(held / PART) / HASHING, held / LOADING
     pass_s = 2 * weights / OPERATIONS
     if isinstance(given, SftParameters | DpoParameters):
         seconds, witness = _training(given, _volume(spec, stage), pass_s)
