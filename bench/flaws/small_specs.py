@@ -159,12 +159,16 @@ def _lessons(count: int, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _right(kind: str, plain: str) -> str:
-    """Return an answer in the form that a kind of items asks for."""
+    """Return an answer in the form that a kind of items asks for.
+
+    An empty line follows a title: the model of two layers takes a line that comes at once for the beginning of an
+    answer, and then training on pairs teaches it to write the title again and again.
+    """
     forms = {
         "lowercase": plain,
         "quoted": f'"{plain}"',
         "uppercase": plain.upper(),
-        "title": f"<<Today>>\n{plain}",
+        "title": f"<<Today>>\n\n{plain}",
     }
     return forms[kind]
 
