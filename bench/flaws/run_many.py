@@ -83,7 +83,7 @@ def sound(folder: Path, number: int) -> Result:
     ended = run_session(folder / f"healthy{number}", tiny_model(folder, healthy.kinds), None, variation)
     fine = ended.outcome in ("approve", "null")
     told = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}
-    found = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
+    found: Result = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
     found["commit"] = code_state().commit
     return told | found | {"seconds": round(time.perf_counter() - began, 1)}
 

@@ -82,8 +82,10 @@ def _sentence(comparison: dict[str, Any]) -> str:
 
 def _carried(comparison: dict[str, Any]) -> str:
     """Say what is left of the gain without the kind of items that carries it; nothing where none does."""
-    rest = comparison["without_kind"]
-    return f"; without '{plain(rest['without'], 100)}' {rest['gain']:+.3f} on {rest['items']} items" if rest else ""
+    if (rest := comparison["without_kind"]) is None:
+        return ""
+    kind = " ".join(plain(rest["without"], 100).split())
+    return f"; without '{kind}' {rest['gain']:+.3f} on {rest['items']} items"
 
 
 def _witnessed(comparison: dict[str, Any]) -> str:

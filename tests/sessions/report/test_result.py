@@ -22,7 +22,9 @@ def sentence(run: Path) -> str:
     return result.result_in_words(entries, resolved, "approve", result.comparison_of(entries, store, resolved))
 
 
-def test_a_kind_that_carries_the_gain_is_named_and_no_other(closed_quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_carries_the_gain_is_named_and_no_other(
+    closed_quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "without" not in sentence(closed_quick)
     asked, recorded = list[tuple[str, int]](), result.checks_of
 
