@@ -65,6 +65,8 @@ def summary_of(results: Sequence[dict[str, Any]]) -> str:
     lines.append(_counted("outcome", [(one["outcome"], one) for one in results]))
     lines.append(_counted("commit", [(str(one.get("commit"))[:9], one) for one in results]))
     lines.append(f"warned, in so many sessions: {_checks('warned', results)}")
+    alone = [one for one in results if any(after <= before for _, _, before, after in one.get("right", ()))]
+    lines.append(f"a kind of items did not gain in {len(alone)} of {sum('right' in one for one in results)}")
     if wrong:
         lines.append(f"rejected by: {_checks('failed', wrong)}")
     return "\n".join(lines)

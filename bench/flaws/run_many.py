@@ -84,7 +84,7 @@ def sound(folder: Path, number: int) -> Result:
     fine = ended.outcome in ("approve", "null")
     told = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}
     found: Result = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
-    found["commit"] = code_state().commit
+    found |= {"right": ended.right, "commit": code_state().commit}
     return told | found | {"seconds": round(time.perf_counter() - began, 1)}
 
 
