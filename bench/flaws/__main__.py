@@ -83,6 +83,8 @@ def _healthy(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> in
     known = {one["healthy"] for one in results}
     methods = chosen.method or METHODS
     wanted = [one for one in numbers if one not in known and VARIATIONS[one % len(VARIATIONS)].session in methods]
+    # Those whose jobs are processes of their own take longest.
+    wanted.sort(key=lambda number: VARIATIONS[number % len(VARIATIONS)].launcher is not None)
     for kinds in dict.fromkeys(VARIATIONS[number % len(VARIATIONS)].kinds for number in wanted):
         tiny_model(folder, kinds)
     for result in each(chosen.workers, sound, [(folder, number) for number in wanted]):
