@@ -100,7 +100,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     ),
     "dpo": (
         ("  - name: train\n    kind: sft\n    inputs: {model: model, examples: sample.accepted}\n", _PAIRS),
-        # Twice the rate for half as long again left broken words in one of five sessions.
+        # Twice the rate for half as long again left broken words in one session of eleven.
         (_TRAIN, "learning_rate: 5e-4, warmup_ratio: 0, epochs: 8, batch_size: 4"),
     ),
     "judged": (
