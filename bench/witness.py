@@ -7,8 +7,9 @@
 The named engine writes answers to held-out prompts of the demo, greedily and by sampling, in batches of several sizes;
 the witness reads them with its own batches. Printed are the largest gap of honest greedy answers with its tolerance
 (``specs/stages/witness.py``), how many honest answers would fail, and how many do of each of these: a prompt without
-its last word, one token replaced, other temperatures, weights moved by two in a hundred. The peer of the cost is the
-writing of the same answers. Exit code 1 if an honest answer fails.
+its last word, one token replaced, other temperatures, weights moved by two in a hundred. Beside each: how likely one of
+those that fail is among so many read, and what reading so many costs, as a share of writing all. Exit code 1 if an
+honest answer fails.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.witness_curve import curve
 from specs.stages.engine_choice import ENGINES
 
 HOME = Path(__file__).parent.parent
@@ -99,8 +101,8 @@ def main() -> int:
                 told = f"at most {gap:.2g} below the largest logit, {GREEDY_GAP[given.dtype]:g} are allowed"
             print(f"{name}, written {size} at once: {told}; {wrong} of {len(rows)} honest answers fail")
             kept[name] = outputs
-    print(f"reading all of them took {reading / writing:.2f} x as long as writing them ({reading:.1f} s)")
-
+    ratio = reading / writing
+    print(f"reading all of them took {ratio:.2f} x as long as writing them ({reading:.1f} s)")
     fewer = [encoded(item.prompt.rsplit(" ", 1)[0]) for item in items]
     swapped = [one._replace(ids=(*one.ids[:2], one.ids[-1], *one.ids[3:])) for one in kept["greedy"]]
     others: dict[str, tuple[list[Output], Sampling, list[tuple[int, ...]]]] = {
@@ -111,18 +113,21 @@ def main() -> int:
         "sampled, a prompt without its last word": (kept["sampled"], warm, fewer),
     }
     for what, (outputs, sampling, texts) in others.items():
-        print(
-            f"{what}: {failing(list(read(model, tokenizer, asked(outputs, sampling, texts))))} of {len(outputs)} fail"
-        )
+        wrong = failing(list(read(model, tokenizer, asked(outputs, sampling, texts))))
+        print(f"{what}: {_found(wrong, len(outputs), ratio)}")
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in model.parameters():
             moved = torch.randn(weight.shape, generator=generator, dtype=torch.float32) * 0.02
             weight.mul_((1 + moved).to(weight.dtype))
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
-        found = failing(list(read(model, tokenizer, asked(kept[name], sampling, prompts))))
-        print(f"{name}, weights moved by two in a hundred: {found} of {len(items)} fail")
+        wrong = failing(list(read(model, tokenizer, asked(kept[name], sampling, prompts))))
+        print(f"{name}, weights moved by two in a hundred: {_found(wrong, len(items), ratio)}")
     return 1 if honest else 0
+
+
+def _found(failing: int, rows: int, ratio: float) -> str:
+    return f"{failing} of {rows} fail" + (f"; one is found: {curve(rows, failing, ratio)}" if failing else "")
 
 
 if __name__ == "__main__":

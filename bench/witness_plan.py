@@ -3,9 +3,11 @@
 For each profile of the shipped pipelines on one GPU: the planned seconds of each stage that loads a model and of its
 witness, and the share that all witnesses take, against the limit of a tenth. Nothing runs. A forward pass takes two
 operations a weight and token, training three passes (four with gradient checkpointing), a written token a reading of
-all weights by the batch; each process loads the weights. Numbers of texts and tokens are the most that a stage can get
-(``training/planning``). Real stages decode more slowly, and every process takes seconds to start, a witness as well as
-its stage: neither is in the plan. Exit code 1 if a profile is above the limit.
+all weights by the batch. Each process, of a stage and of its witness, imports torch and transformers, digests its
+weights (those of a stage are digested by the launcher too) and loads them. Numbers of texts and tokens are the most
+that a stage can get (``training/planning``). Real stages decode more slowly. Also printed: the share without what it
+takes to begin, and with one process for all witnesses, which Peergate does not have. Exit code 1 if a profile is above
+the limit.
 """
 
 from __future__ import annotations
@@ -30,6 +32,12 @@ OPERATIONS = 4e14
 """A second, of 16-bit products: about 40 % of what an H100 can do at best."""
 MEMORY, LOADING = 2.5e12, 1e10
 """Bytes a second: read from the memory of an H100, and of weights loaded that the process before has read too."""
+STARTING = 5.0
+"""Seconds: of imports 3.0 (processor time on two x86 cores), of a CUDA context 2.0 (not measured)."""
+HASHING = 1.7e9
+"""Bytes a second of one file: sha256 on one x86 core."""
+PART = 4e9
+"""Bytes of one file of weights (``training/engines/checkpoint.py``): the files are digested side by side."""
 CALLS = 1.5
 """Calls of ``self_instruct`` for each instruction that it is to keep."""
 
@@ -40,6 +48,14 @@ class Planned(NamedTuple):
     stage: str
     seconds: float
     witness: float
+    digesting: float
+    """Of the weights, once."""
+    loading: float
+
+    @property
+    def begin(self) -> float:
+        """Return what it takes until the witness begins with its work; the stage digests its weights once more."""
+        return STARTING + self.digesting + self.loading
 
 
 def main() -> int:
@@ -48,11 +64,20 @@ def main() -> int:
     for name, profile in PROFILES:
         spec = load_spec(LIBRARY / f"{name}.yaml", profile).spec
         found = [one for stage in spec.stages if (one := planned(spec, stage)) is not None]
-        share = sum(one.witness for one in found) / sum(one.seconds + one.witness for one in found)
+        begins = sum(one.begin for one in found)
+        stages, work = sum(one.seconds + one.begin + one.digesting for one in found), sum(one.witness for one in found)
+        share = (work + begins) / (stages + work + begins)
         worst = max(worst, share)
-        print(f"{name} {profile}: witnesses take {share:.1%} of the GPU's time by plan (limit {LIMIT:.0%})")
+        together = work + begins - STARTING * (len(found) - 1)
+        print(
+            f"{name} {profile}: witnesses take {share:.1%} of the machine's time by plan (limit {LIMIT:.0%}); without "
+            f"what it takes to begin {work / (sum(one.seconds for one in found) + work):.1%}, all in one process "
+            f"{together / (stages + together):.1%}"
+        )
         for one in found:
-            print(f"    {one.stage:<22}{one.seconds:>9.0f} s   witness {one.witness:>7.0f} s")
+            print(
+                f"    {one.stage:<22}{one.seconds:>9.0f} s   witness {one.witness:>7.0f} s   begin {one.begin:>5.0f} s"
+            )
     return int(worst > LIMIT)
 
 
@@ -65,21 +90,22 @@ def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
         return None
     assert shape is not None, why
     weights = shape.parameters()
-    loads = 2 * weights / LOADING
+    held = 2 * weights
+    begin = held / math.ceil(held / PART) / HASHING, held / LOADING
     pass_s = 2 * weights / OPERATIONS
     if isinstance(given, SftParameters | DpoParameters):
         seconds, witness = _training(given, _volume(spec, stage), pass_s)
-        return Planned(stage.name, loads + seconds, loads + witness)
+        return Planned(stage.name, seconds, witness, *begin)
     read = _volume(spec, stage)
     texts, written = _texts(given, read.texts), int(getattr(given, "max_new_tokens", 0) or 0)
     forward = (read.tokens + written) * pass_s
     drawn = min(texts, ROWS_ON_GPU)
     if not written:
-        return Planned(stage.name, loads + texts * forward, loads + drawn * forward)
+        return Planned(stage.name, texts * forward, drawn * forward, *begin)
     batch = int(getattr(given, "batch_size", 1))
     token_s = max(2 * weights / MEMORY, batch * pass_s)
     decoding = math.ceil(texts / batch) * written * token_s
-    return Planned(stage.name, loads + texts * read.tokens * pass_s + decoding, loads + drawn * forward)
+    return Planned(stage.name, texts * read.tokens * pass_s + decoding, drawn * forward, *begin)
 
 
 def _volume(spec: SessionSpec, stage: Stage) -> Volume:

@@ -5,9 +5,9 @@
 
 The model of two layers of ``bench.flaws`` answers 48 prompts: it draws one or two tokens of an answer by chance, less
 than any language model. A stage is drawn from many samples of each prompt, and what the witness says of it is judged.
-Printed is the share of stages found out: by single answers, by all together as in ``witness.answers``, and by the peers
-that this replaced, a normal approximation of their log-probability (six standard deviations) and the gamma tails of
-their transformed places. Exit code 1 if an honest stage is accused.
+Printed is the share of stages found out, and of which share of the rows: by single answers, by all together as in
+``witness.answers``, and by the peers that this replaced, a normal approximation of their log-probability (six standard
+deviations) and the gamma tails of their transformed places. Exit code 1 if an honest stage is accused.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from training.rules.prompt_encoding import sample_ids
 from training.rules.tasks import worked_example
 
 GRANTED = Sampling(48, 0.7)
+_PROMPTS = 48
 NEAR = (TILTS.index(0.95), TILTS.index(1.05))
 """The tilts that mean and variance of a log-probability are read off, as differences."""
 
@@ -65,14 +66,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="peergate-samples-") as name:
         stages = _stages(Path(name), given.pool)
     accused = False
-    print("| samples | rows read | single answers | together | peer: 6 sd | peer: gamma tails |")
-    print("|---|---|---|---|---|---|")
+    print("| samples | rows read | of all | single answers | together | peer: 6 sd | peer: gamma tails |")
+    print("|---|---|---|---|---|---|---|")
     for what, stage in stages.items():
         for size in given.read:
             generator, many = random.Random(f"{what} {size}"), given.honest if what == "honest" else given.stages
             found = [_found(_challenged(stage(generator, given.each), size, generator)) for _ in range(many)]
             shares = [sum(column) / many for column in zip(*found, strict=True)]
-            print(f"| {what} | {size} | " + " | ".join(f"{share:.1%}" for share in shares) + " |", flush=True)
+            cost = min(1.0, size / given.each / _PROMPTS)
+            print(
+                f"| {what} | {size} | {cost:.0%} | " + " | ".join(f"{share:.1%}" for share in shares) + " |", flush=True
+            )
             accused |= what == "honest" and any(shares[:2])
     return int(accused)
 

@@ -1,8 +1,8 @@
 """Plant flaws in real sessions: ``python -m bench.flaws [--family F] [--operator NAME] [--list] [--json] [--out F]``.
 
-An operator that the file of ``--out`` names already is not run again. ``--healthy N`` runs N healthy sessions instead,
-over seeds, methods, precisions, engines, kinds of items, tasks and launchers. ``--table FILE`` writes a page of what
-``--out`` holds.
+What the file of ``--out`` names already is not run again. ``--healthy N`` runs N healthy sessions instead, over seeds,
+methods, precisions, engines, kinds of items, tasks and launchers; their numbers, from ``--first``, are their seeds.
+``--table FILE`` writes a page of what ``--out`` holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.flaws.healthy import VARIATIONS, summary_of
+from bench.flaws.healthy import METHODS, VARIATIONS, summary_of
 from bench.flaws.operator import FAMILIES
 from bench.flaws.operators import OPERATORS
 from bench.flaws.run_many import Result, each, planted, sound, twin
@@ -30,7 +30,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--out", type=Path, help="a file of one object a line, to resume from")
     parser.add_argument("--healthy", type=int, metavar="N", help="run N healthy sessions instead")
+    parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of the healthy ones (default: 1)")
+    parser.add_argument("--method", choices=METHODS, action="append", help="of healthy sessions; may be repeated")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="run N sessions at a time (default: 1)")
+    parser.add_argument("--work", type=Path, metavar="FOLDER", help="keep models and sessions there, for the next call")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the page of what --out holds; run nothing")
     chosen = parser.parse_args()
     if chosen.list:
@@ -41,6 +44,9 @@ def main() -> int:
     if chosen.table:
         chosen.table.write_text(page(kept), encoding="utf-8")
         return 0
+    if chosen.work:
+        chosen.work.mkdir(parents=True, exist_ok=True)
+        return (_healthy if chosen.healthy else _flaws)(chosen.work, kept, chosen)
     with tempfile.TemporaryDirectory(prefix="peergate-flaws-") as name:
         return (_healthy if chosen.healthy else _flaws)(Path(name), kept, chosen)
 
@@ -72,9 +78,13 @@ def _flaws(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> int:
 
 
 def _healthy(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> int:
-    results = [one for one in kept if "healthy" in one][: chosen.healthy]
+    numbers = range(chosen.first, chosen.first + chosen.healthy)
+    results = [one for one in kept if one.get("healthy") in numbers]
     known = {one["healthy"] for one in results}
-    wanted = [number for number in range(1, chosen.healthy + 1) if number not in known]
+    methods = chosen.method or METHODS
+    wanted = [one for one in numbers if one not in known and VARIATIONS[one % len(VARIATIONS)].session in methods]
+    # Those whose jobs are processes of their own take longest.
+    wanted.sort(key=lambda number: VARIATIONS[number % len(VARIATIONS)].launcher is not None)
     for kinds in dict.fromkeys(VARIATIONS[number % len(VARIATIONS)].kinds for number in wanted):
         tiny_model(folder, kinds)
     for result in each(chosen.workers, sound, [(folder, number) for number in wanted]):

@@ -63,10 +63,18 @@ def summary_of(results: Sequence[dict[str, Any]]) -> str:
     lines.append(_counted("items", [(" and ".join(name.split()[3:]), one) for (name, _, _), one in told]))
     lines.append(_counted("other task or launcher", [(what or "none", one) for (_, _, what), one in told]))
     lines.append(_counted("outcome", [(one["outcome"], one) for one in results]))
+    lines.append(_counted("commit", [(str(one.get("commit"))[:9], one) for one in results]))
+    lines.append(f"warned, in so many sessions: {_checks('warned', results)}")
+    alone = [one for one in results if any(after <= before for _, _, before, after in one.get("right", ()))]
+    lines.append(f"a kind of items did not gain in {len(alone)} of {sum('right' in one for one in results)}")
     if wrong:
-        stopped = Counter(check for one in wrong for check in one["failed"])
-        lines.append(f"rejected by: {', '.join(f'{check} {count}' for check, count in stopped.most_common())}")
+        lines.append(f"rejected by: {_checks('failed', wrong)}")
     return "\n".join(lines)
+
+
+def _checks(how: str, results: Sequence[dict[str, Any]]) -> str:
+    found = Counter(check for one in results for check in one.get(how, ()))
+    return ", ".join(f"{check} {count}" for check, count in found.most_common()) or "none"
 
 
 def _counted(what: str, results: Sequence[tuple[str, dict[str, Any]]]) -> str:

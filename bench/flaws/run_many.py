@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -17,6 +19,7 @@ from bench.flaws.operator import Operator
 from bench.flaws.operators import OPERATORS
 from bench.flaws.session import Ended, run_session
 from bench.flaws.small_specs import Variation, tiny_model
+from training.running_code import code_state
 
 One = TypeVar("One")
 Result = dict[str, Any]
@@ -47,6 +50,7 @@ def _any(operator: Operator, found: Sequence[str]) -> bool:
 
 def twin(folder: Path, session: str) -> tuple[str, Ended]:
     """Return how the healthy twin of a session ended, after its name."""
+    shutil.rmtree(folder / f"twin-{session}", ignore_errors=True)
     return session, run_session(folder / f"twin-{session}", tiny_model(folder), None, Variation(session=session))
 
 
@@ -54,6 +58,7 @@ def planted(folder: Path, name: str, twin: Ended) -> Result:
     """Run an operator and return how it fared; ``broken`` if it could not be planted."""
     operator = next(one for one in OPERATORS if one.name == name)
     began = time.perf_counter()
+    shutil.rmtree(folder / name, ignore_errors=True)
     try:
         ended = run_session(folder / name, tiny_model(folder), operator)
     except (Exception, NotPlanted) as error:
@@ -73,11 +78,13 @@ def sound(folder: Path, number: int) -> Result:
     healthy: Healthy = VARIATIONS[number % len(VARIATIONS)]
     began = time.perf_counter()
     others = healthy.task, healthy.launcher
+    shutil.rmtree(folder / f"healthy{number}", ignore_errors=True)
     variation = Variation(number, healthy.session, healthy.kinds, healthy.changes, *others)
     ended = run_session(folder / f"healthy{number}", tiny_model(folder, healthy.kinds), None, variation)
     fine = ended.outcome in ("approve", "null")
     told = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}
-    found = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
+    found: Result = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
+    found |= {"right": ended.right, "commit": code_state().commit}
     return told | found | {"seconds": round(time.perf_counter() - began, 1)}
 
 
@@ -94,5 +101,8 @@ def each(workers: int, work: Callable[..., One], given: Sequence[tuple[Any, ...]
 
 def _quiet(work: Callable[..., One], *given: Any) -> One:
     """Do work without what trainers print."""
+    # Jobs collect garbage after each model: what is imported by now would be searched each time.
+    gc.collect()
+    gc.freeze()
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         return work(*given)

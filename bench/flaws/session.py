@@ -38,6 +38,8 @@ class Ended:
     """Every check that only warned."""
     blocked: tuple[str, ...] = ()
     """Every check that had no evidence or broke, and closed its gate thereby."""
+    right: tuple[tuple[str, int, int, int], ...] = ()
+    """By kind of held-out items: how many there are, and how many were right before and after."""
 
     @property
     def accepted(self) -> bool:
@@ -137,13 +139,22 @@ def _ended(run: Path, operator: Operator | None, told: list[str]) -> Ended:
         operator.tamper(run)
     if state.state == "closed" and operator and (operator.tamper or operator.later):
         told += [f"{AUDIT}: {one}" for one in verify_run(run, TRAIL, STORE).damage]
-    return Ended(outcome, (*found["FAIL"], *told), found["WARN"], (*found["BLOCKED"], *found["ERROR"]))
+    return Ended(outcome, (*found["FAIL"], *told), found["WARN"], (*found["BLOCKED"], *found["ERROR"]), _right(run))
+
+
+def _report(run: Path) -> Any:
+    path = run / "report" / "report.json"
+    return json.loads(path.read_bytes()) if path.exists() else {}
+
+
+def _right(run: Path) -> tuple[tuple[str, int, int, int], ...]:
+    kinds = _report(run).get("accuracy_by_kind") or {}
+    return tuple((name, one["items"], one["baseline"], one["treatment"]) for name, one in kinds.items())
 
 
 def _reported(run: Path) -> list[str]:
     """Return what the report says that people did to the result."""
-    path = run / "report" / "report.json"
-    report: Any = json.loads(path.read_bytes()) if path.exists() else {}
+    report = _report(run)
     return [
         *(["report.override"] if report.get("overrides") else []),
         *(["report.exploratory"] if report.get("exploratory") else []),

@@ -39,7 +39,7 @@ REMEDIES: dict[str, str] = {
     "`thresholds.truncated_answers` for the baseline's own gate",
     "gap.before_training": "other items: the task has to be possible, and the untrained model has to fail some of it",
     "drift.kept": "fewer steps, a lower `learning_rate`, or training data that also hold what must not fall",
-    "strata.sensitivity": "training data of more kinds, or claim the effect for the one kind, in another session",
+    "strata.sensitivity": "as many held-out items of each kind, or a session that claims the effect for the one kind",
     "strata.groups": "held-out items of more groups",
     "items.ceiling": "items that an able model can pass; or look at the verifier of the kinds shown",
     "health.truncation": "a larger `max_new_tokens`, or `stops` at which an answer is complete; if long answers are to "

@@ -80,6 +80,12 @@ def without_each_kind(pairs: Iterable[Pair]) -> tuple[Part, ...]:
     )
 
 
+def gain_over_kinds(pairs: Iterable[Pair]) -> Fraction:
+    """Return the mean of the gains of all kinds, however many items each has; ZeroDivisionError without pairs."""
+    gains = [counted(some).gain for some in _by_kind(pairs).values()]
+    return sum(gains, Fraction(0)) / len(gains)
+
+
 def interval_over_groups(pairs: Iterable[Pair]) -> tuple[float, float] | None:
     """Return the 95 % interval of the gain that comes from drawing groups; None with one group."""
     gains: defaultdict[str, int] = defaultdict(int)

@@ -99,19 +99,19 @@ def _of_training(seed: str, steps: int, order: JobOrder) -> Challenge:
     return Challenge(ended=seed, of=steps, rows=rows, segments=parts)
 
 
-def segments(seed: str, steps: int, snapshots: Sequence[int]) -> tuple[Segment, ...]:
-    """Draw the parts of a training of so many steps that are replayed, in order.
+def segments(seed: str, steps: int, snapshots: Sequence[int], share: float = REPLAYED_SHARE) -> tuple[Segment, ...]:
+    """Draw the parts of a training of so many steps that are replayed, in order, about this share of all.
 
     The opening and what follows the last snapshot always; of the parts between snapshots at least one.
     """
-    opening = max(FIRST_STEPS, ceil(REPLAYED_SHARE / 2 * steps))
+    opening = max(FIRST_STEPS, ceil(share / 2 * steps))
     chosen = [(0, min(opening, snapshots[0] if snapshots else steps))]
     parts = list(pairwise((*snapshots, steps)))
     chosen += parts[-1:]
     between = parts[:-1]
     for place in drawn(seed, len(between), len(between), ordered=False):
         after, until = between[place]
-        if len(chosen) > 2 and sum(end - begin for begin, end in chosen) + until - after > REPLAYED_SHARE * steps:
+        if len(chosen) > 2 and sum(end - begin for begin, end in chosen) + until - after > share * steps:
             break
         chosen.append((after, until))
     return tuple(Segment(after=after, until=until) for after, until in _joined(sorted(chosen)))

@@ -76,8 +76,16 @@ def _sentence(comparison: dict[str, Any]) -> str:
         f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
         f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
         f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
-        f"; one seed{_witnessed(comparison)}"
+        f"{_carried(comparison)}; one seed{_witnessed(comparison)}"
     )
+
+
+def _carried(comparison: dict[str, Any]) -> str:
+    """Say what is left of the gain without the kind of items that carries it; nothing where none does."""
+    if (rest := comparison["without_kind"]) is None:
+        return ""
+    kind = " ".join(plain(rest["without"], 100).split())
+    return f"; without '{kind}' {rest['gain']:+.3f} on {rest['items']} items"
 
 
 def _witnessed(comparison: dict[str, Any]) -> str:
@@ -170,11 +178,19 @@ def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedS
         "metrics": {name: treatment[1][name] for name in names if name in treatment[1]},
         "baseline_metrics": baseline[0],
         "treatment_metrics": treatment[0],
+        "without_kind": _without_kind(entries, store, analysis.treatment),
         "witnessed": witnessed(entries, store, (analysis.baseline, analysis.treatment)),
         "replayed": witnessed(entries, store, replayed(resolved.spec)),
         "not_replayed": not_replayed(entries, resolved.spec),
         "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
     }
+
+
+def _without_kind(entries: Sequence[Recorded], store: Store, treatment: str) -> dict[str, Any] | None:
+    """Return the least gain that is left without a kind of items, where it is less than the registered effect."""
+    gates = [one.body["attempt"] for one in entries if one.entry.kind == "checks" and one.body["stage"] == treatment]
+    checks = checks_of(entries, store, treatment, gates[-1]) if gates else []
+    return next((one.shown[0] for one in checks if one.id == "strata.sensitivity" and one.shown), None)
 
 
 def witnessed(entries: Sequence[Recorded], store: Store, stages: Sequence[str]) -> dict[str, list[int]]:

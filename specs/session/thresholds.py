@@ -20,7 +20,7 @@ class Thresholds(Contract):
     items_per_kind: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Items: the least of each constraint kind in the held-out split; 8 gained of 8 reach p < 0.01 (2 / 2**8)."""
     kind_dependence: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Fraction of `minimum_effect`: the least gain that has to remain when any one constraint kind is left out."""
+    """Fraction of `minimum_effect`: if less of the gain remains without a constraint kind, that kind carries it."""
     prompt_similarity: Annotated[float, Field(ge=0.5, le=0.95)] = 0.8
     """Jaccard similarity of word 3-shingles: prompts or completions that reach it are near duplicates."""
     contained_words: Annotated[int, Field(ge=3, le=50)] = 8

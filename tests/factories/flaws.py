@@ -318,14 +318,14 @@ def _copied(evidence: Evidence) -> Evidence:
     return with_thresholds(evidence, copies=4)
 
 
-def two_kinds(evidence: Evidence, before: str, after: str, groups: str = "") -> Evidence:
-    """Return a comparison on six lowercase and six uppercase items; "1" is a right answer.
+def two_kinds(evidence: Evidence, before: str, after: str, groups: str = "", first: int = N // 2) -> Evidence:
+    """Return a comparison on lowercase items, six unless said, and uppercase ones, 12 in all; "1" is a right answer.
 
     ``groups`` gives every item a group by one letter.
     """
     assert evidence.baseline_rows is not None
     items = [
-        item.model_copy(update={"kind": "lowercase" if place < N // 2 else "uppercase"})
+        item.model_copy(update={"kind": "lowercase" if place < first else "uppercase"})
         for place, item in enumerate(heldout_items())
     ]
     if groups:
@@ -337,6 +337,11 @@ def two_kinds(evidence: Evidence, before: str, after: str, groups: str = "") -> 
         rows = answers([True] * N)
         write_rows(path, [row | {"output": text} for row, text in zip(rows, texts, strict=True)])
     return replace(evidence, heldout=tuple(items))
+
+
+def enlarged_kind(evidence: Evidence) -> Evidence:
+    """Return a comparison in which 8 of the 11 items of one kind gain, and the one item of the other is lost."""
+    return two_kinds(evidence, "000000000001", "111111110000", first=11)
 
 
 def _claims(evidence: Evidence, value: float, metric: str = "truncation_rate", tolerance: float = 0.0) -> Evidence:
@@ -466,7 +471,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     ),
     "more work than its process had time for": lambda one: with_manifest(one, wall_s=3600.0),
     "one completion for every prompt": _copied,
-    "a gain from one kind": lambda one: two_kinds(one, NONE + NONE, ALL + NONE),
+    "a gain from a kind with most of the items": enlarged_kind,
     "a kind that got worse": lambda one: two_kinds(one, NONE + ALL, ALL + NONE),
     "a gain from one group": lambda one: two_kinds(one, NONE + NONE, ALL + NONE, groups="aaaaaabbbbbb"),
     "fewer steps than the data imply": lambda one: with_manifest(
@@ -598,7 +603,7 @@ CASES = [
     ("tuned", "the same weights in both arms", "parity.models", "FAIL"),
     ("tuned", "a treatment trained from other weights than the baseline", "parity.models", "FAIL"),
     ("tuned", "a gain from the length limit", "parity.truncation", "FAIL"),
-    ("tuned", "a gain from one kind", "strata.sensitivity", "FAIL"),
+    ("tuned", "a gain from a kind with most of the items", "strata.sensitivity", "FAIL"),
     ("tuned", "a kind that got worse", "strata.kinds", "WARN"),
     ("tuned", "a gain from one group", "strata.groups", "FAIL"),
     ("base", "a perfect baseline", "power.headroom", "FAIL"),

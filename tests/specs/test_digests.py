@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specs import digests
 from specs.digests import canonical_bytes, digest_bytes, digest_file, digest_path, digest_tree, digest_value
 from specs.session.session_spec import Budget
 
@@ -101,6 +102,16 @@ def test_a_tree_digest_depends_on_names_and_bytes_and_on_nothing_else(tmp_path: 
     renamed = digest_tree(tmp_path / "a")
     (tmp_path / "a" / "z").write_text("other", encoding="utf-8")
     assert len({before, renamed, digest_tree(tmp_path / "a")}) == 3
+
+
+def test_a_large_tree_has_the_digest_of_a_small_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(40):
+        (tmp_path / f"{number}").write_bytes(bytes([number]) * 1000 * (40 - number))
+    small = digest_tree(tmp_path)
+    monkeypatch.setattr(digests, "_LARGE", 0)
+    assert digest_tree(tmp_path) == small
+    (tmp_path / "7").write_bytes(b"")
+    assert digest_tree(tmp_path) != small
 
 
 def test_a_tree_with_a_symbolic_link_is_refused(tmp_path: Path) -> None:

@@ -86,9 +86,13 @@ def tokenizer_in(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
+PART = "4GB"
+"""Of weights in one file, as of published models: files are digested side by side."""
+
+
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
     """Save a checkpoint whose digest depends on weights and tokenizer, not on where and when it was written."""
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size=PART)
     tokenizer.save_pretrained(folder)
     drop_unstable(folder)
 

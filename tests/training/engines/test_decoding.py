@@ -13,6 +13,7 @@ import pytest
 from sessions.wiring import cache_folder
 from specs.digests import digest_tree
 from tests.fixtures.small_text import small_model
+from training.engines import checkpoint as checkpoint_module
 from training.engines.checkpoint import load, save
 from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling
@@ -115,6 +116,19 @@ def test_saving_twice_gives_the_same_digest(loaded: tuple[Any, Any], tmp_path: P
     for name in ("one", "two"):
         save(*loaded, tmp_path / name)
     assert digest_tree(tmp_path / "one") == digest_tree(tmp_path / "two")
+
+
+def test_large_weights_are_saved_in_parts_and_are_the_same(
+    loaded: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(*loaded, tmp_path / "whole")
+    whole = (tmp_path / "whole" / "model.safetensors").stat().st_size
+    monkeypatch.setattr(checkpoint_module, "PART", whole // 3)
+    save(*loaded, tmp_path / "parts")
+    parts = list((tmp_path / "parts").glob("model-*.safetensors"))
+    assert len(parts) >= 3 and not (tmp_path / "parts" / "model.safetensors").exists()
+    same = zip(load(tmp_path / "parts")[0].parameters(), loaded[0].parameters(), strict=True)
+    assert all(bool((one == other).all()) for one, other in same)
 
 
 def test_a_model_that_is_not_there_is_one_line_of_error(tmp_path: Path) -> None:
