@@ -20,13 +20,10 @@ from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from specs.text import size_in_words
+from training.rules.finetuning.speed import SPEED
 
 if TYPE_CHECKING:
     from training.planning.disk_space import Disk
-
-SPEED = {"cpu": 6e10, "cuda": 1e14}
-"""Operations a second in training: on two cores 29 to 33 % of 216 GFLOP/s; for a GPU an assumption, a third of an
-A100's data sheet, a tenth of an H100's."""
 
 
 class Forecast(NamedTuple):
