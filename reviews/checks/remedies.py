@@ -60,10 +60,9 @@ REMEDIES: dict[str, str] = {
     "training.loss": "a higher `learning_rate`, more `epochs`, or data that can be learnt",
     "training.mask": "a chat template that keeps prompt and response apart, or examples with both",
     "training.batches": "more examples, or a smaller `batch_size`",
-    "training.schedule": "find what set the rate beside the granted `learning_rate`, `scheduler` and `warmup_ratio`, and "
-    "train again",
+    "training.schedule": "a `learning_rate` above 0; or find what set the rate beside the granted schedule",
     "training.decay": "a smaller `warmup_ratio` or fewer `warmup_steps`; `scheduler` linear or cosine",
-    "training.plateau": "a schedule that ends with the run: a larger `learning_rate` late is the test of it",
+    "training.plateau": "a schedule as long as the run; whether data are the limit shows when the rate rises again",
     "training.rise": "a lower `learning_rate`, fewer `epochs`, or a smaller `max_grad_norm`",
     "training.starvation": "more distinct examples; adapters (`method: lora`) instead of all weights; fewer `epochs`",
     "training.steps": "begin the training again, with a larger `max_minutes` if its time ran out",

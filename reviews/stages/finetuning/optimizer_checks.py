@@ -32,17 +32,21 @@ _SURE = 10
 )
 def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for steps whose gradient is zero, and compare the largest norm with the median."""
-    norms = [row.grad_norm for row in steps_of(evidence)]
+    rows = steps_of(evidence)
+    norms = [row.grad_norm for row in rows]
     dead = sum(norm == 0 for norm in norms)
     if dead:
         return Found(
             "FAIL",
             f"the gradient is zero in {dead} of {len(norms)} steps: the loss does not reach the weights",
             float(dead),
+            tuple({"step": row.step, "grad_norm": row.grad_norm} for row in rows if row.grad_norm == 0),
         )
     spike = max(norms) / median(norms)
     if not holds(spike, "<=", evidence.resolved.spec.thresholds.gradient_spike):
-        return Found("WARN", f"the largest gradient norm is {spike:.1f} times the median", spike)
+        most = evidence.resolved.spec.thresholds.gradient_spike * median(norms)
+        shown = tuple({"step": row.step, "grad_norm": row.grad_norm} for row in rows if row.grad_norm > most)
+        return Found("WARN", f"the largest gradient norm is {spike:.1f} times the median", spike, shown)
     return Found("PASS", f"gradient norms from {min(norms):.3g} to {max(norms):.3g}", spike)
 
 
