@@ -108,7 +108,7 @@ def closes(found: CheckResult) -> bool:
 
 
 def steps_in(found: CheckResult) -> tuple[int, ...]:
-    """Return the optimizer steps that a check shows, which are lines of the stage's rows; the first if they are many."""
+    """Return the optimizer steps that a check shows, which are lines of the rows; the first of many."""
     return tuple(row["step"] for row in found.shown if isinstance(row.get("step"), int))
 
 
