@@ -75,11 +75,10 @@ class Diagnosis(NamedTuple):
         found = self._asdict() | {
             "readings": [one._asdict() for one in self.readings],
             "whys": [one._asdict() for one in self.whys],
-            "actions": [one._asdict() for one in self.actions],
+            "actions": [one._asdict() | {"worth": round(one.worth, 4)} for one in self.actions],
+            "curves": self.curves._asdict(),
         }
-        return (
-            found | {"curves": self.curves._asdict()} if curves else {k: v for k, v in found.items() if k != "curves"}
-        )
+        return found if curves else {name: value for name, value in found.items() if name != "curves"}
 
 
 def diagnose(run: Path, stage: str | None = None, number: int | None = None) -> list[Diagnosis]:
