@@ -19,7 +19,7 @@ from sessions.diagnosis.attempts import Attempt, Curves, attempt_of, newest_of
 from sessions.diagnosis.causes import CAUSES, DETECTORS, IN_WORDS, Cause, binding, detector_of, fired, steps_in
 from sessions.diagnosis.five_whys import Why, whys_of
 from sessions.run.run_layout import STORE, TRAIL
-from specs.errors import EvidenceMissing, UserError
+from specs.errors import EvidenceMissing, PeergateError, UserError
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import kind_of
 from specs.trail.verdict import CheckResult
@@ -57,6 +57,8 @@ class Diagnosis(NamedTuple):
     """The detector that says so."""
     told: str
     readings: tuple[Reading, ...]
+    absent: tuple[str, ...]
+    """Detectors without a result: the attempt did not end, or this version cannot read its record."""
     whys: tuple[Why, ...]
     actions: tuple[Action, ...]
     curves: Curves
@@ -141,7 +143,10 @@ def _computed(
     missing = [one for one in _detectors(resolved, attempt.stage) if one.id not in have]
     if not missing:
         return attempt.checks
-    evidence = gather(run, entries, store, attempt.stage, attempt.attempt)
+    try:
+        evidence = gather(run, entries, store, attempt.stage, attempt.attempt)
+    except PeergateError:
+        return attempt.checks
     try:
         metrics = measure(evidence)
     except EvidenceMissing:
@@ -174,6 +179,7 @@ def _of(
         check=first.id if first else None,
         told=_in_words(every) if every else "no check has run: the attempt has not come to its gate",
         readings=tuple(_reading(one, sources.get(one.id, ""), one.id in seen) for one in every),
+        absent=tuple(sorted(sources.keys() - {one.id for one in every})),
         whys=whys_of(entries, store, resolved, attempt, every),
         actions=actions_for(entries, resolved, attempt, every),
         curves=attempt.curves,

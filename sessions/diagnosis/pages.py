@@ -53,6 +53,9 @@ def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
         if some:
             yield ""
             yield from told(", ".join(some), f"{title}: ", "  ")
+    if one.absent:
+        yield ""
+        yield from told(", ".join(one.absent), "without a result: ", "  ")
     if one.actions:
         yield ""
         yield "what to do next, by gain over effort"

@@ -28,6 +28,7 @@ from specs.trail.verdict import CheckResult
 from tests.e2e.sessions import called
 from tests.factories.flaws import ROW_FLAWS
 from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
+from tests.reviews.audit.test_older_runs import unpacked
 
 
 def flawed_training(flaw: str) -> Callable[[JobOrder], list[dict[str, Any]]]:
@@ -155,6 +156,13 @@ def test_what_an_older_gate_did_not_run_is_computed_now(tmp_path: Path, monkeypa
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     (told,) = diagnosing.recorded(entries, store, diagnosing.registered_spec(entries, store)[0])
     assert "training.plateau" not in {one.check for one in told.readings}, "a report holds what the gate saw"
+
+
+def test_a_run_of_an_older_tree_is_told_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    found = one_of(unpacked("closed", tmp_path))
+    assert found.readings and all(one.recorded for one in found.readings)
+    assert "training.speed" in found.absent and found.curves.losses and not found.curves.speeds
+    assert any("tokens/s not recorded" in line for line in lines_of(found, 120))
 
 
 def test_the_report_tells_it_and_renders_again_byte_for_byte(tmp_path: Path) -> None:
