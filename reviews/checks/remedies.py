@@ -16,6 +16,7 @@ REMEDIES: dict[str, str] = {
     "design.groups": "give training and held-out items other groups, and held-out items at least four",
     "design.duplicates": "take repeated prompts out of the training data",
     "design.independence": "a reviewer of another vendor than the builder's",
+    "design.schedule": "fewer `warmup_steps`, a smaller `warmup_ratio`, or more examples or `epochs`",
     "design.cost": "a larger `budget`, or smaller limits of the stages (`max_minutes`, `max_cost_usd`)",
     "amendment.loosens": "mend what failed; or `peergate amend --override` with a reason, which every report counts",
     "registration.model": "name the pinned weights again, or begin another session with the new ones",
