@@ -76,10 +76,10 @@ class Estimate(NamedTuple):
                 f"training of {one.stage}, if nothing before it is refused: {one.tokens:,} tokens a pass, "
                 f"{one.hours:.2f} h, {one.usd:.2f} USD at {one.operations_a_second / 1e12:g} TFLOP/s (a forecast)"
             )
-            share = one.tokens_a_parameter() / FROM_SCRATCH
+            each = one.tokens_a_parameter()
             yield (
-                f"  {one.tokens_a_parameter():.2g} tokens a trained parameter, {100 * share:.2g} % of the {FROM_SCRATCH} "
-                "of training from scratch (arXiv:2203.15556)"
+                f"  {each:.2g} tokens a trained parameter, {100 * each / FROM_SCRATCH:.2g} % of the {FROM_SCRATCH} of "
+                "training from scratch (arXiv:2203.15556)"
             )
         for stage in self.unknown:
             yield f"no forecast of {stage}: the size of its model or of its data is not known"
