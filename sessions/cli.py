@@ -45,6 +45,10 @@ class _Root(LazyGroup):
                 "Run the registered design of a closed session with further seeds, and count all of them.",
             ),
             "seeds": ("seeds", "Compare sessions of one design: the gain with seeds and items both as samples."),
+            "diagnose": (
+                "diagnose",
+                "Say which class of cause binds in a training, with the evidence, and what to do next.",
+            ),
             "transcript": ("status", "Show what the builder said and did, and what the gate answered."),
             "graph": ("status", "Print the session graph as Mermaid."),
         },

@@ -37,7 +37,7 @@ from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
 from reviews.stages.evaluation import answer_checks, item_checks, judge_checks, label_checks, scorer_checks
 from reviews.stages.finetuning import checks as training
-from reviews.stages.finetuning import optimizer_checks, preference_checks, replay_checks
+from reviews.stages.finetuning import health_checks, optimizer_checks, preference_checks, replay_checks
 from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
@@ -67,7 +67,16 @@ _MODULES = (
     ),
     *(power_checks, parity_checks, scorer_checks, label_checks, headroom_check, paired_checks, judge_checks),
     *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, complete_rows, nonempty_output),
-    *(completion_checks, training, optimizer_checks, preference_checks, text, critic_checks, pair_checks),
+    *(
+        completion_checks,
+        training,
+        optimizer_checks,
+        health_checks,
+        preference_checks,
+        text,
+        critic_checks,
+        pair_checks,
+    ),
     *(package, recipe),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)

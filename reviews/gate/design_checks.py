@@ -12,6 +12,7 @@ from reviews.comparison import paired_checks, power_checks, subgroup_checks
 from reviews.stages.critique import critic_checks
 from reviews.stages.evaluation import item_checks as items
 from reviews.stages.evaluation import label_checks, scorer_checks
+from reviews.stages.finetuning import planned
 from specs.exact import exact, holds
 from specs.resources import attempt_usd
 from specs.session.lint.party_rules import makers
@@ -281,6 +282,20 @@ def _cost(design: Design) -> Found:
     if not holds(exactly, "<=", spec.budget.max_cost_usd):
         return Found("FAIL", cost, total, repairable=False)
     return Found("PASS", cost, total)
+
+
+@DESIGN_CHECKS.add(
+    "design.schedule",
+    "The warm-up of each training is a part of its steps",
+    source="a warm-up longer than the run: the rate never reaches its peak",
+    limits=planned.LIMITS,
+)
+def _schedule(design: Design) -> Found:
+    """Compare the warm-up of each training with the most steps that its data can make.
+
+    A warm-up as long as all of them is a failure, unless the builder may change what decides it.
+    """
+    return planned.schedules_of(design.resolved.spec, design.data)
 
 
 @DESIGN_CHECKS.add(

@@ -20,13 +20,14 @@ from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from specs.text import size_in_words
+from training.rules.finetuning.speed import SPEED
 
 if TYPE_CHECKING:
     from training.planning.disk_space import Disk
 
-SPEED = {"cpu": 6e10, "cuda": 1e14}
-"""Operations a second in training: on two cores 29 to 33 % of 216 GFLOP/s; for a GPU an assumption, a third of an
-A100's data sheet, a tenth of an H100's."""
+
+FROM_SCRATCH = 20
+"""Tokens a parameter of a model that is trained from scratch with its compute used best (Hoffmann et al. 2022)."""
 
 
 class Forecast(NamedTuple):
@@ -37,6 +38,11 @@ class Forecast(NamedTuple):
     hours: float
     usd: float
     operations_a_second: float
+    trained_parameters: int
+
+    def tokens_a_parameter(self) -> float:
+        """Return tokens of one pass for each parameter that is trained."""
+        return self.tokens / self.trained_parameters
 
 
 class Estimate(NamedTuple):
@@ -57,7 +63,7 @@ class Estimate(NamedTuple):
         """Return it as `spec check --json` prints it."""
         stages = [one.as_json() for one in self.disk.stages]
         disk = {"stages": stages, "bytes": self.disk.total()._asdict(), "unknown": self.disk.unknown()}
-        return self._asdict() | {"forecasts": [one._asdict() for one in self.forecasts], "disk": disk}
+        return self._asdict() | {"forecasts": [_as_json(one) for one in self.forecasts], "disk": disk}
 
     def lines(self) -> Iterator[str]:
         """Yield the printed lines."""
@@ -70,6 +76,11 @@ class Estimate(NamedTuple):
                 f"training of {one.stage}, if nothing before it is refused: {one.tokens:,} tokens a pass, "
                 f"{one.hours:.2f} h, {one.usd:.2f} USD at {one.operations_a_second / 1e12:g} TFLOP/s (a forecast)"
             )
+            each = one.tokens_a_parameter()
+            yield (
+                f"  {each:.2g} tokens a trained parameter, {100 * each / FROM_SCRATCH:.2g} % of the {FROM_SCRATCH} of "
+                "training from scratch (arXiv:2203.15556)"
+            )
         for stage in self.unknown:
             yield f"no forecast of {stage}: the size of its model or of its data is not known"
         least, most = (size_in_words(round(one)) for one in self.disk.total())
@@ -80,6 +91,10 @@ class Estimate(NamedTuple):
             yield f"no forecast of the disk that {', '.join(unknown)} takes: the size of model or data is not known"
         if self.auto:
             yield f"device: auto, a GPU where there is one, else the CPU: {', '.join(self.auto)}"
+
+
+def _as_json(one: Forecast) -> dict[str, Any]:
+    return one._asdict() | {"tokens_a_parameter": one.tokens_a_parameter()}
 
 
 def estimate(resolved: ResolvedSpec) -> Estimate:
@@ -152,7 +167,7 @@ def _device(stage: Stage) -> str:
 def _forecast(resolved: ResolvedSpec, stage: Stage) -> Forecast | None:
     from training.planning.prompt_lengths import volume
     from training.planning.stage_plans import shape_of_source
-    from training.planning.training_memory import price
+    from training.planning.training_memory import price, trained_parameters
 
     spec, origin, given = resolved.spec, Path(resolved.origin), stage.parameters
     shape, _ = shape_of_source(spec.model, origin)
@@ -169,4 +184,4 @@ def _forecast(resolved: ResolvedSpec, stage: Stage) -> Forecast | None:
         operations_a_second=speed,
         usd_per_hour=usd_per_hour(spec.budget, stage.resources),
     )
-    return Forecast(stage.name, tokens, found.hours, found.usd, speed)
+    return Forecast(stage.name, tokens, found.hours, found.usd, speed, trained_parameters(shape, given))

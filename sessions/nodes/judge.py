@@ -17,6 +17,7 @@ from reviews.gate.measurer import measure as measure_rows
 from reviews.gate.packet import DESIGN, build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet
 from reviews.trail.envelope import Recorded
+from sessions.diagnosis.diagnosis import gate_line
 from sessions.money import ledger
 from sessions.nodes.budget import go_on
 from sessions.nodes.position import after_answer, after_decision
@@ -24,6 +25,7 @@ from sessions.nodes.reviewer_call import ask
 from sessions.session import Session, State
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
+from specs.stages.registry import kind_of
 from specs.trail.verdict import CheckResult, Packet, Verdict
 
 
@@ -58,7 +60,10 @@ def check(session: Session, state: State) -> State:
     """Run the deterministic checks of the stage's kind."""
     results = run_checks(session.evidence(*_where(state)), _metrics(session, state))
     session.display.checks(results)
-    keep_checks(session, *_where(state), results)
+    stage, attempt = _where(state)
+    keep_checks(session, stage, attempt, results)
+    if kind_of(session.resolved.spec.stage(stage)).trains:
+        session.display.say(gate_line(stage, results, session.name))
     return {"route": "go"}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from sessions.diagnosis import curve_plots
 from specs.text import one_line
 
 NAMES = ("effect.svg", "loss.svg", "accuracy.svg", "pairs.svg")
@@ -14,9 +16,22 @@ FLAT_CHARACTERS = 60
 """Of all names below an axis together: more are written at a slant, so that they do not overlap."""
 
 
-def draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) -> list[str]:
-    """Draw what a report and the losses (nats per token and step, by attempt) hold; returns the file names."""
+def recorded(files: Collection[str], folder: str) -> list[str]:
+    """Return the plots among the recorded files of a report, in the order in which they are drawn."""
+    names = [name.removeprefix(f"{folder}/") for name in files]
+    training = [name for name in names if name.startswith(curve_plots.PREFIX) and name.endswith(".svg")]
+    return [*(name for name in NAMES if name in names), *sorted(training)]
+
+
+def draw(
+    folder: Path, report: dict[str, Any], losses: dict[str, list[float]], trained: Sequence[curve_plots.Drawn] = ()
+) -> list[str]:
+    """Draw what a report, the losses (nats per token and step, by attempt) and the curves hold; return the names."""
     folder.mkdir(parents=True, exist_ok=True)
+    return [*_draw(folder, report, losses), *sorted(curve_plots.draw(folder, trained))]
+
+
+def _draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) -> list[str]:
     effect = _effect_of(report)
     if not losses and not report["accuracy_by_kind"] and effect is None:
         return []

@@ -26,6 +26,9 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.recorded_code import code_lines
 from reviews.trail.store import Store, write_durably
 from reviews.trail.tables.open_table import read_entries
+from sessions.diagnosis import curve_plots
+from sessions.diagnosis.diagnosis import Diagnosis
+from sessions.diagnosis.diagnosis import recorded as diagnosed
 from sessions.money import ledger
 from sessions.report import plots, transcript
 from sessions.report.next_steps import answers_to, remedies
@@ -76,7 +79,8 @@ def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FI
     """Write the report of a session that ends with ``outcome``; returns the body of its entry in the trail."""
     entries, store = read_entries(run / trail), Store(run / store_name)
     data, arms = _data(run, entries, store, outcome)
-    data["plots"] = plots.draw(run / folder, data, _losses(entries, store))
+    trained = [curve_plots.Drawn(one.stage, one.attempt, one.curves, one.marks()) for one in _trained(entries, store)]
+    data["plots"] = plots.draw(run / folder, data, _losses(entries, store), trained)
     texts = _texts(data, arms, entries, store, current())
     for name, text in texts.items():
         write_durably(run / folder / name, text)
@@ -101,7 +105,7 @@ def render(folder: Path, entries: list[Recorded], store: Store, written: Recorde
     told = entries[: written.body.get("entries") or written.entry.seq]
     try:
         data, arms = _data(folder, told, store, written.body["outcome"])
-        data["plots"] = [name for name in plots.NAMES if f"{FINAL}/{name}" in written.body["files"]]
+        data["plots"] = plots.recorded(written.body["files"], FINAL)
         # Secrets that only this process knows must not change the result.
         texts = _texts(data, arms, told, store, forms_only())
     except PeergateError:
@@ -176,6 +180,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "not_replayed": not_replayed(entries, resolved.spec),
         "witness_time": witness_time(entries),
         "stages": [stage for stage in stages if stage["attempts"]],
+        "diagnosis": [one.as_json(curves=False) for one in _trained(entries, store)],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
         "evaluations_of_heldout": evaluations(entries, resolved),
         "interruptions": [
@@ -359,6 +364,10 @@ def _examples(arms: Arms | None) -> list[dict[str, Any]]:
         }
         for before, after in chosen
     ]
+
+
+def _trained(entries: Sequence[Recorded], store: Store) -> list[Diagnosis]:
+    return diagnosed(entries, store, registered_spec(entries, store)[0])
 
 
 def _losses(entries: Sequence[Recorded], store: Store) -> dict[str, list[float]]:

@@ -103,6 +103,13 @@ class Thresholds(Contract):
     loss_drop: Share = 0.01
     """Fraction of the first loss (mean of the first fifth of the steps): the least by which the last fifth is lower."""
 
+    warmup_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Fraction of the planned optimizer steps: warm-up above which training is warned of."""
+    loss_rise: Annotated[float, Field(gt=0, le=10)] = 0.1
+    """Fraction of the lowest loss (mean of a fifth of the steps): the most by which the last fifth may be higher."""
+    training_speed: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Fraction of the expected speed: 6 operations a parameter and token, 60 GFLOP/s on a CPU, 100 TFLOP/s on a GPU."""
+
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out defaults, which the digest of measuring code covers: a later threshold changes no registration."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from reviews.evidence.evidence import Arm, Evidence
 from specs.code_state import CodeState
 from specs.digests import digest_bytes
 from specs.job_records import Observed, Segment
+from specs.resources import Resources
 from specs.session.thresholds import Thresholds
 from specs.trail.grant_and_claim import Claim
 from specs.trail.session_bodies import HeldoutUse
@@ -140,6 +142,13 @@ ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "a rate on another curve": lambda: _rates(lambda step: 0.0 if step == 1 else 1e-5 * (1 - (step - 2) / 9) ** 2),
     "a loss that rose": lambda: [row | {"loss": 1.0 + 0.1 * row["step"]} for row in steps()],
     "a loss that stayed": lambda: [row | {"loss": 1.5 - 0.0001 * row["step"]} for row in steps()],
+    "a plateau that the schedule makes": lambda: [
+        row | {"loss": 1.8 if row["step"] < 4 else (1.5, 1.52)[row["step"] % 2], "learning_rate": rate}
+        for row, rate in zip(steps(), [0.0, 1e-5, 5e-6, *[0.0] * 7], strict=True)
+    ],
+    "a loss that rose again": lambda: [
+        row | {"loss": 2.0 - 0.1 * row["step"] if row["step"] < 12 else 1.6} for row in steps(20)
+    ],
     "a loss that only moves as batches do": lambda: [
         row | {"loss": (2.0, 1.5, 1.9, 1.6, 1.2)[row["step"] % 5]} for row in steps()
     ],
@@ -256,6 +265,29 @@ def _left(evidence: Evidence, name: str, text: str) -> Evidence:
     """Have a recipe leave another text, in its rows or in a file."""
     place = evidence.outputs[name]
     (place / "notes" if place.is_dir() else place).write_text(text, encoding="utf-8")
+    return evidence
+
+
+def _given(evidence: Evidence, **parameters: Any) -> Evidence:
+    """Return the evidence of a stage that was granted something else."""
+    return replace(evidence, parameters=evidence.parameters | parameters)
+
+
+def tokenizer(folder: Path, **changes: Any) -> Path:
+    """Write the files of a tokenizer of three tokens."""
+    words = {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]} | changes
+    end = words.pop("eos_token", "<end>")
+    template = words.pop("chat_template", "{{ messages }}")
+    added = [{"id": 3, "content": end, "special": True}]
+    (folder / "tokenizer.json").write_text(json.dumps({"model": words, "added_tokens": added}), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": end}), encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    return folder
+
+
+def _tokenizers(evidence: Evidence, **changes: Any) -> Evidence:
+    tokenizer(evidence.inputs["model"])
+    tokenizer(evidence.outputs["checkpoint"], **changes)
     return evidence
 
 
@@ -436,6 +468,15 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "half of the data": lambda one: with_manifest(one, facts={"examples_by_kind": {"lowercase": 3}}),
     "only adapters trained": lambda one: with_manifest(one, effective={"trained_share": 0.01}),
     "weights that did not move": _same_weights,
+    "a warm-up as long as the training": lambda one: _given(one, warmup_steps=10),
+    "a warm-up of most of the training": lambda one: _given(one, warmup_steps=6),
+    "a rate that is not meant to decay": lambda one: _given(one, scheduler="constant"),
+    "a granted GPU that was not used": lambda one: _grant(one, resources=Resources(gpus=1)),
+    "attention that fell back": lambda one: with_manifest(one, facts={"attention": {"used": "eager", "fused": True}}),
+    "steps that take far too long": lambda one: with_manifest(
+        one, effective={"trained_parameters": 100}, facts={"step_seconds": [30.0] * 10}
+    ),
+    "another chat template in the checkpoint": lambda one: _tokenizers(one, chat_template="{{ prompt }}"),
     "other weights than the pinned ones": _pinned,
     "another version of the measuring code": lambda one: replace(one, measured_by=OTHER),
     "code whose state is not declared": lambda one: with_manifest(one, code_state=None),
@@ -642,6 +683,15 @@ CASES = [
     ("train", "a loss that only moves as batches do", "training.loss", "FAIL"),
     ("train", "the same weights in other files", "training.moved", "FAIL"),
     ("train", "weights that hardly moved", "training.moved", "FAIL"),
+    ("train", "a warm-up as long as the training", "training.decay", "WARN"),
+    ("train", "a warm-up of most of the training", "training.decay", "WARN"),
+    ("train", "a rate that is not meant to decay", "training.decay", "WARN"),
+    ("train", "a plateau that the schedule makes", "training.plateau", "WARN"),
+    ("train", "a loss that rose again", "training.rise", "WARN"),
+    ("train", "a granted GPU that was not used", "training.device", "FAIL"),
+    ("train", "attention that fell back", "training.device", "WARN"),
+    ("train", "steps that take far too long", "training.speed", "WARN"),
+    ("train", "another chat template in the checkpoint", "training.tokenizer", "FAIL"),
     ("base", "rows that nobody can read", "jobs.measured", "BLOCKED"),
     ("train", "more passes than are of use", "training.starvation", "WARN"),
     ("train", "too few tokens", "training.starvation", "WARN"),

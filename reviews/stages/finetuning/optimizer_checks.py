@@ -8,12 +8,13 @@ from statistics import median
 from reviews.checks.definition import Checks, Found, Limit, manifest_of, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.finetuning.checks import TRAINED, granted
+from reviews.stages.finetuning.checks import TRAINED, divided, granted
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.weights import adapter_parameters, parameters_of
 from specs.exact import holds
 from specs.stages.artifacts import Example
 from specs.stages.metric import MetricSet
+from training.rules.finetuning.schedules import curve
 
 CHECKS = Checks(TRAINED)
 
@@ -31,17 +32,21 @@ _SURE = 10
 )
 def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for steps whose gradient is zero, and compare the largest norm with the median."""
-    norms = [row.grad_norm for row in steps_of(evidence)]
+    rows = steps_of(evidence)
+    norms = [row.grad_norm for row in rows]
     dead = sum(norm == 0 for norm in norms)
     if dead:
         return Found(
             "FAIL",
             f"the gradient is zero in {dead} of {len(norms)} steps: the loss does not reach the weights",
             float(dead),
+            tuple({"step": row.step, "grad_norm": row.grad_norm} for row in rows if row.grad_norm == 0),
         )
     spike = max(norms) / median(norms)
     if not holds(spike, "<=", evidence.resolved.spec.thresholds.gradient_spike):
-        return Found("WARN", f"the largest gradient norm is {spike:.1f} times the median", spike)
+        most = evidence.resolved.spec.thresholds.gradient_spike * median(norms)
+        shown = tuple({"step": row.step, "grad_norm": row.grad_norm} for row in rows if row.grad_norm > most)
+        return Found("WARN", f"the largest gradient norm is {spike:.1f} times the median", spike, shown)
     return Found("PASS", f"gradient norms from {min(norms):.3g} to {max(norms):.3g}", spike)
 
 
@@ -66,48 +71,32 @@ def _schedule(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"the learning rate never left 0, granted was {peak:g}", 0.0)
     if max(rates) > peak * (1 + 1e-6):
         return Found("FAIL", f"the learning rate reached {max(rates):g}, granted was {peak:g}", max(rates))
-    curve, most = _curve(evidence, len(rates)), evidence.resolved.spec.thresholds.schedule_deviation * peak
+    due, most = granted_curve(evidence, len(rates)), evidence.resolved.spec.thresholds.schedule_deviation * peak
     # The kind of logging under which the run looks best.
-    distances, shift = min(((_distances(rates, curve, shift), shift) for shift in (0, 1)), key=lambda one: max(one[0]))
+    distances, shift = min(((_distances(rates, due, shift), shift) for shift in (0, 1)), key=lambda one: max(one[0]))
     farthest = max(distances)
     detail = f"the learning rate peaked at {max(rates):.3g} and ended at {rates[-1]:.3g}"
     if farthest <= most:
         return Found("PASS", f"{detail}, as the granted schedule does", farthest / peak)
     shown = tuple(
-        {"step": row.step, "learning_rate": row.learning_rate, "granted": float(f"{curve[place + shift]:.6g}")}
+        {"step": row.step, "learning_rate": row.learning_rate, "granted": float(f"{due[place + shift]:.6g}")}
         for place, row in enumerate(rows)
         if distances[place] > most
     )
     worst = distances.index(farthest)
-    told = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {curve[worst + shift]:.3g}"
+    told = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {due[worst + shift]:.3g}"
     return Found("FAIL", told, farthest / peak, shown)
 
 
-def _distances(rates: list[float], curve: list[float], shift: int) -> list[float]:
-    return [abs(rate - curve[place + shift]) for place, rate in enumerate(rates)]
+def _distances(rates: list[float], due: list[float], shift: int) -> list[float]:
+    return [abs(rate - due[place + shift]) for place, rate in enumerate(rates)]
 
 
-def _curve(evidence: Evidence, steps: int) -> list[float]:
-    """Return the granted learning rate before each step and after the last (transformers' schedules)."""
-    peak, scheduler = granted(evidence, "learning_rate"), granted(evidence, "scheduler")
+def granted_curve(evidence: Evidence, steps: int) -> list[float]:
+    """Return the granted learning rate before each step and after the last."""
     planned = manifest_of(evidence).effective.get("planned_steps")
     total = planned if isinstance(planned, int) and planned >= steps else steps
-    if scheduler == "constant":
-        # It has no warm-up, whatever the ratio.
-        return [peak] * (steps + 1)
-    warmup = evidence.parameters.get("warmup_steps")
-    if warmup is None:
-        warmup = math.ceil(total * granted(evidence, "warmup_ratio"))
-    found: list[float] = []
-    for step in range(steps + 1):
-        done = (step - warmup) / max(1, total - warmup)
-        if step < warmup:
-            found.append(peak * step / warmup)
-        elif scheduler == "linear":
-            found.append(peak * max(0.0, 1 - done))
-        else:
-            found.append(peak * max(0.0, 0.5 * (1 + math.cos(math.pi * done))))
-    return found
+    return curve(steps, total, evidence.ordered())
 
 
 @CHECKS.add(
@@ -178,7 +167,6 @@ def _possible_drop(evidence: Evidence) -> float:
 @CHECKS.add(
     "training.starvation",
     "There are enough distinct tokens",
-    kinds=("sft",),
     source="data starvation; Zhou et al. 2023, arXiv:2305.11206; Muennighoff et al. 2023, arXiv:2305.16264",
     blocking=False,
     limits=(Limit("<=", "thresholds.passes"), Limit("<=", "thresholds.parameters_per_token")),
@@ -196,9 +184,7 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     if granted(evidence, "learning_rate") == 0:
         return Found("NOT_APPLICABLE", "with a learning rate of 0 nothing can be learnt from any data")
     carried = sum(row.tokens for row in steps_of(evidence))
-    examples = read_rows(evidence.inputs.get("examples"), Example, "training examples")
-    distinct = len({(one.prompt, one.completion) for one in examples}) / len(examples)
-    tokens = carried / epochs * distinct
+    tokens = carried / epochs * _distinct(evidence)
     if tokens == 0:
         return Found("WARN", "no token carried loss", 0.0)
     if evidence.parameters.get("method", "full") == "full":
@@ -214,3 +200,12 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     if not holds(each, "<=", thresholds.parameters_per_token):
         wrong.append(f"more than {thresholds.parameters_per_token:g} parameters a token")
     return Found("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, each)
+
+
+def _distinct(evidence: Evidence) -> float:
+    """Return the share of the rows that are trained on and differ from all others."""
+    if evidence.stage.kind == "sft":
+        rows = read_rows(evidence.inputs.get("examples"), Example, "training examples")
+        return len({(one.prompt, one.completion) for one in rows}) / len(rows)
+    train, _, pairs = divided(evidence)
+    return len({(pairs[at].prompt, pairs[at].chosen, pairs[at].rejected) for at in train}) / max(1, len(train))

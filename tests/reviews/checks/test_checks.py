@@ -157,6 +157,8 @@ def test_what_a_check_shows_cannot_move_the_terminal(tmp_path: Path) -> None:
                 "training.schedule",
                 "training.loss",
                 "training.starvation",
+                "training.decay",
+                "training.plateau",
             },
         ),
         ({"output_digests": {}}, {"jobs.outputs", "training.moved"}),

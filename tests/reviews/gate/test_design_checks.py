@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from reviews.gate.design_checks import design_checks
+from reviews.stages.finetuning.planned import most_rows, schedules_of
+from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Item
+from specs.stages.stage import Range
 from specs.trail.verdict import CheckResult
 from tests.factories.evidence_on_disk import heldout_items, prompt_items, resolved_spec
 
@@ -146,3 +149,59 @@ def test_prompts_that_show_an_accepted_answer_are_told_and_many_stop_the_design(
     assert all(one.kind == "lowercase" for one in kept)
     found = design_checks(resolved_spec(tmp_path, *POWERED), (*told, *plain), {})
     assert {one.id: one.status for one in found}["design.answers"] == status
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        # Five prompts, two samples of each, twice: twenty steps at the most.
+        ({"warmup_steps": 10}, "PASS"),
+        ({"warmup_steps": 11}, "WARN"),
+        ({"warmup_steps": 20}, "FAIL"),
+        ({"epochs": 1, "batch_size": 10}, "FAIL"),
+        ({"epochs": 1, "batch_size": 5}, "PASS"),
+        ({"warmup_ratio": 0.6}, "WARN"),
+        ({"warmup_ratio": 1, "scheduler": "constant"}, "PASS"),
+        ({"warmup_steps": 20, "learning_rate": 0}, "NOT_APPLICABLE"),
+    ],
+)
+def test_a_warm_up_is_compared_with_the_most_steps_there_can_be(
+    tmp_path: Path, given: dict[str, Any], status: str
+) -> None:
+    spec = resolved_spec(tmp_path).spec
+    found = schedules_of(_training(spec, **given), {"prompts": prompt_items()})
+    assert found.status == status, found.detail
+
+
+def test_what_a_builder_may_move_is_not_certain(tmp_path: Path) -> None:
+    spec = _training(resolved_spec(tmp_path).spec, warmup_steps=20)
+    moved = [one.model_copy(update={"ranges": {"epochs": Range(min=1, max=9)}}) for one in spec.stages]
+    assert schedules_of(spec.model_copy(update={"stages": tuple(moved)}), {"prompts": prompt_items()}).status == "WARN"
+
+
+def test_the_design_gate_asks_for_the_schedule(tmp_path: Path) -> None:
+    assert (
+        design(tmp_path, *POWERED, ("epochs: 2, batch_size: 1", "epochs: 1, batch_size: 64"))["design.schedule"]
+        == "FAIL"
+    )
+
+
+def _training(spec: SessionSpec, **given: Any) -> SessionSpec:
+    """Return the spec with other parameters of its training, and nothing that the builder may move there."""
+    stages = [
+        one.model_copy(update={"parameters": one.parameters.model_copy(update=given), "ranges": {}})
+        if one.name == "train"
+        else one
+        for one in spec.stages
+    ]
+    return spec.model_copy(update={"stages": tuple(stages)})
+
+
+def test_a_training_on_a_data_file_counts_its_rows_of_each_kind(tmp_path: Path) -> None:
+    spec = resolved_spec(tmp_path).spec
+    train = spec.stage("train")
+    read = train.model_copy(update={"inputs": train.inputs | {"examples": "data.mine"}})
+    assert most_rows(spec, read, {"mine": heldout_items()}) == 12
+    few = read.model_copy(update={"parameters": read.parameters.model_copy(update={"max_examples_per_kind": 5})})
+    assert most_rows(spec, few, {"mine": heldout_items()}) == 5
+    assert most_rows(spec, read, {}) == 0 and most_rows(spec, train, {}) is None

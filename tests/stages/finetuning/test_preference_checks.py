@@ -109,8 +109,19 @@ def own(evidence: Evidence) -> dict[str, tuple[str, str]]:
 
 def test_healthy_evidence_passes_every_check(tmp_path: Path) -> None:
     found = own(dpo_evidence(tmp_path))
-    assert {id for id, (status, _) in found.items() if status != "PASS"} == set(), found
-    assert len(found) == 15
+    # Six steps show neither plateau nor rise; times of steps and a tokenizer are not part of this evidence.
+    apart = {"training.plateau", "training.rise", "training.speed", "training.tokenizer"}
+    assert {id for id, (status, _) in found.items() if status == "NOT_APPLICABLE"} == apart
+    assert {id for id, (status, _) in found.items() if status not in ("PASS", "NOT_APPLICABLE")} == set(), found
+    assert len(found) == 22
+
+
+def test_pairs_that_repeat_are_fewer_distinct_tokens(tmp_path: Path) -> None:
+    evidence = dpo_evidence(tmp_path)
+    before = results_of(evidence)["training.starvation"].figure
+    few = [row | {"prompt": "Say it.", "chosen": "Fine.", "rejected": "So what."} for row in preferences()]
+    write_rows(evidence.inputs["preferences"], few)
+    assert before is not None and results_of(evidence)["training.starvation"].figure == pytest.approx(20 * before)
 
 
 def test_metrics_by_hand(tmp_path: Path) -> None:

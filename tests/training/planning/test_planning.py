@@ -191,6 +191,14 @@ def test_the_forecast_is_operations_over_speed() -> None:
     assert isinstance(resolved.spec.stage("dpo").parameters, DpoParameters)
 
 
+def test_the_forecast_names_the_tokens_of_each_trained_parameter() -> None:
+    found = estimate(load_spec(find_spec("demo")))
+    (one,) = found.forecasts
+    assert one.trained_parameters == 134_515_008 and one.tokens_a_parameter() == one.tokens / 134_515_008
+    told = "  0.0003 tokens a trained parameter, 0.0015 % of the 20 of training from scratch (arXiv:2203.15556)"
+    assert told in list(found.lines())
+
+
 def test_both_specs_of_the_large_gpu_stay_within_what_was_granted() -> None:
     both = [shipped(name, "gpu80") for name in SPECS]
     assert sum(one.spec.budget.max_cost_usd for one in both) <= 300

@@ -16,6 +16,7 @@ from training.jobs.finetuning.loss_masks import MaskProof
 from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.training_texts import Sides
 from training.jobs.job import Job
+from training.rules.finetuning.schedules import steps_of
 from training.rules.seeded_order import file_order
 
 
@@ -23,7 +24,7 @@ def build(job: Job[DpoParameters], prepared: Prepared, pairs: list[Sides], proof
     """Return the watched trainer of the granted loss; if it has a reference, its log-probabilities are computed."""
     parameters = job.parameters
     rows = _rows(pairs, parameters, prepared.tokenizer)
-    steps = trainer_args.steps_of(len(rows), parameters)
+    steps = steps_of(len(rows), parameters.model_dump())
     shared = trainer_args.arguments(job, parameters, steps, prepared.device) | {
         "max_length": parameters.max_length,
         "beta": parameters.beta,

@@ -17,6 +17,7 @@ from training.jobs.finetuning.training_texts import Sides, Style, style_of
 from training.jobs.job import Done, Job, refuse
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import train
+from training.rules.finetuning.schedules import steps_of, warmup_of
 from training.rules.seeded_order import file_order
 
 
@@ -118,7 +119,7 @@ def _trainer(job: Job[SftParameters], prepared: Prepared, sides: list[Sides], pr
 
     parameters = job.parameters
     config = SFTConfig(
-        **trainer_args.arguments(job, parameters, trainer_args.steps_of(len(sides), parameters), prepared.device),
+        **trainer_args.arguments(job, parameters, steps_of(len(sides), parameters.model_dump()), prepared.device),
         max_length=parameters.max_length,
         completion_only_loss=True,
         packing=parameters.packing,
@@ -127,6 +128,6 @@ def _trainer(job: Job[SftParameters], prepared: Prepared, sides: list[Sides], pr
     trainer = trainer_hooks.build(SFTTrainer, config, job, prepared, rows, proof)
     if parameters.packing:
         # Only now it is known how many rows the packing makes, and with them the steps of the warm-up.
-        steps = trainer_args.steps_of(len(trainer.train_dataset), parameters)
-        trainer.args.warmup_steps = trainer_args.warmup_of(steps, parameters)
+        given = parameters.model_dump()
+        trainer.args.warmup_steps = warmup_of(steps_of(len(trainer.train_dataset), given), given)
     return trainer

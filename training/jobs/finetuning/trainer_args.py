@@ -9,21 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from specs.stages.finetuning.parameters import DpoParameters, SftParameters, TrainingParameters
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from training.jobs.finetuning.loss_masks import MaskProof
 from training.jobs.finetuning.training_texts import Sides
 from training.jobs.job import Job
-
-
-def steps_of(examples: int, parameters: TrainingParameters) -> int:
-    """Return the optimizer steps that so many examples take in all epochs."""
-    batches = math.ceil(examples / parameters.batch_size)
-    return math.ceil(batches / parameters.gradient_accumulation) * parameters.epochs
-
-
-def warmup_of(steps: int, parameters: TrainingParameters) -> int:
-    """Return the optimizer steps of the warm-up."""
-    return math.ceil(steps * parameters.warmup_ratio) if parameters.warmup_steps is None else parameters.warmup_steps
+from training.rules.finetuning.schedules import warmup_of
 
 
 def arguments(job: Job, parameters: SftParameters | DpoParameters, steps: int, device: str) -> dict[str, Any]:
@@ -39,7 +29,7 @@ def arguments(job: Job, parameters: SftParameters | DpoParameters, steps: int, d
         "num_train_epochs": parameters.epochs,
         "per_device_train_batch_size": parameters.batch_size,
         "gradient_accumulation_steps": parameters.gradient_accumulation,
-        "warmup_steps": warmup_of(steps, parameters),
+        "warmup_steps": warmup_of(steps, parameters.model_dump()),
         "lr_scheduler_type": parameters.scheduler,
         "weight_decay": parameters.weight_decay,
         "max_grad_norm": parameters.max_grad_norm,
@@ -81,6 +71,17 @@ def seen_facts(trainer: Any, proof: MaskProof) -> dict[str, Any]:
         "loss_difference": max((one.loss for one in trainer.compared.values()), default=None),
         "batches_computed_again": sum(one.whole for one in trainer.compared.values()),
         "mask": proof.facts(),
+        "step_seconds": [round(one, 4) for one in trainer.step_seconds],
+        "attention": _attention(trainer.model),
+    }
+
+
+def _attention(model: Any) -> dict[str, Any]:
+    """Return which attention the model computes with, and whether it could with torch's fused one."""
+    inner = model.get_base_model() if hasattr(model, "peft_config") else model
+    return {
+        "used": str(getattr(inner.config, "_attn_implementation", "unknown")),
+        "fused": bool(getattr(inner, "_supports_sdpa", False)),
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,7 @@ def _watched(
         resumed_from: int
         last_step: int | None
         begins: Callable[[Any], object]
+        step_seconds: list[float]
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             step = self.state.global_step + 1
@@ -122,7 +124,7 @@ def _watched(
             return read_back(self, modules) | more(self)
 
     Watched.compared, Watched.witness, Watched.resumed_from = {}, None, 0
-    Watched.last_step, Watched.begins = None, staticmethod(_nothing)
+    Watched.last_step, Watched.begins, Watched.step_seconds = None, staticmethod(_nothing), []
     return Watched
 
 
@@ -180,6 +182,7 @@ def _reports(job: Job[Any]) -> Any:
     class Reports(TrainerCallback):
         trainer: Any = None
         snapshots: tuple[int, ...] = ()
+        began: float = 0.0
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs:
@@ -196,7 +199,12 @@ def _reports(job: Job[Any]) -> Any:
                 raise NotAsGranted("; ".join(wrong))
             self.snapshots = _begin_snapshots(job, Path(args.output_dir), state.max_steps, self.trainer.resumed_from)
 
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.began = time.perf_counter()
+
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            # Not in the log: rows of a resumed run are those of an undisturbed one, byte for byte.
+            self.trainer.step_seconds.append(time.perf_counter() - self.began)
             control.should_save |= state.global_step in self.snapshots
             control.should_training_stop |= state.global_step == self.trainer.last_step
 

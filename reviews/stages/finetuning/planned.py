@@ -1,0 +1,70 @@
+"""Does a planned training fit its schedule? Asked of the design, with the most rows that it can get."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from reviews.checks.definition import Found, Limit
+from specs.exact import holds
+from specs.session.session_spec import SessionSpec
+from specs.stages.artifacts import Item
+from specs.stages.registry import Stage, kind_of
+from training.rules.finetuning.schedules import steps_of, warmup_of
+
+LIMITS = (Limit("<=", "thresholds.warmup_share"),)
+_MOVABLE = ("epochs", "batch_size", "gradient_accumulation", "warmup_steps", "warmup_ratio", "scheduler")
+"""Parameters that change it: where a stage's ranges hold one, nothing is certain beforehand."""
+
+
+def schedules_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found:
+    """Compare the warm-up of each training with its steps, made of all rows that it can get at the most."""
+    wrong: list[dict[str, Any]] = []
+    certain = False
+    known = 0
+    for stage in spec.stages:
+        given: dict[str, Any] = stage.parameters.model_dump(mode="json")
+        if not kind_of(stage).trains or "scheduler" not in given or given.get("learning_rate") == 0:
+            continue
+        rows = most_rows(spec, stage, data)
+        if not rows:
+            continue
+        known += 1
+        steps = steps_of(rows, given)
+        warmup = warmup_of(steps, given)
+        if holds(warmup / steps, "<=", spec.thresholds.warmup_share):
+            continue
+        certain |= warmup >= steps and not set(_MOVABLE) & stage.ranges.keys()
+        wrong.append({"stage": stage.name, "steps at most": steps, "of warm-up": warmup})
+    if wrong:
+        first = wrong[0]
+        told = f"'{first['stage']}' takes at most {first['steps at most']} steps, {first['of warm-up']} of them warm-up"
+        why = ": the rate never reaches its peak" if certain else ""
+        return Found("FAIL" if certain else "WARN", told + why, float(len(wrong)), tuple(wrong), repairable=False)
+    if not known:
+        return Found("NOT_APPLICABLE", "no stage trains on rows whose number is known beforehand")
+    return Found("PASS", f"the warm-up of {known} training{'s' if known > 1 else ''} is a small part of the steps", 0.0)
+
+
+def most_rows(spec: SessionSpec, stage: Stage, data: Mapping[str, tuple[Item, ...]]) -> int | None:
+    """Return how many rows a training can get at the most; None where that is not known beforehand."""
+    source, _, name = stage.inputs[kind_of(stage).trains].partition(".")
+    if source == "data":
+        return _kept(data.get(name, ()), getattr(stage.parameters, "max_examples_per_kind", None))
+    made = next((one for one in spec.stages if one.name == source), None)
+    if made is None or not kind_of(made).sampled_by_task or "prompts" not in made.inputs:
+        return None
+    place, _, prompts = made.inputs["prompts"].partition(".")
+    asked = data.get(prompts, ()) if place == "data" else ()
+    each = getattr(made.parameters, "samples_per_prompt", None)
+    if not asked or each is None:
+        return None
+    limits = made.ranges.get("samples_per_prompt")
+    most = getattr(made.parameters, "max_prompts", None) or len(asked)
+    return min(most, len(asked)) * int(max(each, limits.max) if limits is not None else each)
+
+
+def _kept(rows: tuple[Item, ...], each: int | None) -> int:
+    """Return how many rows remain of each kind's at most ``each``."""
+    return sum(min(count, each or count) for count in Counter(row.kind for row in rows).values())

@@ -1,0 +1,122 @@
+"""Which checks are detectors of a training's faults, and which class of cause each of them shows.
+
+A fault of one class looks like one of the next: a job on the wrong tokens seems to have too few data. So infrastructure
+is looked at first, then the optimisation, and data are named last, when nothing else was found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from specs.trail.verdict import CLOSED, CheckResult
+
+Cause = Literal["infrastructure", "optimisation", "data"]
+CAUSES: tuple[Cause, ...] = ("infrastructure", "optimisation", "data")
+"""In the order in which they are looked at."""
+IN_WORDS: dict[Cause, str] = {
+    "infrastructure": "infrastructure masks the result",
+    "optimisation": "the optimisation did not work",
+    "data": "there are too few data",
+}
+Depth = Literal["symptom", "course", "cause"]
+DEPTHS: tuple[Depth, ...] = ("symptom", "course", "cause")
+
+
+class Detector(NamedTuple):
+    """What a check says about a training when it does not pass."""
+
+    cause: Cause
+    depth: Depth
+    """A symptom says that the result is bad, a course how it came to be, a cause what to change."""
+    parameters: tuple[str, ...] = ()
+    """What was granted that explains it."""
+
+
+_RATES = ("learning_rate", "scheduler", "warmup_ratio", "warmup_steps")
+DETECTORS: dict[str, Detector] = {
+    "jobs.exit": Detector("infrastructure", "course", ("max_length", "batch_size", "precision")),
+    "jobs.effective": Detector("infrastructure", "cause"),
+    "jobs.device": Detector("infrastructure", "cause", ("device", "precision")),
+    "jobs.measured": Detector("infrastructure", "symptom"),
+    "training.device": Detector("infrastructure", "cause", ("device",)),
+    "training.speed": Detector("infrastructure", "cause", ("device", "precision")),
+    "training.tokenizer": Detector("infrastructure", "cause"),
+    "training.mask": Detector("infrastructure", "cause", ("prompt_format", "response_start")),
+    "training.objective": Detector("infrastructure", "cause", ("loss",)),
+    "training.steps": Detector("infrastructure", "cause", ("epochs", "batch_size", "gradient_accumulation")),
+    "training.data": Detector("infrastructure", "cause", ("max_examples_per_kind",)),
+    "dpo.reference": Detector("infrastructure", "cause", ("loss",)),
+    "dpo.split": Detector("infrastructure", "cause", ("validation_share",)),
+    "witness.training": Detector("infrastructure", "cause"),
+    "witness.weights": Detector("infrastructure", "cause"),
+    "training.gradient": Detector("optimisation", "cause", ("learning_rate", "max_grad_norm", "precision")),
+    "training.schedule": Detector("optimisation", "cause", _RATES),
+    "training.decay": Detector("optimisation", "cause", _RATES),
+    "training.plateau": Detector("optimisation", "course", _RATES),
+    "training.rise": Detector("optimisation", "course", ("learning_rate", "epochs", "max_grad_norm")),
+    "training.moved": Detector("optimisation", "course", ("learning_rate", "method")),
+    "training.loss": Detector("optimisation", "symptom", ("learning_rate", "epochs")),
+    "training.starvation": Detector("data", "cause", ("epochs", "method", "max_examples_per_kind")),
+    "training.batches": Detector("data", "cause", ("batch_size",)),
+    "training.length": Detector("data", "cause", ("max_length",)),
+    "leakage.duplicates": Detector("data", "cause"),
+    "dpo.learnt": Detector("data", "symptom", ("learning_rate", "epochs", "beta")),
+}
+"""By check."""
+
+_ENDINGS: tuple[tuple[Cause, re.Pattern[str]], ...] = (
+    ("optimisation", re.compile(r"\bDiverged\b|the (loss|gradient norm) of step \d+ is (nan|-?inf)")),
+    ("infrastructure", re.compile(r"out of memory|MemoryError|NotAsGranted|Unmasked|refused:", re.IGNORECASE)),
+)
+"""What the end of a log says about a job that broke."""
+
+
+def fired(found: CheckResult) -> bool:
+    """Say whether a check found something; one without evidence found nothing, except that a job was lost."""
+    return found.status in ("FAIL", "WARN", "ERROR") or (found.id == "jobs.exit" and found.status == "BLOCKED")
+
+
+def detector_of(found: CheckResult) -> Detector:
+    """Return the detector of a check, which has to be one; of a job that broke, by the end of its log."""
+    one = DETECTORS[found.id]
+    if found.id != "jobs.exit":
+        return one
+    said = "\n".join(str(row.get("log", "")) for row in found.shown)
+    cause = next((cause for cause, pattern in _ENDINGS if pattern.search(said)), one.cause)
+    return one._replace(cause=cause, parameters=_RATES if cause == "optimisation" else one.parameters)
+
+
+def binding(found: Sequence[CheckResult]) -> CheckResult | None:
+    """Return the check that names the cause to mend first; None where nothing was found.
+
+    Certain faults go before warnings. Within them infrastructure goes before the optimisation, and that before data; a
+    cause goes before the course that it explains, and that before its symptom.
+    """
+
+    def rank(one: CheckResult) -> tuple[bool, int, int]:
+        detector = detector_of(one)
+        return one.status == "WARN", CAUSES.index(detector.cause), -DEPTHS.index(detector.depth)
+
+    return min((one for one in found if one.id in DETECTORS and fired(one)), key=rank, default=None)
+
+
+def closes(found: CheckResult) -> bool:
+    """Say whether a check keeps the gate closed."""
+    return found.blocking and found.status in CLOSED
+
+
+def steps_in(found: CheckResult) -> tuple[int, ...]:
+    """Return the optimizer steps that a check shows, which are lines of the rows; the first of many."""
+    return tuple(row["step"] for row in found.shown if isinstance(row.get("step"), int))
+
+
+def rows_in_words(lines: Sequence[int]) -> str:
+    """Return lines of the rows in words; empty without any."""
+    every = sorted(set(lines))
+    if not every:
+        return ""
+    if len(every) > 2 and every[-1] - every[0] == len(every) - 1:
+        return f"rows {every[0]} to {every[-1]}"
+    return f"row{'s' if len(every) > 1 else ''} {', '.join(map(str, every))}"

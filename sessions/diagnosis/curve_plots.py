@@ -1,0 +1,99 @@
+"""The curves of a training as one SVG: loss, learning rate, gradient norm, throughput, with what was found marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sessions.diagnosis.attempts import Curves
+from specs.text import one_line
+
+PREFIX = "training-"
+NAME_CHARACTERS = 30
+MARKS = ("#d62728", "#ff7f0e", "#9467bd", "#8c564b")
+"""Colours of the marked detectors; further ones are not drawn."""
+_POINTS = 60
+"""Steps: more of them get no dot each."""
+
+
+class Drawn(NamedTuple):
+    """What is drawn of one attempt."""
+
+    stage: str
+    attempt: int
+    curves: Curves
+    marks: list[tuple[str, tuple[int, ...]]]
+
+    @property
+    def file(self) -> str:
+        """Return the file's name."""
+        return f"{PREFIX}{self.stage}.svg"
+
+
+def draw(folder: Path, shown: Sequence[Drawn]) -> list[str]:
+    """Draw each attempt that has points; returns the file names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    every = [one for one in shown if one.curves.steps]
+    if every:
+        import matplotlib as mpl
+
+        mpl.use("svg")
+        # The same data give the same bytes: ids are random unless salted.
+        mpl.rcParams.update({"svg.hashsalt": "peergate", "axes.spines.top": False, "axes.spines.right": False})
+    for one in every:
+        _figure(one).savefig(folder / one.file, format="svg", metadata={"Date": None})
+    return [one.file for one in every]
+
+
+def _figure(one: Drawn) -> Any:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    curves = one.curves
+    panels = [
+        ("loss", curves.losses),
+        ("learning rate", curves.rates),
+        ("gradient norm", curves.norms),
+        ("tokens/s", curves.speeds),
+    ]
+    figure = Figure(figsize=(7, 7.6), layout="constrained")
+    every: Any = figure.subplots(len(panels), 1, sharex=True)
+    for axes, (name, values) in zip(every, panels, strict=True):
+        steps = curves.steps[len(curves.steps) - len(values) :]
+        if values:
+            axes.plot(steps, values, marker="." if len(values) <= _POINTS else "", linewidth=1.2, color="#1f77b4")
+        else:
+            axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", va="center", color="#777777")
+            axes.set_yticks([])
+        axes.set_ylabel(name)
+    for (check, lines), colour in zip(one.marks, MARKS, strict=False):
+        for place, axes in enumerate(every):
+            for begin, end in _spans(lines):
+                label = check if place == 0 and begin == _spans(lines)[0][0] else None
+                axes.axvspan(begin - 0.5, end + 0.5, color=colour, alpha=0.18, linewidth=0, label=label)
+    last: Any = every[-1]
+    last.set_xlabel("optimizer step")
+    last.set_xlim(0.5, max(curves.steps) + 0.5)
+    last.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    last.xaxis.set_major_formatter(FuncFormatter(_whole))
+    own = ", as the job states it" if curves.stated else ""
+    figure.suptitle(f"Training of {one_line(one.stage, NAME_CHARACTERS)}, attempt {one.attempt}{own}", fontsize=11)
+    if one.marks:
+        figure.legend(frameon=False, ncols=2, loc="outside lower center")
+    return figure
+
+
+def _spans(steps: Sequence[int]) -> list[tuple[int, int]]:
+    """Return runs of steps that follow each other, as their first and last."""
+    found: list[tuple[int, int]] = []
+    for step in sorted(set(steps)):
+        if found and step == found[-1][1] + 1:
+            found[-1] = (found[-1][0], step)
+        else:
+            found.append((step, step))
+    return found
+
+
+def _whole(value: float, _: object) -> str:
+    return f"{value:.0f}" if float(value).is_integer() else ""

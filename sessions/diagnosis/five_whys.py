@@ -1,0 +1,136 @@
+"""The chain from an outcome down to the cause that binds. Each step cites a figure; without one it is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from reviews.evidence.gather import find
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from sessions.diagnosis.attempts import Attempt
+from sessions.diagnosis.causes import DEPTHS, IN_WORDS, binding, closes, detector_of, fired, rows_in_words, steps_in
+from sessions.report.result import checks_of, comparison_of
+from specs.session.session_spec import ResolvedSpec
+from specs.trail.verdict import CheckResult
+
+GOOD = ("approve", None)
+
+
+class Why(NamedTuple):
+    """One step: what is the case, and where it is on record."""
+
+    told: str
+    cites: tuple[str, ...]
+
+
+def whys_of(
+    entries: Sequence[Recorded],
+    store: Store,
+    resolved: ResolvedSpec,
+    attempt: Attempt,
+    results: Sequence[CheckResult],
+) -> tuple[Why, ...]:
+    """Return the steps from the outcome to the cause; empty where nothing failed and no detector fired."""
+    first = binding(results)
+    outcome = _outcome(entries, store, attempt)
+    if outcome is None and first is None:
+        return ()
+    steps = [outcome, _comparison(entries, store, resolved), _course(attempt)]
+    told = {one for step in steps if step for one in step.cites}
+    if first is not None:
+        detector = detector_of(first)
+        same = [
+            one for one in results if one.id != first.id and fired(one) and detector_of(one).cause == detector.cause
+        ]
+        same.sort(key=lambda one: DEPTHS.index(detector_of(one).depth))
+        above = [one for one in same if DEPTHS.index(detector_of(one).depth) < DEPTHS.index(detector.depth)]
+        steps += [_found(one) for one in above if f"check {one.id}" not in told]
+        steps.append(_found(first, f"{IN_WORDS[detector.cause]}: "))
+        steps.append(_granted(entries, attempt, detector.parameters))
+    elif attempt.checks:
+        passed = sum(one.status == "PASS" for one in results)
+        cites = (f"checks/{attempt.stage}.{attempt.attempt}",)
+        steps.append(Why(f"the training explains it by nothing that is looked for: {passed} detectors passed", cites))
+    return tuple(step for step in steps if step)
+
+
+def _outcome(entries: Sequence[Recorded], store: Store, attempt: Attempt) -> Why | None:
+    """Return how the session, or the attempt, ended badly; None where it did not, or has not ended."""
+    closed = next((one for one in entries if one.entry.kind == "close"), None)
+    last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
+    if closed is not None and closed.body["decision"] not in GOOD:
+        where = f" at the gate of {_place(last)}" if last else ""
+        told = f"the session ended with '{closed.body['decision']}'{where}"
+        return Why(told + _because(entries, store, last), _entries(closed, last))
+    if last is not None and last.body["outcome"] != "approve":
+        told = f"the gate of {_place(last)} decided '{last.body['outcome']}'"
+        return Why(told + _because(entries, store, last), _entries(last))
+    curves = attempt.curves
+    if attempt.launched and not attempt.ended and curves.stated and curves.steps:
+        planned = f" of {curves.planned}" if curves.planned else ""
+        told = f"the job has no recorded end: it states {curves.steps[-1]}{planned} steps"
+        return Why(f"{told}, the last loss {curves.losses[-1]:.4g}", ("progress.jsonl, the job's own word",))
+    return None
+
+
+def _because(entries: Sequence[Recorded], store: Store, last: Recorded | None) -> str:
+    if last is None:
+        return ""
+    found = checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"])
+    closing = [f"{one.id} {one.status}" for one in found if closes(one)]
+    return f": {', '.join(closing[:5])}" if closing else f": {last.body['reasons'][0]}" if last.body["reasons"] else ""
+
+
+def _comparison(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Why | None:
+    """Return the registered comparison where it was reached and missed."""
+    found = comparison_of(entries, store, resolved)
+    if found is None or "accuracy_gain" not in found["metrics"]:
+        return None
+    metrics: dict[str, Any] = found["metrics"]
+    gain, p = metrics["accuracy_gain"]["value"], metrics["mcnemar_p"]["value"]
+    asked = resolved.spec.analysis
+    if gain >= asked.minimum_effect and p < asked.alpha:
+        return None
+    told = f"the gain is {gain:+.4g} with p = {p:.2g}"
+    limits = f"registered were a gain of at least {asked.minimum_effect:g} and p below {asked.alpha:g}"
+    return Why(f"{told}; {limits}", (f"metrics accuracy_gain, mcnemar_p of {asked.treatment}",))
+
+
+def _course(attempt: Attempt) -> Why | None:
+    """Return the course of the loss, as measured from the rows."""
+    names = [(name, one) for name, one in attempt.metrics.items() if name.endswith(("first_loss", "last_loss"))]
+    if len(names) != 2:
+        return None
+    (first, before), (last, after) = names
+    rows = f"rows 1 to {len(attempt.curves.steps)} of {attempt.stage}.{attempt.attempt}"
+    told = f"in training the loss went from {before:.4g} to {after:.4g}"
+    return Why(told, (f"metrics {first}, {last}", *((rows,) if attempt.curves.steps else ())))
+
+
+def _found(one: CheckResult, before: str = "") -> Why:
+    figure = f"figure {one.figure:.4g}" if one.figure is not None else ""
+    limit = f"threshold {one.threshold}" if one.threshold else ""
+    rows = rows_in_words(steps_in(one))
+    return Why(f"{before}{one.detail}", tuple(filter(None, (f"check {one.id}", figure, limit, rows))))
+
+
+def _granted(entries: Sequence[Recorded], attempt: Attempt, names: tuple[str, ...]) -> Why | None:
+    """Return what was granted that explains it, and who chose it."""
+    known = {name: attempt.given[name] for name in names if attempt.given.get(name) is not None}
+    if not known:
+        return None
+    place = f"{attempt.stage}.{attempt.attempt}"
+    changed = sorted(known.keys() & attempt.changes.keys())
+    by = f"the builder chose {', '.join(changed)}" if changed else "the spec registers it so"
+    told = ", ".join(f"{name} {value}" for name, value in known.items())
+    planned = find(entries, f"plan/{place}")
+    return Why(f"granted were {told}: {by}", _entries(planned if changed else entries[0]))
+
+
+def _place(decision: Recorded) -> str:
+    return f"'{decision.body['stage']}.{decision.body['attempt']}'" if decision.body["stage"] else "the design"
+
+
+def _entries(*recorded: Recorded | None) -> tuple[str, ...]:
+    return tuple(f"entry {one.entry.seq} ({one.entry.kind})" for one in recorded if one is not None)

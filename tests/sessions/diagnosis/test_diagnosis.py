@@ -1,0 +1,265 @@
+"""A diagnosis on sessions that were accepted, found nothing, were stopped by a gate, or broke off in mid-training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.gate.check_list import CHECKS
+from reviews.stages.finetuning import checks, health_checks, optimizer_checks, preference_checks
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.diagnosis import diagnosis as diagnosing
+from sessions.diagnosis.actions import LIKELY, POSSIBLE, SURE
+from sessions.diagnosis.attempts import Curves
+from sessions.diagnosis.causes import CAUSES, DETECTORS, binding, detector_of, rows_in_words
+from sessions.diagnosis.curve_plots import Drawn, draw
+from sessions.diagnosis.diagnosis import Diagnosis, diagnose
+from sessions.diagnosis.pages import lines_of
+from sessions.jobs.launcher import JobState
+from sessions.report.report import rendered_again
+from specs.errors import UserError
+from specs.job_records import JobOrder
+from specs.trail.verdict import CheckResult
+from tests.e2e.sessions import called
+from tests.factories.flaws import ROW_FLAWS
+from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
+from tests.reviews.audit.test_older_runs import unpacked
+
+
+def flawed_training(flaw: str) -> Callable[[JobOrder], list[dict[str, Any]]]:
+    return lambda order: ROW_FLAWS[flaw]() if order.kind == "sft" else healthy_rows(order)
+
+
+def ran(folder: Path, rows: Callable[[JobOrder], list[dict[str, Any]]] = healthy_rows) -> Path:
+    run = open_quick(folder)
+    drive(quick_session(run, launcher=QuickLauncher(rows=rows)))
+    return run
+
+
+def one_of(run: Path) -> Diagnosis:
+    (found,) = diagnose(run)
+    return found
+
+
+def result(id: str, status: Any, detail: str = "", **more: Any) -> CheckResult:
+    return CheckResult(id=id, title=id, status=status, blocking=True, detail=detail, **more)
+
+
+def test_a_healthy_accepted_session_has_nothing_to_explain(tmp_path: Path) -> None:
+    found = one_of(ran(tmp_path))
+    assert (found.cause, found.whys, found.actions, found.told) == (None, (), (), "no detector fired")
+    assert {one.status for one in found.readings} <= {"PASS", "NOT_APPLICABLE"}
+    assert all(one.source for one in found.readings) and all(one.recorded for one in found.readings)
+    assert found.curves.steps == tuple(range(1, 11)) and not found.curves.stated
+
+
+def test_a_null_is_followed_to_a_training_in_which_nothing_is_wrong(tmp_path: Path) -> None:
+    run = ran(tmp_path, rows_with(0))
+    found = one_of(run)
+    assert found.cause is None and not found.actions
+    told = [one.told for one in found.whys]
+    assert told[0].startswith("the session ended with 'null' at the gate of 'tuned.1'")
+    assert told[1].startswith("the gain is +0 with p = 1") and found.whys[1].cites == (
+        "metrics accuracy_gain, mcnemar_p of tuned",
+    )
+    assert told[2] == "in training the loss went from 1.85 to 1.05"
+    assert told[3].startswith("the training explains it by nothing")
+
+
+def test_a_dead_gradient_binds_and_is_cited_with_its_row(tmp_path: Path) -> None:
+    run = ran(tmp_path, flawed_training("a dead gradient"))
+    found = one_of(run)
+    assert (found.cause, found.check) == ("optimisation", "training.gradient")
+    first = found.readings[0]
+    assert (first.check, first.status, first.lines, first.threshold) == ("training.gradient", "FAIL", (3,), "<= 20")
+    told = [one.told for one in found.whys]
+    assert told[0] == "the gate of 'train.1' decided 'escalate': training.gradient FAIL"
+    assert told[-1] == "granted were learning_rate 1e-05, max_grad_norm 1: the spec registers it so"
+    assert found.whys[-1].cites == ("entry 0 (open)",) and "row 3" in found.whys[-2].cites
+    (action,) = found.actions
+    assert action.against == "training.gradient" and action.gain == SURE and action.again == ("train", "tuned", "ship")
+
+
+def test_a_plateau_leads_to_the_schedule_that_made_it(tmp_path: Path) -> None:
+    found = one_of(ran(tmp_path, flawed_training("a plateau that the schedule makes")))
+    assert found.check == "training.schedule"
+    cited = [one.cites[0] for one in found.whys]
+    assert cited[-3:-1] == ["check training.plateau", "check training.schedule"]
+    assert [(one.against, one.gain) for one in found.actions] == [
+        ("training.schedule", SURE),
+        ("training.plateau", LIKELY),
+    ]
+    assert dict(found.marks()) == {
+        "training.schedule": (3, 4, 5, 6, 7, 8, 9, 10),
+        "training.plateau": (1, 4, 5, 6, 7, 8, 9, 10),
+    }
+
+
+class Broken(BaseException):
+    """What a kill does to the orchestrator."""
+
+
+class KilledLauncher(QuickLauncher):
+    """Launches, and is killed while it waits for the training."""
+
+    def poll(self, folder: Path) -> JobState:
+        if ".train." in folder.name:
+            raise Broken
+        return super().poll(folder)
+
+
+def killed(folder: Path) -> Path:
+    run = open_quick(folder)
+    with pytest.raises(Broken):
+        drive(quick_session(run, launcher=KilledLauncher()))
+    return run
+
+
+def test_a_killed_session_tells_what_its_job_stated(tmp_path: Path) -> None:
+    run = killed(tmp_path)
+    lines = [
+        {"time": 100.0 + step, "done": step, "total": 40, "unit": "steps", "note": {"loss": 2.0 - step / 20}}
+        for step in range(1, 13)
+    ]
+    told = [json.dumps(one) for one in lines]
+    told += ["not json", '{"time": 1}', '{"time":1,"done":13,"total":40,"unit":"steps","note":{"loss":"\\u001b[2J"}}']
+    (run / "jobs" / f"{run.name}.train.1" / "progress.jsonl").write_text("\n".join(told), encoding="utf-8")
+    found = one_of(run)
+    assert found.state == "launched, without an end on record" and not found.readings and found.cause is None
+    assert found.curves == Curves(tuple(range(1, 13)), found.curves.losses, stated=True, planned=40)
+    assert [one.told for one in found.whys] == [
+        "the job has no recorded end: it states 12 of 40 steps, the last loss 1.4"
+    ]
+    assert any("the job's own word" in line for line in lines_of(found, 80))
+
+
+def test_a_job_without_progress_is_no_crash(tmp_path: Path) -> None:
+    found = one_of(killed(tmp_path))
+    assert found.curves == Curves() and found.whys == ()
+    assert found.told == "no check has run: the attempt has not come to its gate"
+
+
+def test_what_an_older_gate_did_not_run_is_computed_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from reviews.gate import check_list
+
+    older = tuple(one for one in CHECKS if one not in health_checks.CHECKS)
+    with monkeypatch.context() as patched:
+        patched.setattr(check_list, "CHECKS", older)
+        run = ran(tmp_path, flawed_training("a plateau that the schedule makes"))
+    now = {one.check: one.recorded for one in one_of(run).readings}
+    assert now["training.schedule"] and not now["training.plateau"] and not now["training.decay"]
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    (told,) = diagnosing.recorded(entries, store, diagnosing.registered_spec(entries, store)[0])
+    assert "training.plateau" not in {one.check for one in told.readings}, "a report holds what the gate saw"
+
+
+def test_a_run_of_an_older_tree_is_told_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    found = one_of(unpacked("closed", tmp_path))
+    assert found.readings and all(one.recorded for one in found.readings)
+    assert "training.speed" in found.absent and found.curves.losses and not found.curves.speeds
+    assert any("tokens/s not recorded" in line for line in lines_of(found, 120))
+
+
+def test_the_report_tells_it_and_renders_again_byte_for_byte(tmp_path: Path) -> None:
+    run = ran(tmp_path, rows_with(0))
+    text = (run / "report" / "report.md").read_text(encoding="utf-8")
+    assert "## Why the training went as it did\n" in text and "\n2. the gain is +0 with p = 1;" in text
+    told = json.loads((run / "report" / "report.json").read_text(encoding="utf-8"))["diagnosis"]
+    assert [(one["stage"], one["attempt"], one["cause"]) for one in told] == [("train", 1, None)]
+    again = rendered_again(run)
+    assert {name: (run / name).read_bytes() for name in again} == again
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_page_fits_the_terminal(tmp_path: Path, columns: int) -> None:
+    found = one_of(ran(tmp_path, flawed_training("a plateau that the schedule makes")))
+    lines = list(lines_of(found, columns))
+    assert max(map(len, lines)) <= columns and max(map(len, lines)) > columns - 15
+    assert "why" in lines and "what was found" in lines and "what to do next, by gain over effort" in lines
+
+
+def test_the_command_prints_the_page_or_json_and_draws(tmp_path: Path) -> None:
+    run = ran(tmp_path, flawed_training("a dead gradient"))
+    told = called("diagnose", run, "--json", "--plots", tmp_path / "plots")
+    found = json.loads(told.stdout)
+    assert told.returncode == 0 and found["plots"] == ["training-train.svg"]
+    (one,) = found["attempts"]
+    assert one["check"] == "training.gradient" and one["curves"]["norms"][2] == 0 and one["actions"][0]["worth"] > 0
+    drawn = (tmp_path / "plots" / "training-train.svg").read_bytes()
+    assert called("diagnose", run, "--plots", tmp_path / "plots").returncode == 0
+    assert (tmp_path / "plots" / "training-train.svg").read_bytes() == drawn, "the same data give the same bytes"
+    wrong = called("diagnose", run, "--stage", "base")
+    assert wrong.returncode == 2 and "'base' is no stage that trains" in wrong.stderr
+    assert called("diagnose", run, "--attempt", "1").returncode == 2
+    assert called("diagnose", run, "--stage", "train", "--attempt", "7").returncode == 2
+
+
+def test_an_attempt_that_was_not_begun_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'train' was not begun"):
+        diagnose(open_quick(tmp_path), "train")
+    assert diagnose(tmp_path / "runs" / "small") == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 400])
+def test_curves_of_any_length_are_drawn_with_whole_steps(tmp_path: Path, count: int) -> None:
+    steps = tuple(range(1, count + 1))
+    curves = Curves(steps, losses=tuple(1 / step for step in steps), rates=(1e-5,) * count, norms=(1.0,) * count)
+    (name,) = draw(tmp_path, [Drawn("train" * 20, 1, curves, [("training.rise", steps[-3:])])])
+    assert (tmp_path / name).stat().st_size > 5000
+    assert draw(tmp_path, [Drawn("train", 1, Curves(), [])]) == []
+
+
+def test_every_check_of_training_is_a_detector_or_about_leaks() -> None:
+    leaks = {"dpo.overlap", "dpo.nearest", "dpo.groups"}
+    every = [*checks.CHECKS, *optimizer_checks.CHECKS, *health_checks.CHECKS, *preference_checks.CHECKS]
+    assert {one.id for one in every} - leaks <= DETECTORS.keys()
+    assert DETECTORS.keys() <= {one.id for one in CHECKS}
+
+
+def test_infrastructure_goes_before_optimisation_and_that_before_data() -> None:
+    found = [
+        result("training.starvation", "WARN"),
+        result("training.loss", "WARN"),
+        result("training.decay", "WARN"),
+        result("training.speed", "WARN"),
+    ]
+    order: list[str] = []
+    while (first := binding(found)) is not None:
+        order.append(first.id)
+        found.remove(first)
+    assert order == ["training.speed", "training.decay", "training.loss", "training.starvation"]
+    certain = [result("training.speed", "WARN"), result("training.gradient", "FAIL")]
+    assert (first := binding(certain)) is not None and first.id == "training.gradient"
+    assert binding([result("training.loss", "PASS"), result("training.mask", "BLOCKED")]) is None
+    assert CAUSES == ("infrastructure", "optimisation", "data") and POSSIBLE < LIKELY < SURE
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("training.jobs.finetuning.trainer_hooks.Diverged: the loss of step 3 is nan; stopped", "optimisation"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "infrastructure"),
+        ("refused: device: cuda was granted, but torch finds no NVIDIA GPU", "infrastructure"),
+        ("something else", "infrastructure"),
+    ],
+)
+def test_the_end_of_a_log_tells_the_class_of_a_broken_job(log: str, cause: str) -> None:
+    assert detector_of(result("jobs.exit", "FAIL", shown=({"log": log},))).cause == cause
+
+
+def test_a_lost_job_is_infrastructure() -> None:
+    first = binding([result("jobs.exit", "BLOCKED", "it is lost"), result("training.loss", "BLOCKED")])
+    assert first is not None and detector_of(first).cause == "infrastructure"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [((), ""), ((3,), "row 3"), ((1, 4), "rows 1, 4"), ((3, 4, 5), "rows 3 to 5"), ((5, 3), "rows 3, 5")],
+)
+def test_rows_in_words(lines: tuple[int, ...], told: str) -> None:
+    assert rows_in_words(lines) == told

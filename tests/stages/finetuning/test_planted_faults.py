@@ -1,0 +1,166 @@
+"""Faults planted in real trainings of a random model: each is found by its check. Healthy runs: `test_training.py`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.needed import need
+from tests.fixtures.tiny_training import tiny_checkpoint
+from tests.stages.finetuning.test_training import judged, quiet_warnings, run, sft_job
+
+pytestmark = pytest.mark.integration
+__all__ = ["quiet_warnings"]
+
+need("torch", "trl", "peft")
+
+STEPS = 24
+LONG: dict[str, Any] = {"epochs": 8, "batch_size": 4, "learning_rate": 2e-3}
+"""Twelve examples, eight times: 24 steps."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def trainer_with(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Callable[..., Any]], Any]) -> None:
+    """Replace a method of TRL's trainer by what ``change`` makes of it."""
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    monkeypatch.setattr(SFTTrainer, name, change(getattr(SFTTrainer, name)))
+
+
+def losses_of(folder: Path) -> list[float]:
+    lines = (folder / "job" / "out" / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["loss"] for line in lines]
+
+
+def test_a_schedule_shorter_than_the_run_makes_a_plateau(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rate is used up after a fifth of the steps; attention falls back to the slow one."""
+    import transformers
+
+    def shorter(healthy: Callable[..., Any]) -> Any:
+        def create(self: Any, num_training_steps: int, optimizer: Any = None) -> Any:
+            return healthy(self, num_training_steps // 5, optimizer)
+
+        return create
+
+    whole = transformers.AutoModelForCausalLM.from_pretrained
+
+    def slow(*given: Any, **named: Any) -> Any:
+        return whole(*given, **named, attn_implementation="eager")
+
+    trainer_with(monkeypatch, "create_scheduler", shorter)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", slow)
+    job = sft_job(tmp_path, model, **LONG)
+    found = judged(tmp_path, job, run(job))
+    assert found["training.schedule"].startswith("FAIL")
+    assert (
+        found["training.plateau"].startswith("WARN")
+        and "the schedule explains the plateau" in found["training.plateau"]
+    )
+    assert found["training.device"] == "WARN: it trained on cpu with attention 'eager'; the model has a fused one"
+
+
+def test_a_late_rise_and_another_tokenizer_in_the_checkpoint(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the middle on every step goes uphill, at the granted rate; the template changes when it is saved."""
+    from training.engines import checkpoint
+
+    def uphill(healthy: Callable[..., Any]) -> Any:
+        def compute(self: Any, *given: Any, **named: Any) -> Any:
+            result = healthy(self, *given, **named)
+            if self.state.global_step >= STEPS // 2:
+                for one in self.model.parameters():
+                    if one.requires_grad and not getattr(one, "turned", False):
+                        one.register_hook(turned)
+                        one.turned = True
+            return result
+
+        return compute
+
+    def turned(gradient: Any) -> Any:
+        return -gradient
+
+    saved = checkpoint.save
+
+    def other(network: Any, tokenizer: Any, folder: Path) -> None:
+        tokenizer.chat_template = "{{ messages[0]['content'] }}"
+        saved(network, tokenizer, folder)
+
+    trainer_with(monkeypatch, "compute_loss", uphill)
+    monkeypatch.setattr(checkpoint, "save", other)
+    job = sft_job(tmp_path, model, **LONG | {"scheduler": "constant", "learning_rate": 5e-3})
+    found = judged(tmp_path, job, run(job))
+    losses = losses_of(tmp_path)
+    assert losses[-1] > 1.2 * min(losses), "the fault is in the run"
+    assert found["training.rise"].startswith("WARN") and "not the best of the run" in found["training.rise"]
+    assert found["training.tokenizer"] == (
+        "FAIL: not those of the granted model: the chat template differs (chat_template.jinja)"
+    )
+    assert found["training.decay"].startswith("WARN") and "never decayed" in found["training.decay"]
+
+
+def test_zero_gradients_a_warm_up_without_end_and_slow_steps(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dead(healthy: Callable[..., Any]) -> Any:
+        def step(self: Any, *given: Any, **named: Any) -> Any:
+            time.sleep(1.2)
+            loss = healthy(self, *given, **named)
+            for one in self.model.parameters():
+                one.grad.zero_()
+            return loss
+
+        return step
+
+    trainer_with(monkeypatch, "training_step", dead)
+    job = sft_job(tmp_path, model, epochs=1, warmup_steps=100)
+    found = judged(tmp_path, job, run(job))
+    assert found["training.gradient"].startswith("FAIL: the gradient is zero in 3 of 3 steps")
+    assert found["training.decay"].startswith("WARN: the warm-up takes 100 steps of 3")
+    assert found["training.speed"].startswith("WARN: a step of ")
+
+
+def test_a_corpus_repeated_too_often_is_starved(tmp_path: Path, model: Path) -> None:
+    job = sft_job(tmp_path, model, epochs=12, batch_size=12)
+    found = judged(tmp_path, job, run(job))
+    assert found["training.starvation"].startswith("WARN") and "more than 10 passes" in found["training.starvation"]
+
+
+def test_loss_on_padding_stops_the_first_step(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_masks import Unmasked
+
+    def padded(healthy: Callable[..., Any]) -> Any:
+        def step(self: Any, network: Any, inputs: Any, *rest: Any) -> Any:
+            open_ones = inputs["attention_mask"] == 0
+            inputs["labels"] = inputs["labels"].masked_fill(open_ones, inputs["input_ids"].min().item())
+            return healthy(self, network, inputs, *rest)
+
+        return step
+
+    trainer_with(monkeypatch, "training_step", padded)
+    job = sft_job(tmp_path, model)
+    with pytest.raises((NotAsGranted, Unmasked)):
+        run(job)
+    assert not (job.out / "checkpoint").exists()

@@ -1,0 +1,86 @@
+"""Reads tokenizer files without their library, and says what differs between two checkpoints.
+
+Libraries write the same tokenizer in more than one way, so what it does is compared and not its bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+MOST_BYTES = 64 << 20
+"""Of one file: the largest vocabularies take a third of it."""
+
+
+class Difference(NamedTuple):
+    """One thing that is not the same."""
+
+    what: str
+    file: str
+
+
+def differences(base: Path, other: Path) -> list[Difference] | None:
+    """Return what differs between the tokenizers of two folders; None where the first has none.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: a file is too large, or not what its name says.
+    """
+    if not any((base / name).is_file() for name in (TOKENIZER, CONFIG)):
+        return None
+    found: list[Difference] = []
+    for name in (TOKENIZER, CONFIG):
+        if (base / name).is_file() and not (other / name).is_file():
+            found.append(Difference("the file is missing", name))
+    one, two = (_tokens(folder) for folder in (base, other))
+    if one is not None and two is not None:
+        found += [Difference(f"{part} differ", TOKENIZER) for part in one if one[part] != two[part]]
+    end, its = (_said(folder, CONFIG).get("eos_token") for folder in (base, other))
+    if _text(end) != _text(its):
+        found.append(Difference(f"the end token is {_text(its)!r} instead of {_text(end)!r}", CONFIG))
+    if _template(base) != _template(other):
+        file = TEMPLATE if (base / TEMPLATE).is_file() else CONFIG
+        found.append(Difference("the chat template differs", file))
+    return found
+
+
+def _tokens(folder: Path) -> dict[str, Any] | None:
+    if not (folder / TOKENIZER).is_file():
+        return None
+    said = _said(folder, TOKENIZER)
+    model = said.get("model")
+    if not isinstance(model, dict):
+        raise ValueError(f"{TOKENIZER} holds no model")
+    vocabulary: Any = model.get("vocab")
+    merges = [tuple(one.split(" ")) if isinstance(one, str) else tuple(one) for one in model.get("merges") or ()]
+    added = {(one.get("id"), one.get("content"), one.get("special")) for one in said.get("added_tokens") or ()}
+    return {"vocabularies": vocabulary, "merges": merges, "added tokens": added}
+
+
+def _said(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
+    if not path.is_file():
+        return {}
+    found = json.loads(_read(path))
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} is no object")
+    return found
+
+
+def _template(folder: Path) -> str:
+    if (folder / TEMPLATE).is_file():
+        return _read(folder / TEMPLATE).strip()
+    return str(_said(folder, CONFIG).get("chat_template") or "").strip()
+
+
+def _read(path: Path) -> str:
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path.name} has more than {MOST_BYTES} bytes")
+    return path.read_text(encoding="utf-8")
+
+
+def _text(token: Any) -> Any:
+    """Return the text of a token, which libraries write alone or with its properties."""
+    return token.get("content") if isinstance(token, dict) else token
