@@ -16,7 +16,9 @@ from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import default_profile, find_spec, list_profiles, load_spec
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session.yaml_positions import dumped
+from specs.stages.recipes.script_file import digest_of, path_of
 from specs.stages.registry import STAGE_KINDS, known_names
+from specs.trainers.trainer_file import notes_of
 from training.planning.stage_plans import plans
 
 app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
@@ -146,6 +148,9 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
         yield f"{named[name].path}: {digest}"
     for line in notes(resolved.spec):
         yield f"note: {line}"
+    for stage in resolved.spec.stages:
+        for line in notes_of(resolved.scripts[digest_of(stage.script)]) if stage.script else ():
+            yield f"{stage.name}: {path_of(stage.script or '')}: {line}"
     yield from estimate(resolved).lines()
     for plan in plans(resolved.spec, Path(resolved.origin)):
         yield f"{plan.stage}: {plan.told}"

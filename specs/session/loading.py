@@ -23,6 +23,7 @@ from specs.session.defaults import fill
 from specs.session.explain import explain, validate
 from specs.session.lint.item_rules import ANSWERED, without_answers
 from specs.session.lint.rules import lint, lint_constitution
+from specs.session.lint.trainer_rules import given_by
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
 from specs.session.profiles import apply_profile, profile_names
 from specs.session.session_spec import DataFile, HeldOut, ResolvedSpec, SessionSpec
@@ -30,6 +31,7 @@ from specs.session.yaml_positions import Document, UnreadableError, read_documen
 from specs.stages.artifacts import Item
 from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
+from specs.trainers import trainer_file
 from specs.text import plain
 
 _HINTS: dict[Loc, str] = {
@@ -304,8 +306,15 @@ class _Files:
             raw = self._read(loc, path) if path and kind_of(stage).runs_code else None
             if raw is None:
                 continue
+            needed: tuple[str, ...] = ()
             try:
                 text = task_file.text_of(self.folder / path, raw)
+                if trainer_file.is_trainer_file(path):
+                    given = given_by(spec, index)
+                    if isinstance(given, LintProblem):
+                        self.problems.append(given)
+                        continue
+                    text, needed = trainer_file.as_script(self.folder / path, raw, given)
                 script_file.require_script(text, path)
             except SpecError as error:
                 self.others += error.problems
@@ -319,8 +328,9 @@ class _Files:
                 self.problems.append(LintProblem(loc, message, _RESTORE))
             digest = script_file.digest_of(name)
             texts[digest] = text
-            given = stage.parameters.model_copy(update={"code": digest})
-            stages[index] = stage.model_copy(update={"script": name, "parameters": given})
+            requires = script_file.with_needed(stage.parameters.requires, needed)
+            parameters = stage.parameters.model_copy(update={"code": digest, "requires": requires})
+            stages[index] = stage.model_copy(update={"script": name, "parameters": parameters})
         return spec.model_copy(update={"stages": tuple(stages)}), texts
 
     def require_answers(self, spec: SessionSpec) -> None:
