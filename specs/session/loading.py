@@ -21,7 +21,7 @@ from specs.resources import LauncherName
 from specs.session.constitution import Constitution
 from specs.session.defaults import fill
 from specs.session.explain import explain, validate
-from specs.session.lint.item_rules import ANSWERED, without_answers
+from specs.session.lint.item_rules import ANSWERED, unread_turns, without_answers
 from specs.session.lint.rules import lint, lint_constitution
 from specs.session.lint.trainer_rules import given_by
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
@@ -81,6 +81,7 @@ def load_spec(
     spec, task_text = files.task(spec)
     spec, scripts = files.scripts(spec)
     problems = [*lint(spec), *files.problems]
+    problems += unread_turns(spec, files.turns)
     if not problems:
         files.require_answers(spec)
     if problems or files.others:
@@ -246,6 +247,7 @@ class _Files:
         self.problems: list[LintProblem] = []
         self.others: list[Problem] = []
         self.items: dict[str, bytes] = {}
+        self.turns: set[str] = set()
         """Data files without problems, by the name that inputs have for them."""
 
     def read_all(self, spec: SessionSpec) -> tuple[SessionSpec, str | None, dict[str, str]]:
@@ -355,14 +357,14 @@ class _Files:
 
     def _data(self, loc: Loc, named: DataFile | HeldOut, n: int | None) -> Registered | None:
         """Check one data file and return it as it is registered; problems are collected."""
-        held = named.held if isinstance(named, DataFile) else "items"
+        held, learned = (named.held, named.learned) if isinstance(named, DataFile) else ("items", "last")
         path = self.folder / named.path
         if self.allow_missing and not path.exists():
             return None
         if not self._is_there((*loc, "path"), named.path, folder=True):
             return None
         try:
-            digest, found = digest_of(path), read_registered(path, held)
+            digest, found = digest_of(path), read_registered(path, held, learned)
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem((*loc, "path"), f"'{named.path}' cannot be read: {error}"))
             return None
@@ -373,6 +375,8 @@ class _Files:
         self.others += _at_most(problems)
         if isinstance(found, list) or problems:
             return None if isinstance(found, list) else found
+        if found.turns:
+            self.turns.add(".".join(map(str, loc)))
         if found.held == "items":
             self.items[".".join(map(str, loc))] = found.data
         if n is not None and found.rows != n:
