@@ -105,7 +105,9 @@ def as_item(line: bytes, held: str, number: int) -> Item:
         one = Example.model_validate_json(line)
         return Item(id=one.item, group=one.group, kind=one.kind, prompt=one.prompt, constraint={}, before=one.before)
     pair = Preference.model_validate_json(line)
-    return Item(id=str(number), group=pair.group, kind=pair.source, prompt=pair.prompt, constraint={}, before=pair.before)
+    return Item(
+        id=str(number), group=pair.group, kind=pair.source, prompt=pair.prompt, constraint={}, before=pair.before
+    )
 
 
 def accepted_attempt(entries: Sequence[Recorded], stage: str) -> int | None:

@@ -75,8 +75,8 @@ with open(f"{INPUTS}/train") as file:
 
 
 def encoded(row):
-    """Return the tokens of a turn and its answer, and labels that count the answer only."""
-    asked = [{"role": "user", "content": row["prompt"]}]
+    """Return the tokens of the turns and the answer, and labels that count the answer only."""
+    asked = [*row.get("before", []), {"role": "user", "content": row["prompt"]}]
     said = [*asked, {"role": "assistant", "content": row["completion"]}]
     before = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=False)
     whole = tokenizer.apply_chat_template(said, return_dict=False)

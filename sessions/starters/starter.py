@@ -154,17 +154,23 @@ def _group(made: Any) -> str:
 
 def _held_out(row: Row, made: Any) -> dict[str, Any]:
     """Return what is asked and what a verifier may read: the row's other columns, and its right answer."""
-    own = {"prompt", "completion", "messages", "chosen", "rejected", "question", "answer", "id", "group", "constraint"}
+    own = {"prompt", "completion", "messages", "before", "chosen", "rejected", "question", "answer"}
+    own |= {"id", "group", "constraint"}
     rest = {name: value for name, value in row.values.items() if name not in own and isinstance(value, str | int)}
     match made:
         case Example():
-            return {"prompt": made.prompt, "answer": made.completion, **rest}
+            return {**_asked(made), "answer": made.completion, **rest}
         case Preference():
-            return {"prompt": made.prompt, "answer": made.chosen, **rest}
+            return {**_asked(made), "answer": made.chosen, **rest}
         case Item():
-            return {"prompt": made.prompt, **made.constraint, **({"kind": made.kind} if "kind" in row.values else {})}
+            return {**_asked(made), **made.constraint, **({"kind": made.kind} if "kind" in row.values else {})}
         case _:
             raise TypeError(f"{type(made).__name__} is no row of a data file")
+
+
+def _asked(made: Item | Example | Preference) -> dict[str, Any]:
+    before = {"before": [turn.model_dump() for turn in made.before]} if made.before else {}
+    return {"prompt": made.prompt, **before}
 
 
 def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
@@ -194,9 +200,15 @@ def _effect(n: int, rows: int, data: Path | None) -> float:
 
 def _tokens(rows: Sequence[dict[str, Any]]) -> int:
     """Return how many tokens an answer may have: what the longest right one takes, and half as many again."""
-    said = [str(row.get("completion") or row.get("chosen") or row.get("answer") or "") for row in rows]
-    longest = max(map(len, said), default=0)
+    longest = max(map(len, map(_said_by, rows)), default=0)
     return 128 if not longest else min(512, 32 * math.ceil(1.5 * longest / 3 / 32))
+
+
+def _said_by(row: dict[str, Any]) -> str:
+    """Return the right answer of a row, as far as it is text or the last of its messages."""
+    said = next((row[name] for name in ("completion", "chosen", "answer", "messages") if row.get(name)), "")
+    last = said[-1] if isinstance(said, list) and said else said
+    return str(last.get("content") or "") if isinstance(last, dict) else str(last)
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> bytes:

@@ -31,8 +31,8 @@ from specs.session.yaml_positions import Document, UnreadableError, read_documen
 from specs.stages.artifacts import Item
 from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
-from specs.trainers import trainer_file
 from specs.text import plain
+from specs.trainers import trainer_file
 
 _HINTS: dict[Loc, str] = {
     ("analysis", "baseline"): "name it where not just two stages measure the held-out split",

@@ -121,7 +121,7 @@ class StageKind:
     worked_examples: bool = False
     """Whether it may show a worked example of the task."""
     reads_turns: bool = False
-    """Whether its rows may have turns before the prompt, which its model then reads; elsewhere they are refused."""
+    """Whether rows with turns before their prompt are for it; elsewhere they are refused."""
     only_measures: bool = False
     """Whether it asks a model registered items and leaves nothing but the answers."""
     instruct_unsaid: bool = False

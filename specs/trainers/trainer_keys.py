@@ -79,7 +79,9 @@ TRL = Trainer(
         "env": "the sandbox sets the variables",
         "chat_template_path": "the checkpoint keeps the template of its base",
         "load_best_model_at_end": LAST,
-        **dict.fromkeys(("accelerate_config", "num_processes", "num_machines", "deepspeed", "fsdp", "fsdp_config"), ONE),
+        **dict.fromkeys(
+            ("accelerate_config", "num_processes", "num_machines", "deepspeed", "fsdp", "fsdp_config"), ONE
+        ),
     },
     harmless=("eos_token", "pad_token"),
 )
@@ -101,7 +103,15 @@ AXOLOTL = Trainer(
     off=_SAVED
     | dict.fromkeys(
         (
-            *("wandb_project", "wandb_entity", "wandb_watch", "wandb_name", "wandb_run_id", "wandb_log_model", "wandb_mode"),
+            *(
+                "wandb_project",
+                "wandb_entity",
+                "wandb_watch",
+                "wandb_name",
+                "wandb_run_id",
+                "wandb_log_model",
+                "wandb_mode",
+            ),
             *("mlflow_tracking_uri", "mlflow_experiment_name", "mlflow_run_name", "hf_mlflow_log_artifacts"),
             *("comet_api_key", "comet_workspace", "comet_project_name", "comet_experiment_key", "comet_mode"),
             *("use_wandb", "use_mlflow", "use_comet", "use_tensorboard", "use_otel_metrics", "push_dataset_to_hub"),

@@ -25,7 +25,9 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
 def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     pairs = divided(evidence)[2]
     return [
-        (f"pair {place}", text) for place, one in enumerate(pairs) for text in (one.prompt, one.chosen, one.rejected, *said_before(one))
+        (f"pair {place}", text)
+        for place, one in enumerate(pairs)
+        for text in (one.prompt, one.chosen, one.rejected, *said_before(one))
     ]
 
 

@@ -86,6 +86,20 @@ def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "b" / "heldout.jsonl")[0].keys() == {"prompt", "n"}
 
 
+def test_conversations_are_asked_with_the_turns_that_were_before(tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Answer with a number."}
+    chats = [
+        {"messages": [system, {"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": "4" * 99}]}
+        for row in ASKED
+    ]
+    told = called("init", tmp_path / "d", "--data", json_lines(tmp_path / "chats.jsonl", chats))
+    assert told.returncode == 0, told.stderr
+    spec = tmp_path / "d" / "experiment.yaml"
+    first = rows_of(tmp_path / "d" / "heldout.jsonl")[0]
+    assert first["before"] == [system] and first["prompt"].startswith("What is") and first["answer"] == "4" * 99
+    assert load_spec(spec).spec.stages[0].parameters.max_new_tokens == 64, "half as long again as the longest answer"
+
+
 def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
     pairs = [{"prompt": one["prompt"], "chosen": f"It is {one['completion']}", "rejected": "No idea"} for one in ASKED]
     assert called("init", tmp_path / "c", "--data", json_lines(tmp_path / "p.jsonl", pairs)).returncode == 0

@@ -107,9 +107,7 @@ def test_the_columns_people_have(tmp_path: Path) -> None:
     assert (six.prompt, six.chosen, six.rejected) == ("Hi.", "Hello.", "Go away.")
 
 
-USER, ASSISTANT = (
-    [{"role": role, "content": f"{role} {n}"} for n in range(4)] for role in ("user", "assistant")
-)
+USER, ASSISTANT = ([{"role": role, "content": f"{role} {n}"} for n in range(4)] for role in ("user", "assistant"))
 SYSTEM = {"role": "system", "content": "Be kind."}
 LONG = [SYSTEM, USER[0], ASSISTANT[0], USER[1], ASSISTANT[1]]
 

@@ -128,7 +128,12 @@ def test_the_data_say_how_trl_trains() -> None:
         (AXOLOTL, PAIRS, 1, "rl is one of dpo"),
         (AXOLOTL + "rl: grpo\n", PAIRS, 13, "rl is one of dpo"),
         (AXOLOTL + "lora_model_dir: ./old\n", EXAMPLES, 13, "begins with the granted checkpoint"),
-        (AXOLOTL + "plugins: [axolotl.integrations.liger.LigerPlugin, mine.Plugin]\n", EXAMPLES, 13, "none of Axolotl's"),
+        (
+            AXOLOTL + "plugins: [axolotl.integrations.liger.LigerPlugin, mine.Plugin]\n",
+            EXAMPLES,
+            13,
+            "none of Axolotl's",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_error_with_its_place(text: str, given: Given, line: int, told: str) -> None:

@@ -46,9 +46,6 @@ def _trl(config: dict[str, Any], work: Path, splits: dict[str, Path]) -> None:
     """Run what ``trl sft --config FILE`` runs, in this process; unlike there, a key that TRL does not know fails."""
     config |= {"model_name_or_path": str(BASE), "dataset_name": str(work / "data"), "report_to": "none"}
     config |= {"dataset_test_split": "test", "use_cpu": not SETTINGS["gpu"]}
-    if not SETTINGS["gpu"]:
-        # Written out, because TRL takes bfloat16 where nothing is said.
-        config.setdefault("bf16", False)
     folder = work / "data"
     folder.mkdir()
     for name, path in splits.items():
@@ -132,7 +129,8 @@ def _show_progress() -> None:
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if time.monotonic() - self.told > SECONDS or state.global_step == state.max_steps:
                 self.told = time.monotonic()
-                print(f"progress {state.global_step}/{state.max_steps}{self.note}", flush=True)
+                # A bar that others draw may not have ended its line.
+                print(f"\nprogress {state.global_step}/{state.max_steps}{self.note}", flush=True)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             numbers = {name: float(value) for name, value in (logs or {}).items() if _is_number(value)}
