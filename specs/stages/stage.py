@@ -27,8 +27,8 @@ ScriptPath = Annotated[
     str,
     StringConstraints(pattern=r"^(\./)?[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\.(py|ya?ml)(@sha256:[0-9a-f]{64})?$"),
 ]
-"""A Python file below the spec's folder, or a TRL or Axolotl file that becomes one (``specs/trainers``); registered with
-its digest (``specs/stages/recipes/script_file.py``)."""
+"""A Python file below the spec's folder, or a TRL or Axolotl file that becomes one (``specs/trainers``), registered
+with its digest (``specs/stages/recipes/script_file.py``)."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Kind = Name

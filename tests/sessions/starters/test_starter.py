@@ -36,15 +36,17 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("template", ["sft", "dpo", "script", "agent"])
+@pytest.mark.parametrize("template", ["sft", "dpo", "script", "trl", "cai", "agent"])
 def test_every_template_is_a_spec_that_can_start(template: str, tmp_path: Path) -> None:
     told = called("init", tmp_path / "first", "--template", template)
     assert told.returncode == 0 and "next: peergate start" in told.stdout, told
     checked = called("spec", "check", tmp_path / "first" / "experiment.yaml")
     assert checked.returncode == 0, checked.stderr
     spec = load_spec(tmp_path / "first" / "experiment.yaml").spec
-    assert [stage.name for stage in spec.stages] == ["before", "train", "after"]
-    assert spec.stages[1].kind == {"script": "recipe", "agent": "sft"}.get(template, template)
+    named = [stage.name for stage in spec.stages]
+    assert [one for one in named if one not in ("respond", "revise")] == ["before", "train", "after"]
+    due = {"script": "recipe", "trl": "recipe", "agent": "sft", "cai": "sft"}
+    assert spec.stage("train").kind == due.get(template, template)
 
 
 def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -> None:
@@ -114,6 +116,18 @@ def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
         ([{"text": "Once."}] * 60, {}, "plain texts have no answers"),
         ([{"prompt": f"Say {n}."} for n in range(60)], {}, "nothing says what a right answer is"),
         ([{"prompt": f"Say {n}."} for n in range(60)], {"template": "script"}, "train.py trains on examples"),
+        ([{"prompt": f"Say {n}."} for n in range(60)], {"template": "trl"}, "sft.yaml trains on examples"),
+        (
+            [
+                {
+                    "messages": [{"role": "system", "content": "x"}, {"role": "user", "content": f"Say {n}."}]
+                    + [{"role": "assistant", "content": "1"}]
+                }
+                for n in range(60)
+            ],
+            {"template": "cai"},
+            "these rows have several turns",
+        ),
     ],
 )
 def test_rows_that_do_not_fit_are_one_error(
@@ -204,7 +218,7 @@ def test_an_agents_experiment_runs_to_its_last_gate(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize("template", ["sft", "dpo", "script", "evaluate"])
+@pytest.mark.parametrize("template", ["sft", "dpo", "script", "trl", "evaluate", "cai"])
 def test_every_template_runs_to_its_last_gate(template: str, tmp_path: Path) -> None:
     called("init", tmp_path / "first", "--template", template)
     ended = called("start", tmp_path / "first" / "experiment.yaml", "--runs", tmp_path / "runs")
