@@ -22,6 +22,8 @@ from specs.data.conversion import convert
 from specs.data.tables import Row, Table, read_table
 from specs.errors import SpecError, UserError
 from specs.home import HOME
+from specs.schemas import schema_text
+from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
 
 Template = Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"]
@@ -39,6 +41,8 @@ ALPHA, EXPECTED_LOST, POWER = 0.05, 0.05, 0.8
 LARGEST_EFFECT = 0.6
 """A gain that must be larger to be found is no plan."""
 _SPEC, _README, _HELD_OUT = "experiment.yaml", "README.md", "heldout.jsonl"
+_SCHEMA = ".spec.schema.json"
+"""For editors: completes keys and marks misspelt ones."""
 _OBJECTIVES = {
     "sft": "See whether training on these examples makes the model right more often on prompts it was not trained on.",
     "dpo": "See whether training on these pairs makes the model right more often on prompts it was not trained on.",
@@ -114,9 +118,11 @@ def make_starter(
         "effect": f"{effect:g}",
         "power": f"{power:.2f}",
         "template": template,
+        "schema": _SCHEMA,
         "tokens": _tokens(split.train or split.heldout),
         "verifier": judge,
     }
+    files[_SCHEMA] = schema_text(SessionSpec).encode()
     files[_SPEC] = _rendered(_SPEC, values)
     files[_README] = _rendered(_README, values)
     found = f"they find a gain of {effect:g} with a probability of {power:.2f}"
