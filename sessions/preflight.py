@@ -22,7 +22,7 @@ from specs.session.loading import spec_error
 from specs.session.problems import LintProblem
 from specs.session.session_spec import ResolvedSpec
 from specs.trail.verdict import CLOSED, CheckResult, Decision
-from training.jobs.base_model import SourceError, find, prepared
+from training.jobs.base_model import SourceError, find
 from training.planning.data_fit import Fault, Unchecked, data_faults
 from training.running_code import code_state
 
@@ -107,12 +107,23 @@ def data_fit(resolved: ResolvedSpec) -> list[Fault]:
     """Return what of the registered rows does not fit the model; a warning if its tokenizer is not here to tell."""
     spec, origin = resolved.spec, Path(resolved.origin)
     try:
-        return list(
-            data_faults(spec, resolved.read_data(), lambda: prepared(spec.model.source, origin, cache_folder()))
-        )
+        return list(data_faults(spec, resolved.read_data(), lambda: _tokenizer_of(spec.model.source, origin)))
     except Unchecked:
         told = f"not checked yet whether the data fit: the tokenizer of {spec.model.source} is not here"
         return [Fault(("model", "source"), told, "the gates of the stages check it", closing=False)]
+
+
+def _tokenizer_of(source: str, origin: Path) -> Path | None:
+    """Return a folder with the tokenizer of a source; None where the weights still have to be fetched or converted."""
+    try:
+        found = find(source, origin)
+    except SourceError:
+        return None
+    if found.is_dir():
+        return found
+    # Conversions differ in their weights' bytes, not in the tokenizer.
+    made = (cache_folder() / "models").glob(f"{source.partition(':')[2]}-*/tokenizer.json")
+    return max((one.parent for one in made), key=lambda one: one.stat().st_mtime, default=None)
 
 
 def _require_weights(source: str, origin: Path) -> None:

@@ -178,15 +178,15 @@ def find_spec(text: str) -> Path:
     try:
         if path.is_file():
             return path
-        folder = path.is_dir()
+        other = "a folder" if path.is_dir() else "no file" if path.exists() else ""
     except (OSError, ValueError):  # A name no file can have: too long, or with a NUL character.
-        folder = False
+        other = ""
     if text in known:
         return known[text]
     match = closest(path.name.removesuffix(".yaml"), known)
     names = f"shipped specs: {', '.join(known) or 'none'}"
     hint = f"did you mean '{match}'? {names}" if match else names
-    raise UserError(f"'{text}' is a folder, not a spec" if folder else f"there is no spec '{text}'", hint=hint)
+    raise UserError(f"'{text}' is {other}, not a spec" if other else f"there is no spec '{text}'", hint=hint)
 
 
 def read_resolved(text: str | bytes) -> ResolvedSpec:

@@ -48,16 +48,6 @@ def prepare(source: str, origin: Path, cache: Path) -> Path:
     return _make(cache / "models" / f"copy-{key}", lambda folder: _copy(found, folder))
 
 
-def prepared(source: str, origin: Path, cache: Path) -> Path | None:
-    """Return a folder with the tokenizer and configuration of a source, if nothing has to be made for it."""
-    try:
-        found = find(source, origin)
-        target = cache / "models" / f"{source.partition(':')[2]}-{_conversion(found)}" if found.is_file() else found
-    except (SourceError, OSError):
-        return None
-    return target if target.is_dir() else None
-
-
 def find(source: str, origin: Path) -> Path:
     """Return where the weights of a source are: a checkpoint's folder or a GGUF file; raises SourceError."""
     scheme, _, name = source.partition(":")

@@ -20,7 +20,8 @@ def given_by(spec: SessionSpec, index: int) -> Given | LintProblem:
     if model is None:
         told = f"'{stage.script}' trains a model, and the stage does not say which"
         return LintProblem((*at, "parameters", "trains"), told, "write trains: INPUT, a checkpoint")
-    rows = {role: held for role in stage.inputs if role != model and (held := _rows(spec, index, role)) is not None}
+    held: dict[str, Held | None] = {role: _rows(spec, index, role) for role in stage.inputs if role != model}
+    rows: dict[str, Held] = {role: one for role, one in held.items() if one is not None}
     role = TRAIN if TRAIN in rows else next(iter(rows), "") if len(rows) == 1 else ""
     if not role:
         told = f"'{stage.script}' needs rows to train on: examples, preferences or texts"

@@ -138,7 +138,8 @@ def _show_progress() -> None:
             with (OUT / "rows.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
 
-    trainer.DEFAULT_CALLBACKS.append(Progress)
+    callbacks: list[Any] = trainer.DEFAULT_CALLBACKS  # pyright: ignore[reportAssignmentType]
+    callbacks.append(Progress)
 
 
 def _is_number(value: Any) -> bool:
