@@ -17,7 +17,13 @@ from tests.training.planning.test_data_fit import ITEMS, experiment
 
 
 def chat(asked: str) -> dict[str, Any]:
-    turns = [("system", "Be brief."), ("user", asked), ("assistant", "Yes."), ("user", "And now?"), ("assistant", "No.")]
+    turns = [
+        ("system", "Be brief."),
+        ("user", asked),
+        ("assistant", "Yes."),
+        ("user", "And now?"),
+        ("assistant", "No."),
+    ]
     return {"messages": [{"role": role, "content": content} for role, content in turns]}
 
 

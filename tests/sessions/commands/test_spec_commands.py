@@ -75,7 +75,11 @@ def test_an_editor_checks_what_init_writes_by_the_schema_beside_it(template: str
     validator = Draft202012Validator(json.loads(schema))
     assert list(validator.iter_errors(read_yaml(text.encode()).data)) == []
     # Misspelt at the top, in a stage, and among the parameters of its kind.
-    for old, new in (("objective:", "objectiv:"), ("kind: evaluate", "knd: evaluate"), ("max_new_tokens", "max_tokens")):
+    for old, new in (
+        ("objective:", "objectiv:"),
+        ("kind: evaluate", "knd: evaluate"),
+        ("max_new_tokens", "max_tokens"),
+    ):
         assert list(validator.iter_errors(read_yaml(text.replace(old, new, 1).encode()).data)), new
 
 
