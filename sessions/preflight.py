@@ -14,13 +14,16 @@ from reviews.reviewers.checklist import Checklist
 from sessions.money.estimate import require_disk, require_disk_limit
 from sessions.plugin_imports import require_importable
 from sessions.report.overview import EXIT_CODES
-from sessions.wiring import make_builder, make_reviewer, require_machine
+from sessions.wiring import cache_folder, make_builder, make_reviewer, require_machine
 from specs.code_state import CodeState
 from specs.digests import digest_value
-from specs.errors import ExitCode, UserError
+from specs.errors import ExitCode, SpecError, UserError
+from specs.session.loading import spec_error
+from specs.session.problems import LintProblem
 from specs.session.session_spec import ResolvedSpec
 from specs.trail.verdict import CLOSED, CheckResult, Decision
 from training.jobs.base_model import SourceError, find
+from training.planning.data_fit import Fault, Unchecked, data_faults
 from training.running_code import code_state
 
 
@@ -74,7 +77,8 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
     Returns the state of the code that would run.
 
     Raises:
-        SpecError: an attempt of each stage may leave more than ``budget.max_disk_gb``.
+        SpecError: an attempt of each stage may leave more than ``budget.max_disk_gb``; or registered rows do not fit
+            the model that trains on them or is asked.
         PluginFault: what the spec uses of other distributions cannot be imported.
         Blocked: the machine or its disk lacks what a stage asks for.
         UserError: a key, a package, a price or the model is missing; or the spec requires clean code, and this is not.
@@ -86,6 +90,9 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
     require_machine(spec)
     require_disk_limit(resolved, path, profile)
     require_disk(resolved, runs)
+    if faults := [one for one in data_fit(resolved) if one.closing]:
+        problems = [LintProblem(one.loc, one.message, one.hint) for one in faults]
+        raise SpecError([problem for one in problems for problem in spec_error(path, profile, one).problems])
     for source in (spec.model, spec.control):
         if source is not None:
             _require_weights(source.source, Path(resolved.origin))
@@ -94,6 +101,29 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
         hint = "run from a git checkout of Peergate without changes, or leave the line out: it is recorded then"
         raise UserError(f"the spec requires clean code, and this is {state}", where="clean_code", hint=hint)
     return state
+
+
+def data_fit(resolved: ResolvedSpec) -> list[Fault]:
+    """Return what of the registered rows does not fit the model; a warning if its tokenizer is not here to tell."""
+    spec, origin = resolved.spec, Path(resolved.origin)
+    try:
+        return list(data_faults(spec, resolved.read_data(), lambda: _tokenizer_of(spec.model.source, origin)))
+    except Unchecked:
+        told = f"not checked yet whether the data fit: the tokenizer of {spec.model.source} is not here"
+        return [Fault(("model", "source"), told, "the gates of the stages check it", closing=False)]
+
+
+def _tokenizer_of(source: str, origin: Path) -> Path | None:
+    """Return a folder with the tokenizer of a source; None where the weights still have to be fetched or converted."""
+    try:
+        found = find(source, origin)
+    except SourceError:
+        return None
+    if found.is_dir():
+        return found
+    # Conversions differ in their weights' bytes, not in the tokenizer.
+    made = (cache_folder() / "models").glob(f"{source.partition(':')[2]}-*/tokenizer.json")
+    return max((one.parent for one in made), key=lambda one: one.stat().st_mtime, default=None)
 
 
 def _require_weights(source: str, origin: Path) -> None:

@@ -89,7 +89,8 @@ def require_machine(spec: SessionSpec) -> None:
             continue
         machine_capacity.require(stage.resources, stage.parameters.model_dump(), stage.name)
         if missing := script_file.lacking(getattr(stage.parameters, "requires", ())):
-            hint = f"install it into the Python environment of peergate: {sys.executable} -m pip install"
+            named = " ".join(f"'{one}'" if {*one} & {*"<>"} else one for one in missing)
+            hint = f"install it into the Python environment of peergate: {sys.executable} -m pip install {named}"
             raise Blocked(f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint)
 
 

@@ -16,7 +16,7 @@ from reviews.evidence.text_overlap import DEFAULTS, Overlap, find_overlaps
 from reviews.statistics.mcnemar import LEAST_GROUPS
 from specs.exact import holds
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Example, Item, Preference
+from specs.stages.artifacts import Example, Item, Preference, said_before
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 from training.rules.disguise import LEAST_STEMS, Words, content_of, stems_of
@@ -59,12 +59,13 @@ def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresh
 
 
 def texts_of(item: Item, least: int) -> tuple[str, ...]:
-    """Return the texts of a held-out item that may not be trained on: its prompt, and later turns of ``least`` words.
+    """Return the texts of a held-out item that may not be trained on: its prompt, and other turns of ``least`` words.
 
     Shorter turns ("What comes after that?") occur in many texts.
     """
     prompt, *later = said_in(item)
-    return (prompt, *(text for text in later if len(words_of(text)) >= least))
+    others = [*later, *(turn.content for turn in item.before if turn.role == "user")]
+    return (prompt, *(text for text in others if len(words_of(text)) >= least))
 
 
 def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
@@ -207,8 +208,10 @@ def _examples(evidence: Evidence) -> tuple[Example, ...]:
 
 
 def _texts(evidence: Evidence) -> Iterable[tuple[str, str]]:
-    """Return the prompts and completions that are trained on, with the ids of their items."""
-    return dict.fromkeys((one.item, text) for one in _examples(evidence) for text in (one.prompt, one.completion))
+    """Return all turns that are trained on, with the ids of their items."""
+    return dict.fromkeys(
+        (one.item, text) for one in _examples(evidence) for text in (one.prompt, one.completion, *said_before(one))
+    )
 
 
 @CHECKS.add("leakage.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
@@ -239,5 +242,5 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
     limits=REPEATS,
 )
 def _duplicates(evidence: Evidence, _: MetricSet | None) -> Found:
-    rows = ((one.prompt, one.completion) for one in _examples(evidence))
+    rows = ((*said_before(one), one.prompt, one.completion) for one in _examples(evidence))
     return duplicates_of(rows, evidence.resolved.spec.thresholds)

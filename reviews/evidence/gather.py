@@ -87,7 +87,7 @@ def load_data(store: Store, resolved: ResolvedSpec, name: str) -> tuple[Item, ..
 
 
 def load_texts(store: Store, resolved: ResolvedSpec) -> tuple[tuple[str, str], ...]:
-    """Return what registered examples and pairs teach a model to say, each with a name."""
+    """Return what registered examples and pairs teach a model to say, and the turns before it, each with a name."""
     found: list[tuple[str, str]] = []
     for name, named in sorted(resolved.spec.data.items()):
         if named.held in ("examples", "preferences"):
@@ -95,6 +95,7 @@ def load_texts(store: Store, resolved: ResolvedSpec) -> tuple[tuple[str, str], .
             for number, line in enumerate((one for one in lines if one.strip()), 1):
                 row = json.loads(line)
                 found += [(f"{name}:{number}", row[column]) for column in ("completion", "chosen") if column in row]
+                found += [(f"{name}:{number}", turn["content"]) for turn in row.get("before", ())]
     return tuple(found)
 
 
@@ -102,9 +103,11 @@ def as_item(line: bytes, held: str, number: int) -> Item:
     """Return what a registered example or pair asks."""
     if held == "examples":
         one = Example.model_validate_json(line)
-        return Item(id=one.item, group=one.group, kind=one.kind, prompt=one.prompt, constraint={})
+        return Item(id=one.item, group=one.group, kind=one.kind, prompt=one.prompt, constraint={}, before=one.before)
     pair = Preference.model_validate_json(line)
-    return Item(id=str(number), group=pair.group, kind=pair.source, prompt=pair.prompt, constraint={})
+    return Item(
+        id=str(number), group=pair.group, kind=pair.source, prompt=pair.prompt, constraint={}, before=pair.before
+    )
 
 
 def accepted_attempt(entries: Sequence[Recorded], stage: str) -> int | None:

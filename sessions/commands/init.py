@@ -22,7 +22,7 @@ def init(
         Path, typer.Argument(metavar="[DIR]", help="Where to write it; made if it is not there.")
     ] = Path(),
     template: Annotated[
-        Literal["sft", "dpo", "script", "evaluate", "agent"] | None,
+        Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"] | None,
         typer.Option("--template", help="What it does; by default what fits the data, sft without any."),
     ] = None,
     data: Annotated[

@@ -14,9 +14,12 @@ from sessions.money.estimate import estimate
 from specs.errors import PeergateError, PluginFault, Problem, SpecError
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import default_profile, find_spec, list_profiles, load_spec
+from specs.session.problems import dotted
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session.yaml_positions import dumped
+from specs.stages.recipes.script_file import digest_of, path_of
 from specs.stages.registry import STAGE_KINDS, known_names
+from specs.trainers.trainer_file import notes_of
 from training.planning.stage_plans import plans
 
 app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
@@ -36,7 +39,7 @@ def check(
     path = find_spec(spec)
     checked, refused = _loaded(path, (profile,) if profile is not None else list_profiles(path) or (None,), as_json)
     # Slow: the checks of the gate.
-    from sessions.preflight import design_forecast
+    from sessions.preflight import data_fit, design_forecast
 
     gates = {name: design_forecast(one) for name, one in checked.items()}
     here = refused.get(profile or default_profile(path))
@@ -51,7 +54,8 @@ def check(
             told = "no problem in the file" if gates[name].exit_code else "ok"
             print_line(f"{path}{'' if name is None else f', profile {name}'}: {told}")
             refusal = f"not on this machine: {lacking[name or '']}" if lacking[name or ""] else ""
-            for line in (*_spec_lines(resolved), *gates[name].lines(), *filter(None, [refusal])):
+            fit = [f"{dotted(one.loc)}: {one.message} ({one.hint})" for one in data_fit(resolved) if not one.closing]
+            for line in (*_spec_lines(resolved), *fit, *gates[name].lines(), *filter(None, [refusal])):
                 print_line(f"  {line}")
     if here:
         raise here
@@ -146,6 +150,9 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
         yield f"{named[name].path}: {digest}"
     for line in notes(resolved.spec):
         yield f"note: {line}"
+    for stage in resolved.spec.stages:
+        for line in notes_of(resolved.scripts[digest_of(stage.script)]) if stage.script else ():
+            yield f"{stage.name}: {path_of(stage.script or '')}: {line}"
     yield from estimate(resolved).lines()
     for plan in plans(resolved.spec, Path(resolved.origin)):
         yield f"{plan.stage}: {plan.told}"

@@ -10,10 +10,12 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.exact import holds
 from specs.job_records import JobOrder
-from specs.session.session_spec import SessionSpec
+from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.critique.metrics import CRITIC_PREFIX
 from specs.stages.metric import Metric
+from specs.stages.recipes.script_file import digest_of, path_of
+from specs.trainers.trainer_file import notes_of
 
 _COIN = 0.5
 """The share of verdicts that turn when a coin gives them."""
@@ -65,7 +67,7 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
     return {"rows": rows, "follows": follows, "helps": helps}
 
 
-def trained_by_scripts(entries: Sequence[Recorded], store: Store, spec: SessionSpec) -> list[dict[str, Any]]:
+def trained_by_scripts(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> list[dict[str, Any]]:
     """Return each checkpoint of a script that a later job read, itself or through a checkpoint made from it.
 
     Raises:
@@ -76,14 +78,22 @@ def trained_by_scripts(entries: Sequence[Recorded], store: Store, spec: SessionS
     for launch in (one for one in entries if one.entry.kind == "launch"):
         order = JobOrder.model_validate_json(store.get(launch.body["order"]))
         before = [one for one in entries if one.entry.seq < launch.entry.seq]
-        for way in lineages(before, store, spec, order).values():
+        for way in lineages(before, store, resolved.spec, order).values():
             for place, made in enumerate(way):
                 if made.script is None:
                     continue
-                told = found.setdefault(made.digest, _told(made, way[place + 1] if place + 1 < len(way) else None))
+                base = way[place + 1] if place + 1 < len(way) else None
+                told = found.setdefault(made.digest, _told(made, base) | _named(made.script, resolved))
                 if launch.body["stage"] not in told["read_by"]:
                     told["read_by"].append(launch.body["stage"])
     return list(found.values())
+
+
+def _named(script: str, resolved: ResolvedSpec) -> dict[str, Any]:
+    """Return the file of a registered script, and what was replaced in it; no file where a builder wrote it."""
+    named = (stage.script for stage in resolved.spec.stages if stage.script and digest_of(stage.script) == script)
+    file = next(named, None)
+    return {"file": file and path_of(file), "replaced": notes_of(resolved.scripts[script]) if file else []}
 
 
 def _told(made: Made, base: Made | None) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "model": {name: model.body[name] for name in ("source", "kind", "digest")} if model else None,
         "code": code_lines(entries, store),
         "plugins": [f"{what}: {identity}" for what, identity in resolved.plugins.items()],
-        "scripts": trained_by_scripts(entries, store, resolved.spec),
+        "scripts": trained_by_scripts(entries, store, resolved),
         "builder": resolved.spec.builder.vendor,
         "reviewer": ", ".join(one.vendor for one in resolved.spec.reviewers()),
         "not_judged": list(Verdict.model_validate(store.get_value(judged)).not_judged if judged else NOT_JUDGED),

@@ -55,6 +55,33 @@ def verify(item, answer):
     return isinstance(found, dict) and set(found) == set(item.constraint["keys"].split())
 '''
 
+TRL_FILE = """\
+# As for `trl sft --config sft.yaml`. Model, rows and output are the stage's: `peergate spec check` names every key that
+# is replaced.
+model_name_or_path: HuggingFaceTB/SmolLM2-135M-Instruct
+dataset_name: train.jsonl
+output_dir: out
+learning_rate: 1.0e-4
+num_train_epochs: 2
+per_device_train_batch_size: 4
+logging_steps: 1
+"""
+
+CONSTITUTION = """\
+schema_version: 1
+title: Principles by which answers are revised
+totals:
+  principles: 2
+  by_category: {helpfulness: 2}
+principles:
+  - id: follow-instruction
+    category: helpfulness
+    text: Do what the instruction asks, including every explicit requirement on the form of the answer.
+  - id: nothing-else
+    category: helpfulness
+    text: Write the answer alone, without an introduction, an explanation or a remark after it.
+"""
+
 SCRIPT = '''\
 """Trains the model. Runs in a sandbox: no network, and it reads nothing but its inputs."""
 
@@ -75,8 +102,8 @@ with open(f"{INPUTS}/train") as file:
 
 
 def encoded(row):
-    """Return the tokens of a turn and its answer, and labels that count the answer only."""
-    asked = [{"role": "user", "content": row["prompt"]}]
+    """Return the tokens of the turns and the answer, and labels that count the answer only."""
+    asked = [*row.get("before", []), {"role": "user", "content": row["prompt"]}]
     said = [*asked, {"role": "assistant", "content": row["completion"]}]
     before = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=False)
     whole = tokenizer.apply_chat_template(said, return_dict=False)

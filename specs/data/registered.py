@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from specs.data.conversion import ITEM, As, convert, lines_of
+from specs.data.conversion import ITEM, As, Learned, convert, lines_of
 from specs.data.tables import read_table
 from specs.errors import Problem, SpecError
 
@@ -22,22 +22,34 @@ class Registered(NamedTuple):
     data: bytes
     """One JSON object a line."""
     rows: int
+    turns: bool = False
+    """Whether a row has turns before its prompt."""
 
 
-def read_registered(path: Path, held: As | None) -> Registered | list[Problem]:
+def read_registered(path: Path, held: As | None, learned: Learned = "last") -> Registered | list[Problem]:
     """Return a data file in its registered form, or what is wrong with its rows; raises OSError.
 
     A file of items in Peergate's own form is registered byte by byte; its lines are checked where a spec is loaded.
     """
     if held in (None, "items") and (raw := own_form(path)) is not None:
-        return Registered("items", raw, len(raw.removesuffix(b"\n").split(b"\n")))
+        return Registered("items", raw, len(raw.removesuffix(b"\n").split(b"\n")), _has_turns(raw))
     table = read_table(path)
     if table.problems:
         return table.problems
-    found = convert(path, table.rows, held)
+    found = convert(path, table.rows, held, learned)
     if found.problems:
         return found.problems
-    return Registered(found.held, lines_of(found.rows), len(found.rows))
+    turns = any(getattr(row, "before", ()) for row in found.rows)
+    return Registered(found.held, lines_of(found.rows), len(found.rows), turns)
+
+
+def _has_turns(raw: bytes) -> bool:
+    for line in raw.split(b"\n") if b'"before"' in raw else ():
+        with suppress(ValueError, RecursionError):
+            values = json.loads(line)
+            if isinstance(values, dict) and values.get("before"):
+                return True
+    return False
 
 
 def own_form(path: Path) -> bytes | None:
@@ -52,9 +64,9 @@ def own_form(path: Path) -> bytes | None:
     return None
 
 
-def registered_data(path: Path, held: As | None) -> bytes:
+def registered_data(path: Path, held: As | None, learned: Learned = "last") -> bytes:
     """Return the registered bytes of a data file; raises SpecError with every problem, or OSError."""
-    found = read_registered(path, held)
+    found = read_registered(path, held, learned)
     if isinstance(found, list):
         raise SpecError(found)
     return found.data

@@ -22,8 +22,9 @@ from specs.resources import LauncherName
 from specs.session.constitution import Constitution
 from specs.session.defaults import fill
 from specs.session.explain import explain, validate
-from specs.session.lint.item_rules import ANSWERED, verified_by, without_answers
+from specs.session.lint.item_rules import ANSWERED, unread_turns, verified_by, without_answers
 from specs.session.lint.rules import lint, lint_constitution
+from specs.session.lint.trainer_rules import given_by
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
 from specs.session.profiles import apply_profile, profile_names
 from specs.session.session_spec import DataFile, HeldOut, ResolvedSpec, SessionSpec
@@ -33,6 +34,7 @@ from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
 from specs.stages.stage import TASKS
 from specs.text import plain
+from specs.trainers import trainer_file
 
 _HINTS: dict[Loc, str] = {
     ("analysis", "baseline"): "name it where not just two stages measure the held-out split",
@@ -82,6 +84,7 @@ def load_spec(
     spec, task_text = files.task(spec)
     spec, scripts = files.scripts(spec)
     problems = [*lint(spec), *files.problems]
+    problems += unread_turns(spec, files.turns)
     if not problems:
         files.require_answers(spec)
     if not problems and not files.others:
@@ -180,15 +183,15 @@ def find_spec(text: str) -> Path:
     try:
         if path.is_file():
             return path
-        folder = path.is_dir()
+        other = "a folder" if path.is_dir() else "no file" if path.exists() else ""
     except (OSError, ValueError):  # A name no file can have: too long, or with a NUL character.
-        folder = False
+        other = ""
     if text in known:
         return known[text]
     match = closest(path.name.removesuffix(".yaml"), known)
     names = f"shipped specs: {', '.join(known) or 'none'}"
     hint = f"did you mean '{match}'? {names}" if match else names
-    raise UserError(f"'{text}' is a folder, not a spec" if folder else f"there is no spec '{text}'", hint=hint)
+    raise UserError(f"'{text}' is {other}, not a spec" if other else f"there is no spec '{text}'", hint=hint)
 
 
 def read_resolved(text: str | bytes) -> ResolvedSpec:
@@ -249,6 +252,7 @@ class _Files:
         self.problems: list[LintProblem] = []
         self.others: list[Problem] = []
         self.items: dict[str, bytes] = {}
+        self.turns: set[str] = set()
         """Data files without problems, by the name that inputs have for them."""
 
     def read_all(self, spec: SessionSpec) -> tuple[SessionSpec, str | None, dict[str, str]]:
@@ -317,8 +321,15 @@ class _Files:
             raw = self._read(loc, path) if path and kind_of(stage).runs_code else None
             if raw is None:
                 continue
+            needed: tuple[str, ...] = ()
             try:
                 text = task_file.text_of(self.folder / path, raw)
+                if trainer_file.is_trainer_file(path):
+                    given = given_by(spec, index)
+                    if isinstance(given, LintProblem):
+                        self.problems.append(given)
+                        continue
+                    text, needed = trainer_file.as_script(self.folder / path, raw, given)
                 script_file.require_script(text, path)
             except SpecError as error:
                 self.others += error.problems
@@ -332,8 +343,9 @@ class _Files:
                 self.problems.append(LintProblem(loc, message, _RESTORE))
             digest = script_file.digest_of(name)
             texts[digest] = text
-            given = stage.parameters.model_copy(update={"code": digest})
-            stages[index] = stage.model_copy(update={"script": name, "parameters": given})
+            requires = script_file.with_needed(stage.parameters.requires, needed)
+            parameters = stage.parameters.model_copy(update={"code": digest, "requires": requires})
+            stages[index] = stage.model_copy(update={"script": name, "parameters": parameters})
         return spec.model_copy(update={"stages": tuple(stages)}), texts
 
     def require_fitting(self, spec: SessionSpec) -> None:
@@ -373,14 +385,14 @@ class _Files:
 
     def _data(self, loc: Loc, named: DataFile | HeldOut, n: int | None) -> Registered | None:
         """Check one data file and return it as it is registered; problems are collected."""
-        held = named.held if isinstance(named, DataFile) else "items"
+        held, learned = (named.held, named.learned) if isinstance(named, DataFile) else ("items", "last")
         path = self.folder / named.path
         if self.allow_missing and not path.exists():
             return None
         if not self._is_there((*loc, "path"), named.path, folder=True):
             return None
         try:
-            digest, found = digest_of(path), read_registered(path, held)
+            digest, found = digest_of(path), read_registered(path, held, learned)
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem((*loc, "path"), f"'{named.path}' cannot be read: {error}"))
             return None
@@ -391,6 +403,8 @@ class _Files:
         self.others += _at_most(problems)
         if isinstance(found, list) or problems:
             return None if isinstance(found, list) else found
+        if found.turns:
+            self.turns.add(".".join(map(str, loc)))
         if found.held == "items":
             self.items[".".join(map(str, loc))] = found.data
         if n is not None and found.rows != n:

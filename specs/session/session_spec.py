@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from specs.confinement.verifier_limits import OwnVerifier
-from specs.data.conversion import As
+from specs.data.conversion import As, Learned
 from specs.data.registered import registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
 from specs.resources import LauncherName, Resources, filled
@@ -246,6 +246,8 @@ class DataFile(Contract):
     """Of the file, or of the folder's files."""
     held: As | None = omitted(alias="as")
     """What the rows are; where the columns leave it open it has to be said."""
+    learned: Learned = omitted("last")
+    """Of ``messages``: whether the model learns the assistant's last turn, or each, as an example of its own."""
 
 
 class HeldOut(Contract):
@@ -405,9 +407,10 @@ class ResolvedSpec(Contract):
         Raises:
             SpecError, OSError: a file changed since the spec was loaded.
         """
-        files: dict[str, tuple[str, As | None]] = {"heldout": (self.spec.heldout.path, "items")}
-        files |= {name: (one.path, one.held) for name, one in self.spec.data.items()}
-        return {name: registered_data(self.path(path), held) for name, (path, held) in files.items()}
+        found = {"heldout": registered_data(self.path(self.spec.heldout.path), "items")}
+        for name, one in self.spec.data.items():
+            found[name] = registered_data(self.path(one.path), one.held, one.learned)
+        return found
 
     def path(self, relative: str) -> Path:
         """Return a path named in the spec as an absolute path."""

@@ -6,7 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specs.digests import Contract, Count
+from specs.digests import Contract, Count, omitted
+
+
+class Turn(Contract):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Annotated[str, Field(min_length=1)]
 
 
 class Item(Contract):
@@ -17,6 +24,8 @@ class Item(Contract):
     kind: str
     prompt: str
     constraint: dict[str, str | int]
+    before: tuple[Turn, ...] = omitted(())
+    """The turns before ``prompt``, which is the user's last one: a system's, then user and assistant by turns."""
 
 
 class OfSample(Contract):
@@ -33,6 +42,8 @@ class Example(OfSample):
 
     prompt: str
     completion: str
+    before: tuple[Turn, ...] = omitted(())
+    """As of items."""
 
 
 NegativeType = Literal[
@@ -63,3 +74,10 @@ class Preference(Contract):
     """How the rejected response came to be: sampled like the chosen one, built by a rule, or written on request."""
     principles: tuple[str, ...] = ()
     """Ids of the principles a revision followed."""
+    before: tuple[Turn, ...] = omitted(())
+    """As of items."""
+
+
+def said_before(row: Item | Example | Preference) -> list[str]:
+    """Return the texts of the turns before a row's prompt."""
+    return [turn.content for turn in row.before]

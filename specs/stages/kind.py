@@ -120,6 +120,8 @@ class StageKind:
     """Whether its model continues until a stop string, and ``stops`` names them."""
     worked_examples: bool = False
     """Whether it may show a worked example of the task."""
+    reads_turns: bool = False
+    """Whether rows with turns before their prompt are for it; elsewhere they are refused."""
     only_measures: bool = False
     """Whether it asks a model registered items and leaves nothing but the answers."""
     instruct_unsaid: bool = False

@@ -25,9 +25,10 @@ SpecTask = Annotated[
 
 ScriptPath = Annotated[
     str,
-    StringConstraints(pattern=r"^(\./)?[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\.py(@sha256:[0-9a-f]{64})?$"),
+    StringConstraints(pattern=r"^(\./)?[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\.(py|ya?ml)(@sha256:[0-9a-f]{64})?$"),
 ]
-"""A Python file below the spec's folder; registered with its digest (``specs/stages/recipes/script_file.py``)."""
+"""A Python file below the spec's folder, or a TRL or Axolotl file that becomes one (``specs/trainers``), registered
+with its digest (``specs/stages/recipes/script_file.py``)."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Kind = Name
@@ -131,7 +132,8 @@ class StageBase(Contract):
     allow_code: bool = omitted(False)
     """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
     script: ScriptPath | None = omitted()
-    """A person's script for a stage that runs code: a Python file beside the spec, registered with its text."""
+    """A person's script for a stage that runs code: a Python file beside the spec, or the YAML of TRL or Axolotl;
+    registered with its text."""
     pilot: Name | None = omitted()
     """An earlier stage that does the same on a small scale: only sizes may differ, a builder's changes apply here too,
     and its rates are required here."""

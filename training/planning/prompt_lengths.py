@@ -56,11 +56,16 @@ def registered_lengths(spec: SessionSpec, reference: str, origin: Path) -> list[
         data = registered_data(origin / spec.heldout.path, "items")
     elif reference.startswith("data."):
         named = spec.data[reference.removeprefix("data.")]
-        data = registered_data(origin / named.path, named.held)
+        data = registered_data(origin / named.path, named.held, named.learned)
     else:
         return None
     rows = [json.loads(line) for line in data.splitlines() if line.strip()]
-    return [len(row["prompt"]) + max(len(row.get(name) or "") for name in _RESPONSES) for row in rows]
+    return [
+        sum(len(turn["content"]) for turn in row.get("before", ()))
+        + len(row["prompt"])
+        + max(len(row.get(name) or "") for name in _RESPONSES)
+        for row in rows
+    ]
 
 
 def prompt_tokens(parameters: Contract, form: Form, longest: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from specs.stages.answer_end import Form
+from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.generation.parameters import GenerateParameters
 from training.rules.prompt_text import in_wrapper
@@ -132,10 +133,14 @@ def template_tokens(tokenizer: Any) -> frozenset[int]:
 ROLES = {"user": "User", "assistant": "Assistant"}
 
 
-def item_ids(tokenizer: Any, prompt: str, parameters: EvaluateParameters, form: Form) -> list[int]:
-    """Return the ids of an item's prompt under the granted condition; raises EncodingFault as :func:`prompt_ids`."""
+def item_ids(tokenizer: Any, item: Item, parameters: EvaluateParameters, form: Form) -> list[int]:
+    """Return the ids of an item's turns under the granted condition; raises EncodingFault as :func:`prompt_ids`."""
+    prompt = item.prompt
     if parameters.prompting == "native":
-        return list(dialogue_ids(tokenizer, [{"role": "user", "content": prompt}], form).ids)
+        turns = [turn.model_dump() for turn in item.before]
+        return list(dialogue_ids(tokenizer, [*turns, {"role": "user", "content": prompt}], form).ids)
+    if item.before:
+        raise EncodingFault(f"item '{item.id}' has turns before its prompt, for which a wrapper has no place")
     return list(bare_ids(tokenizer, in_wrapper(parameters.wrapper or "{prompt}", prompt)).ids)
 
 

@@ -102,7 +102,7 @@ def _best_of_four(job: Job) -> None:
     items, judge = load_items(job.inputs["items"]), verifier(job.order.task)
     rows = read_lines(job.out / "rows.jsonl")
     engine = make_engine("batched", job.inputs["model"], 16, scratch=job.folder, share=False)
-    prompts = [item_ids(engine.tokenizer, one.prompt, job.parameters, form_of("instruct")) for one in items]
+    prompts = [item_ids(engine.tokenizer, one, job.parameters, form_of("instruct")) for one in items]
     drawn = engine.complete(prompts, Sampling(job.parameters.max_new_tokens, 1.0), samples=4, seed=1)
     for item, row, outputs in zip(items, rows, drawn, strict=True):
         right = next((one for one in outputs if judge(item, one.text).passed and not one.truncated), None)

@@ -332,7 +332,7 @@ def check_prose(material: Material) -> Found:
         _check_unsaid(found, file)
     if found.looked_at:
         found.not_judged.append(
-            f"{len(found.looked_at)} pages of prose: rules nominate sentences by their words and do not understand "
+            f"{len(found.looked_at)} page{'s' * (len(found.looked_at) > 1)} of prose: rules nominate sentences by their words and do not understand "
             "them; read each line that they point at, and expect that other words for the same fault were missed"
         )
     return found

@@ -9,6 +9,7 @@ from reviews.stages.finetuning.checks import divided, fact, granted
 from reviews.stages.finetuning.measure import kept_out
 from reviews.statistics import mcnemar
 from specs.errors import EvidenceMissing
+from specs.stages.artifacts import said_before
 from specs.stages.finetuning.parameters import REFERENCE_FREE
 from specs.stages.metric import MetricSet
 from training.rules.finetuning.losses import most_difference
@@ -24,7 +25,9 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
 def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     pairs = divided(evidence)[2]
     return [
-        (f"pair {place}", text) for place, one in enumerate(pairs) for text in (one.prompt, one.chosen, one.rejected)
+        (f"pair {place}", text)
+        for place, one in enumerate(pairs)
+        for text in (one.prompt, one.chosen, one.rejected, *said_before(one))
     ]
 
 

@@ -122,14 +122,21 @@ def data(evidence: Evidence, _: MetricSet | None) -> Found:
     if not evidence.inputs:
         raise EvidenceMissing("the order of the attempt is not on record")
     prompts = [
-        (f"{role}:{number}", row["prompt"])
+        (f"{role}:{number}", text)
         for role, path in sorted(evidence.inputs.items())
         if path.is_file() and evidence.stage.inputs.get(role) != "constitution"
         for number, row in enumerate(_rows(role, path), 1)
-        if isinstance(row.get("prompt"), str)
+        for text in _asked(row)
     ]
     found = overlap_of(prompts, evidence.heldout, evidence.resolved.spec.thresholds)
     return found if found.status != "PASS" else Found("PASS", f"{found.detail}, of {len(prompts)} it was given", 0.0)
+
+
+def _asked(row: dict[str, Any]) -> list[str]:
+    """Return the prompt of a row and the turns before it."""
+    before = row.get("before")
+    turns = [one.get("content") for one in before if isinstance(one, dict)] if isinstance(before, list) else []
+    return [one for one in (row.get("prompt"), *turns) if isinstance(one, str)]
 
 
 def _rows(role: str, path: Path) -> tuple[dict[str, Any], ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from specs.session.problems import LintProblem
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import kind_of
+from specs.stages.registry import kind_of, names_where
 
 ANSWERED = "exact_answer"
 """The task whose items name their right answer."""
@@ -31,6 +32,17 @@ def without_answers(spec: SessionSpec, files: Mapping[str, bytes]) -> Iterator[W
         lacking = [number for number, line in enumerate(lines, 1) if not _has_answer(json.loads(line))]
         if lacking:
             yield WithoutAnswer(name, lacking[0], len(lacking), len(lines))
+
+
+def unread_turns(spec: SessionSpec, files: Collection[str]) -> Iterator[LintProblem]:
+    """Yield a problem for each stage that would read rows with turns before their prompt, and ask the prompt alone."""
+    for index, stage in enumerate(spec.stages):
+        kind = kind_of(stage)
+        for role, reference in stage.inputs.items():
+            if reference in files and not (kind.reads_turns or kind.runs_code):
+                told = f"'{reference}' has rows with several turns, of which a {kind.name} stage would ask the last"
+                hint = f"several turns are for {', '.join(names_where('reads_turns'))} stages"
+                yield LintProblem(("stages", index, "inputs", role), told, hint)
 
 
 def verified_by(spec: SessionSpec, verifier: str) -> set[str]:

@@ -169,6 +169,12 @@ def _reference(
         yield LintProblem(loc, f"needs {_a(needed)}, '{reference}' is {_a(found)}", _candidates(spec, index, needed))
 
 
+def held_by(spec: SessionSpec, index: int, reference: str) -> ArtifactKind | None:
+    """Return the artifact kind that a stage's reference names; None where the rule on inputs reports it."""
+    found = _resolved(spec, index, (), reference)
+    return None if isinstance(found, LintProblem) else found
+
+
 def _resolved(spec: SessionSpec, index: int, loc: Loc, reference: str) -> ArtifactKind | LintProblem:
     names = [stage.name for stage in spec.stages]
     head, _, tail = reference.partition(".")

@@ -28,6 +28,7 @@ EVALUATE = _measuring(
     judge="reviews.stages.evaluation.evaluate",
     instruct_unsaid=True,
     open_ended=True,
+    reads_turns=True,
     arm=Arm(metric="accuracy", count="items"),
     outcomes=("binary",),
 )

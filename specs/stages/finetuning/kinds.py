@@ -20,6 +20,7 @@ SFT = StageKind(
     judge="reviews.stages.finetuning.measure",
     trains="examples",
     resumable=True,
+    reads_turns=True,
     added=(_SNAPSHOTS,),
     instruct_unsaid=True,
     examples=("inputs", "examples"),
@@ -37,6 +38,7 @@ DPO = StageKind(
     judge="reviews.stages.finetuning.measure",
     trains="preferences",
     resumable=True,
+    reads_turns=True,
     added=(_SNAPSHOTS,),
 )
 

@@ -18,6 +18,8 @@ PACKAGE = StageKind(
     asked="training.jobs.packaging.package:asked",
     judge="reviews.stages.packaging.checks",
     reads_heldout=True,
+    # Its probes are the prompts alone, before and after reloading.
+    reads_turns=True,
     instruct_unsaid=True,
 )
 

@@ -82,6 +82,17 @@ def installed(requires: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+def with_needed(requires: tuple[str, ...], needed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the requirements, and those distributions of ``needed`` that none of them names."""
+    named = {canonical(_parsed(one).name) for one in requires}
+    return (*requires, *(one for one in needed if canonical(one) not in named))
+
+
+def canonical(name: str) -> str:
+    """Return a distribution's name as packaging compares it."""
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
 def lacking(requires: tuple[str, ...]) -> list[str]:
     """Return the requirements that this Python environment does not meet."""
     found = installed(requires)

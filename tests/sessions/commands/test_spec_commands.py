@@ -6,9 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from jsonschema import Draft202012Validator
 
 from specs.digests import digest_file
+from specs.schemas import schema_text
+from specs.session.session_spec import SessionSpec
 from specs.session.yaml_positions import read_yaml
 from tests.e2e.sessions import called as peergate
 from tests.factories.spec_files import items, write_spec
@@ -49,6 +52,35 @@ def test_pinning_what_is_no_spec_is_refused(tmp_path: Path) -> None:
         if content is not None:
             (tmp_path / name).write_text(content, encoding="utf-8")
         assert peergate("spec", "pin", tmp_path / name).returncode == 2
+
+
+SHIPPED = sorted((HOME / "specs" / "library").glob("*.yaml"))
+TEMPLATES = ["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_an_editor_finds_nothing_wrong_in_a_shipped_spec(path: Path) -> None:
+    validator = Draft202012Validator(json.loads(schema_text(SessionSpec)))
+    assert list(validator.iter_errors(read_yaml(path.read_bytes()).data)) == []
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_an_editor_checks_what_init_writes_by_the_schema_beside_it(template: str, tmp_path: Path) -> None:
+    assert peergate("init", tmp_path / "x", "--template", template).returncode == 0
+    text = (tmp_path / "x" / "experiment.yaml").read_text(encoding="utf-8")
+    named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", text)
+    assert named is not None
+    schema = (tmp_path / "x" / named[1]).read_text(encoding="utf-8")
+    assert schema == schema_text(SessionSpec)
+    validator = Draft202012Validator(json.loads(schema))
+    assert list(validator.iter_errors(read_yaml(text.encode()).data)) == []
+    # Misspelt at the top, in a stage, and among the parameters of its kind.
+    for old, new in (
+        ("objective:", "objectiv:"),
+        ("kind: evaluate", "knd: evaluate"),
+        ("max_new_tokens", "max_tokens"),
+    ):
+        assert list(validator.iter_errors(read_yaml(text.replace(old, new, 1).encode()).data)), new
 
 
 def test_the_printed_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import re
 from pathlib import Path
@@ -18,12 +19,15 @@ from specs.session.loading import load_spec
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
 from tests.e2e.reviewed import complaints, endpoint, says
-from tests.e2e.sessions import CANARY, called, environment
+from tests.e2e.sessions import CANARY, called, environment, peergate
+from tests.fixtures.collected import collected
 from tests.fixtures.loopback_api import ANTHROPIC, loopback_api
 from tests.fixtures.quick_session import Silent
 from tests.fixtures.scripted_builder import Said, call, scripted_builder, texts_of
 
 ASKED = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(60)]
+MOST_SECONDS = 1800
+"""Of a whole session on real weights, on a machine that does other things too."""
 VERIFIER = "def verify(item, answer):\n    return answer.strip().endswith(item.constraint['answer'])\n"
 
 
@@ -36,15 +40,17 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("template", ["sft", "dpo", "script", "agent"])
+@pytest.mark.parametrize("template", ["sft", "dpo", "script", "trl", "cai", "agent"])
 def test_every_template_is_a_spec_that_can_start(template: str, tmp_path: Path) -> None:
     told = called("init", tmp_path / "first", "--template", template)
     assert told.returncode == 0 and "next: peergate start" in told.stdout, told
     checked = called("spec", "check", tmp_path / "first" / "experiment.yaml")
     assert checked.returncode == 0, checked.stderr
     spec = load_spec(tmp_path / "first" / "experiment.yaml").spec
-    assert [stage.name for stage in spec.stages] == ["before", "train", "after"]
-    assert spec.stages[1].kind == {"script": "recipe", "agent": "sft"}.get(template, template)
+    named = [stage.name for stage in spec.stages]
+    assert [one for one in named if one not in ("respond", "revise")] == ["before", "train", "after"]
+    due = {"script": "recipe", "trl": "recipe", "agent": "sft", "cai": "sft"}
+    assert spec.stage("train").kind == due.get(template, template)
 
 
 def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -> None:
@@ -86,6 +92,20 @@ def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "b" / "heldout.jsonl")[0].keys() == {"prompt", "n"}
 
 
+def test_conversations_are_asked_with_the_turns_that_were_before(tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Answer with a number."}
+    chats = [
+        {"messages": [system, {"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": "4" * 99}]}
+        for row in ASKED
+    ]
+    told = called("init", tmp_path / "d", "--data", json_lines(tmp_path / "chats.jsonl", chats))
+    assert told.returncode == 0, told.stderr
+    spec = tmp_path / "d" / "experiment.yaml"
+    first = rows_of(tmp_path / "d" / "heldout.jsonl")[0]
+    assert first["before"] == [system] and first["prompt"].startswith("What is") and first["answer"] == "4" * 99
+    assert load_spec(spec).spec.stages[0].parameters.max_new_tokens == 64, "half as long again as the longest answer"
+
+
 def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
     pairs = [{"prompt": one["prompt"], "chosen": f"It is {one['completion']}", "rejected": "No idea"} for one in ASKED]
     assert called("init", tmp_path / "c", "--data", json_lines(tmp_path / "p.jsonl", pairs)).returncode == 0
@@ -100,6 +120,18 @@ def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
         ([{"text": "Once."}] * 60, {}, "plain texts have no answers"),
         ([{"prompt": f"Say {n}."} for n in range(60)], {}, "nothing says what a right answer is"),
         ([{"prompt": f"Say {n}."} for n in range(60)], {"template": "script"}, "train.py trains on examples"),
+        ([{"prompt": f"Say {n}."} for n in range(60)], {"template": "trl"}, "sft.yaml trains on examples"),
+        (
+            [
+                {
+                    "messages": [{"role": "system", "content": "x"}, {"role": "user", "content": f"Say {n}."}]
+                    + [{"role": "assistant", "content": "1"}]
+                }
+                for n in range(60)
+            ],
+            {"template": "cai"},
+            "these rows have several turns",
+        ),
     ],
 )
 def test_rows_that_do_not_fit_are_one_error(
@@ -170,6 +202,9 @@ def builds(body: dict[str, Any]) -> Said:
 
 @pytest.mark.slow
 @pytest.mark.model
+@pytest.mark.timeout(MOST_SECONDS + 600)
+# The last wrapper outlives the session, which runs in this process; it is waited for below.
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_an_agents_experiment_runs_to_its_last_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called("init", tmp_path / "first", "--template", "agent")
     spec = tmp_path / "first" / "experiment.yaml"
@@ -181,7 +216,9 @@ def test_an_agents_experiment_runs_to_its_last_gate(tmp_path: Path, monkeypatch:
         spec.write_text(text, encoding="utf-8")
         monkeypatch.setenv(KEYS[ANTHROPIC], CANARY)
         monkeypatch.setitem(http_exchange.ADDRESSES, ANTHROPIC, played.address)
-        run = runtime.start(spec, tmp_path / "runs", None, Silent())  # type: ignore[arg-type]
+        with collected():
+            run = runtime.start(spec, tmp_path / "runs", None, Silent())  # type: ignore[arg-type]
+        gc.collect()
         assert played.complaints() == [] and complaints(api) == []
     assert len(api.got) == 4, "the design and three stages"
     assert json.loads((run / "report" / "report.json").read_bytes())["result"].startswith("accepted: held-out accuracy")
@@ -190,10 +227,13 @@ def test_an_agents_experiment_runs_to_its_last_gate(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize("template", ["sft", "dpo", "script", "evaluate"])
+@pytest.mark.timeout(MOST_SECONDS + 600)
+@pytest.mark.parametrize("template", ["sft", "dpo", "script", "trl", "evaluate", "cai"])
 def test_every_template_runs_to_its_last_gate(template: str, tmp_path: Path) -> None:
     called("init", tmp_path / "first", "--template", template)
-    ended = called("start", tmp_path / "first" / "experiment.yaml", "--runs", tmp_path / "runs")
+    # As a person types it: the processes that a session starts are those of its own.
+    spec = tmp_path / "first" / "experiment.yaml"
+    ended = peergate("start", spec, "--runs", tmp_path / "runs", timeout=MOST_SECONDS)
     assert ended.returncode in (0, 3), ended
     assert "held-out accuracy" in ended.stdout, ended.stdout
     assert called("audit", "verify", tmp_path / "runs" / "first").returncode == 0

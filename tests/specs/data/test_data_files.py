@@ -86,7 +86,8 @@ def test_the_columns_people_have(tmp_path: Path) -> None:
     turns = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     system = {"role": "system", "content": "Be kind."}
     one = examples(read(json_lines(tmp_path / "a.jsonl", [{"messages": turns}, {"messages": [system, *turns]}])))
-    assert [(row.prompt, row.completion) for row in one] == [("Hi.", "Hello."), ("Be kind.\n\nHi.", "Hello.")]
+    assert [(row.prompt, row.completion) for row in one] == [("Hi.", "Hello.")] * 2
+    assert [[turn.content for turn in row.before] for row in one] == [[], ["Be kind."]]
     asked = [{"question": "2 + 2?", "answer": "4"}]
     (two,) = examples(read(json_lines(tmp_path / "b.jsonl", asked), "examples"))
     assert (two.prompt, two.completion) == ("2 + 2?", "4")
@@ -104,6 +105,64 @@ def test_the_columns_people_have(tmp_path: Path) -> None:
         Preference.model_validate_json(o) for o in read(json_lines(tmp_path / "g.jsonl", whole)).data.splitlines()
     ]
     assert (six.prompt, six.chosen, six.rejected) == ("Hi.", "Hello.", "Go away.")
+
+
+USER, ASSISTANT = ([{"role": role, "content": f"{role} {n}"} for n in range(4)] for role in ("user", "assistant"))
+SYSTEM = {"role": "system", "content": "Be kind."}
+LONG = [SYSTEM, USER[0], ASSISTANT[0], USER[1], ASSISTANT[1]]
+
+
+def test_of_a_conversation_the_last_turn_is_learned_or_every_one(tmp_path: Path) -> None:
+    path = json_lines(tmp_path / "a.jsonl", [{"messages": LONG}, {"messages": [USER[0], ASSISTANT[3]]}])
+    last, short = examples(read(path))
+    assert (last.prompt, last.completion) == ("user 1", "assistant 1")
+    assert [turn.model_dump() for turn in last.before] == LONG[:3]
+    # Conversations that begin alike stay on one side of a split.
+    assert last.group == short.group and short.before == ()
+    found = read_registered(path, None, "all")
+    assert isinstance(found, Registered) and found.turns
+    every = examples(found)
+    assert [(row.completion, len(row.before)) for row in every] == [
+        ("assistant 0", 1),
+        ("assistant 1", 3),
+        ("assistant 3", 0),
+    ]
+    assert len({row.item for row in every}) == 3 and len({row.group for row in every}) == 1
+
+
+def test_every_turn_of_rows_without_messages_is_an_error(tmp_path: Path) -> None:
+    found = read_registered(json_lines(tmp_path / "a.jsonl", PAIRS), None, "all")
+    assert isinstance(found, list) and "there are no `messages`" in found[0].message
+
+
+def test_items_and_pairs_have_several_turns_too(tmp_path: Path) -> None:
+    asked = LONG[:4]
+    (one,) = items(read(json_lines(tmp_path / "a.jsonl", [{"prompt": asked, "answer": "x"}])))
+    assert one.prompt == "user 1" and len(one.before) == 3 and one.constraint == {"answer": "x"}
+    before = {"prompt": "user 1", "before": LONG[:3], "answer": "x"}
+    assert items(read(json_lines(tmp_path / "b.jsonl", [before]), "items")) == [one]
+    rejected = [*asked, {"role": "assistant", "content": "something else"}]
+    (pair,) = [
+        Preference.model_validate_json(line)
+        for line in read(json_lines(tmp_path / "c.jsonl", [{"chosen": LONG, "rejected": rejected}])).data.splitlines()
+    ]
+    assert (pair.prompt, pair.chosen, len(pair.before)) == ("user 1", "assistant 1", 3)
+
+
+@pytest.mark.parametrize(
+    ("turns", "told"),
+    [
+        ([USER[0], USER[1], ASSISTANT[0]], "its turns are user, user, assistant"),
+        ([ASSISTANT[0]], "its turns are assistant"),
+        ([SYSTEM], "its turns are system"),
+        ([USER[0], SYSTEM, ASSISTANT[0]], "its turns are user, system, assistant"),
+        ([USER[0], {"role": "tool", "content": "x"}, ASSISTANT[0]], "its turns are user, tool, assistant"),
+        ([USER[0], ASSISTANT[0], USER[1]], "the last turn is not the assistant's"),
+    ],
+)
+def test_turns_out_of_order_are_told(turns: list[dict[str, str]], told: str, tmp_path: Path) -> None:
+    (found,) = problems(json_lines(tmp_path / "a.jsonl", [{"messages": turns}]))
+    assert told in found.message and found.keys == "messages"
 
 
 def test_own_items_are_registered_byte_by_byte(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def asked(spec: SessionSpec, tokenizer: Any) -> dict[str, list[list[int]]]:
         stage = spec.stage(name)
         assert isinstance(stage.parameters, EvaluateParameters)
         form = form_of(kind_read(spec, stage))
-        found[name] = [item_ids(tokenizer, item.prompt, stage.parameters, form) for item in ITEMS]
+        found[name] = [item_ids(tokenizer, item, stage.parameters, form) for item in ITEMS]
     for stage in spec.stages:
         if isinstance(stage.parameters, GenerateParameters):
             form = form_of(kind_read(spec, stage))

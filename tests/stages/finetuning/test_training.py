@@ -120,6 +120,54 @@ def test_supervised_training_leaves_rows_proof_and_settings(tmp_path: Path, mode
     assert (job.out / "checkpoint" / "tokenizer.json").is_file() and not (job.out / "checkpoint" / "adapter").exists()
 
 
+BEFORE = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi."},
+    {"role": "assistant", "content": "Hello."},
+]
+
+
+@pytest.mark.parametrize(
+    ("chat", "begins", "ends"),
+    [
+        (
+            True,
+            "<|start|>system\nBe brief.<|end|>\n<|start|>user\nHi.<|end|>\n<|start|>assistant\nHello.<|end|>\n",
+            "<|start|>assistant\n",
+        ),
+        pytest.param(False, "Be brief.\n\nHi.\n\nHello.\n\nWhat is", "?\n\n", marks=pytest.mark.slow),
+    ],
+    ids=["chat", "base"],
+)
+def test_turns_before_the_prompt_are_turns_of_the_template_and_carry_no_loss(
+    tmp_path: Path, model: Path, chat: bool, begins: str, ends: str
+) -> None:
+    from transformers import AutoTokenizer
+
+    base = model if chat else tiny_checkpoint(tmp_path / "base", chat=False)
+    data = write_lines(tmp_path / "rows.jsonl", [one | {"before": BEFORE} for one in opposites(4)])
+    kind: Any = "instruct" if chat else "base"
+    job = training_job(tmp_path / "job", "sft", base, data, kind, **QUICK | {"epochs": 1})
+    done = run(job)
+    mask, tokenizer = done.facts["mask"], AutoTokenizer.from_pretrained(base)
+    assert (mask["rows"], mask["violations"], mask["merged"]) == (4, 0, 0)
+    assert done.facts["loss_difference"] < 1e-5
+    for one in mask["sample"]:
+        said = tokenizer.decode(one["ids"][: one["prompt_tokens"]])
+        assert said.startswith(begins) and said.rstrip(" ").endswith(ends), said
+
+
+@pytest.mark.slow
+def test_pairs_have_turns_before_the_prompt_too(tmp_path: Path, model: Path) -> None:
+    from transformers import AutoTokenizer
+
+    data = write_lines(tmp_path / "pairs.jsonl", [one | {"before": BEFORE} for one in preferred()])
+    job = training_job(tmp_path / "job", "dpo", model, data, **QUICK | {"epochs": 1, "validation_share": 0.2})
+    mask, tokenizer = run(job).facts["mask"], AutoTokenizer.from_pretrained(model)
+    assert mask["violations"] == 0
+    assert all(tokenizer.decode(one["ids"]).startswith("<|start|>system\nBe brief.") for one in mask["sample"])
+
+
 def test_failure_07_loss_on_the_prompt_stops_the_first_batch(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from specs.stages.artifacts import Item, Turn
+from specs.stages.evaluation.parameters import EvaluateParameters
 from tests.fixtures.small_text import WORDS, word_tokenizer
 from tests.fixtures.tiny_training import CHAT
 from training.rules.prompt_encoding import (
@@ -16,6 +18,7 @@ from training.rules.prompt_encoding import (
     encode_chat,
     fault_in,
     form_of,
+    item_ids,
     prompt_ids,
     template_tokens,
 )
@@ -174,3 +177,15 @@ def test_the_declared_kind_says_the_form() -> None:
     assert (form_of("base"), form_of("instruct")) == ("completion", "chat")
     with pytest.raises(ValueError, match="does not say"):
         form_of(None)
+
+
+def test_an_item_is_asked_with_the_turns_before_it(tokenizer: Any) -> None:
+    before = (Turn(role="system", content="write"), Turn(role="user", content="a"), Turn(role="assistant", content="b"))
+    item = Item(id="i", group="g", kind="k", prompt="short poem", constraint={}, before=before)
+    asked = [*(turn.model_dump() for turn in before), {"role": "user", "content": "short poem"}]
+    assert item_ids(tokenizer, item, EvaluateParameters(), "chat") == list(dialogue_ids(tokenizer, asked, "chat").ids)
+    alone = item_ids(tokenizer, item.model_copy(update={"before": ()}), EvaluateParameters(), "chat")
+    assert len(alone) < len(item_ids(tokenizer, item, EvaluateParameters(), "chat"))
+    wrapped = EvaluateParameters(prompting="wrapped", wrapper="Q: {prompt}")
+    with pytest.raises(EncodingFault, match="turns before its prompt"):
+        item_ids(tokenizer, item, wrapped, "chat")

@@ -26,7 +26,7 @@ def evaluate(job: Job[EvaluateParameters]) -> Done:
     items = load_items(job.inputs["items"])
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
-    prompts = [item_ids(engine.tokenizer, item.prompt, parameters, form) for item in items]
+    prompts = [item_ids(engine.tokenizer, item, parameters, form) for item in items]
     sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
 
     def answered(_: int, batch: Sequence[int]) -> list[EvaluationRow]:
@@ -63,6 +63,6 @@ def asked(job: Job[EvaluateParameters], tokenizer: Any, places: Sequence[int]) -
     for place, row in left_rows(job, EvaluationRow, places):
         if place >= len(items) or row.item != items[place].id:
             raise NotAsked(f"row {place} is no answer to item {place}")
-        prompt = item_ids(tokenizer, items[place].prompt, given, form)
+        prompt = item_ids(tokenizer, items[place], given, form)
         found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish))
     return found

@@ -46,7 +46,7 @@ def data_of(job: Job[DpoParameters]) -> Data:
         raise SystemExit("there is no pair to train on")
     prepared = prepare(job.inputs["model"], parameters)
     style = style_of(prepared.tokenizer, parameters, job.order.declared())
-    sides = [Sides(style, one.prompt, (one.chosen, one.rejected)) for one in preferences]
+    sides = [Sides(style, one.prompt, (one.chosen, one.rejected), one.before) for one in preferences]
     training, kept = [sides[place] for place in split.train], [sides[place] for place in split.validation]
     return Data(preferences, split, prepared, style, training, kept)
 

@@ -147,7 +147,7 @@ def _loss_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     found: list[tuple[float, int]] = []
     with checkpoint.evaluating(model):
         for one in some:
-            encoded = Sides(style, one.prompt, (one.completion,)).encoded(tokenizer)
+            encoded = Sides(style, one.prompt, (one.completion,), one.before).encoded(tokenizer)
             whole, begin = encoded.wholes[0][: job.parameters.max_length], encoded.begins()[0]
             if begin < len(whole):
                 found += sums(model, [(whole, begin)])

@@ -45,7 +45,7 @@ def build(job: Job[SftParameters]) -> Built:
     if parameters.packing:
         facts["packing_difference"] = require_packing(prepared.model, prepared.device)
     style = style_of(prepared.tokenizer, parameters, job.order.declared())
-    sides = [Sides(style, example.prompt, (example.completion,)) for example in examples]
+    sides = [Sides(style, example.prompt, (example.completion,), example.before) for example in examples]
     proof = MaskProof(expected(prepared.tokenizer, sides))
     return Built(_trainer(job, prepared, sides, proof), prepared, examples, sides, style, proof, facts)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any, Literal, NamedTuple
 
+from specs.stages.artifacts import Turn
 from specs.stages.finetuning.parameters import TrainingParameters
 from training.rules.prompt_encoding import form_of, require_template
 
@@ -40,12 +41,15 @@ class Sides:
     style: Style
     text: str
     responses: tuple[str, ...]
+    before: tuple[Turn, ...] = ()
 
     def prompt(self) -> Any:
-        """Return the prompt as TRL takes it."""
+        """Return the prompt as TRL takes it, after the turns before it."""
         if self.style.mode == "chat":
-            return [{"role": "user", "content": self.text}]
-        return self.style.format.replace("{prompt}", self.text)
+            return [*(turn.model_dump() for turn in self.before), {"role": "user", "content": self.text}]
+        # As an untrained base model is asked: the texts of the turns, an empty line after each.
+        asked = "\n\n".join([*(turn.content for turn in self.before), self.text])
+        return self.style.format.replace("{prompt}", asked)
 
     def response(self, text: str) -> Any:
         """Return a response as TRL takes it."""

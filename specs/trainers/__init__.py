@@ -1,0 +1,1 @@
+"""Training files of other tools (``script: sft.yaml``): what is kept of them, and the script that they become."""

@@ -1,0 +1,177 @@
+"""A TRL or Axolotl file as a script: recognised by its keys, settled key by key, and handed to a fixed runner.
+
+What is registered, read by reviewers and run is the script; it holds the settled keys and says what was replaced.
+"""
+
+from __future__ import annotations
+
+import ast
+import pprint
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.digests import digest_bytes
+from specs.home import HOME
+from specs.session.problems import LintProblem, Loc
+from specs.session.yaml_positions import read_document
+from specs.trainers.trainer_keys import (
+    AXOLOTL,
+    EXAMPLE_KEYS,
+    OWN_CODE,
+    PREFERENCE_KEYS,
+    RL,
+    TRAINERS,
+    TRL,
+    Held,
+    Trainer,
+)
+
+SUFFIXES = (".yaml", ".yml")
+RUNNER = Path("training/jobs/recipes/trainer_script.py")
+"""The script's body, below :data:`specs.home.HOME`: named as a stage kind names its job."""
+_SETTINGS = "SETTINGS: dict[str, Any] = {}\n"
+_EXCEPT = "Every key of the file counts, except:"
+_PATH = re.compile(r"\w+://|[/~]|\.{1,2}/|[\w.-]+/[\w.-]+$")
+"""Text that names a place: an address, a path, or ``owner/name`` of a hub."""
+
+
+class Given(NamedTuple):
+    """What a stage gives to a training file: the names of its inputs, and what the trained rows are."""
+
+    model: str
+    train: str
+    held: Held
+    eval: str | None = None
+    gpu: bool = False
+
+
+class AsScript(NamedTuple):
+    """A training file as a script, and the distributions that it needs."""
+
+    text: str
+    needed: tuple[str, ...]
+
+
+def is_trainer_file(path: str) -> bool:
+    """Say whether a script's name is that of a training file."""
+    return path.endswith(SUFFIXES)
+
+
+def as_script(path: Path, raw: bytes, given: Given) -> AsScript:
+    """Return the script that a training file becomes.
+
+    Raises:
+        SpecError: the file is no TRL or Axolotl file, or sets what it cannot; with every problem and its place.
+    """
+    document = read_document(path, raw)
+    trainer = _recognised(document.data)
+    if isinstance(trainer, LintProblem):
+        raise document.error(path, [trainer])
+    if problems := list(_problems(trainer, document.data, given)):
+        raise document.error(path, problems)
+    config, notes = _settled(trainer, document.data, given)
+    settings: dict[str, Any] = {
+        "trainer": trainer.distribution,
+        "command": "dpo" if given.held == "preferences" else "sft",
+        **given._asdict(),
+        "config": config,
+    }
+    named = f"{path.name} ({digest_bytes(raw)})"
+    head = [f"Trains with {trainer.name}, by {named}.", "", _EXCEPT, "", *(notes or ["nothing"])]
+    runner = (HOME / RUNNER).read_text(encoding="utf-8")
+    _, _, body = runner.partition('"""\n')
+    assert body.count(_SETTINGS) == 1, f"{RUNNER} has no place for settings"
+    told = "\n".join(head)
+    written = pprint.pformat(settings, width=100, sort_dicts=False)
+    text = f'"""{told}\n"""\n' + body.replace(_SETTINGS, f"SETTINGS: dict[str, Any] = {written}\n")
+    return AsScript(text, (trainer.distribution,))
+
+
+def notes_of(script: str) -> list[str]:
+    """Return what a registered script says was replaced in its training file, a line a key; none for other scripts."""
+    try:
+        told = ast.get_docstring(ast.parse(script)) or ""
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    before, found, after = told.partition(f"\n{_EXCEPT}\n")
+    return after.strip().splitlines() if found and before.startswith("Trains with ") else []
+
+
+def _recognised(data: Mapping[str, Any]) -> Trainer | LintProblem:
+    found = [one for one in TRAINERS if one.matches(set(data))]
+    if len(found) == 1:
+        return found[0]
+    told = "the keys of both TRL and Axolotl are here" if found else "this is no file of TRL or of Axolotl"
+    due = "; ".join(f"{one.name} has {' and '.join(one.marks).replace('|', ' or ')}" for one in TRAINERS)
+    return LintProblem((), told, due)
+
+
+def _problems(trainer: Trainer, data: Mapping[str, Any], given: Given) -> Iterator[LintProblem]:
+    for key, value in data.items():
+        if key in trainer.refused and value not in (None, False, "", [], {}):
+            yield LintProblem((key,), f"cannot be set here: {trainer.refused[key]}", "remove the line")
+        elif key not in trainer.given and key not in trainer.off and key not in trainer.harmless:
+            yield from _outside((key,), value)
+    if trainer is TRL:
+        wrong = sorted(set(data) & (EXAMPLE_KEYS if given.held == "preferences" else PREFERENCE_KEYS))
+        for key in wrong:
+            due = "examples" if given.held == "preferences" else "preferences"
+            told = f"belongs to training on {due}, and '{given.train}' holds {given.held}"
+            yield LintProblem((key,), told, "give the stage the rows that the file is for")
+    if trainer is AXOLOTL:
+        yield from _axolotl_problems(data, given)
+
+
+def _axolotl_problems(data: Mapping[str, Any], given: Given) -> Iterator[LintProblem]:
+    rl = data.get("rl")
+    if given.held == "preferences" and rl not in RL:
+        yield LintProblem(("rl",), f"'{given.train}' holds preferences: rl is one of {', '.join(RL)}", "add the line")
+    elif given.held != "preferences" and rl:
+        yield LintProblem(("rl",), f"trains on pairs, and '{given.train}' holds {given.held}", "remove the line")
+    plugins = data.get("plugins")
+    for place, one in enumerate(plugins if isinstance(plugins, list) else ()):
+        if not str(one).startswith("axolotl."):
+            yield LintProblem(("plugins", place), f"is none of Axolotl's own: {OWN_CODE}", "remove the line")
+
+
+def _outside(loc: Loc, value: Any) -> Iterator[LintProblem]:
+    """Yield a problem for each text that names a place outside, and for code that would be loaded."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            if key == "trust_remote_code" and one:
+                yield LintProblem((*loc, key), f"cannot be set here: {OWN_CODE}", "remove the line")
+            else:
+                yield from _outside((*loc, key), one)
+    elif isinstance(value, list):
+        for place, one in enumerate(value):
+            yield from _outside((*loc, place), one)
+    elif isinstance(value, str) and _PATH.match(value):
+        yield LintProblem(loc, "names a place outside the sandbox, which nothing in it can reach", "remove the line")
+
+
+def _settled(trainer: Trainer, data: Mapping[str, Any], given: Given) -> tuple[dict[str, Any], list[str]]:
+    """Return the keys that are handed on, and a line for each that is not as in the file."""
+    config: dict[str, Any] = {}
+    notes: list[str] = []
+    for key, value in data.items():
+        if key in trainer.given:
+            notes.append(f"{key}: replaced by {trainer.given[key]}")
+        elif key in trainer.off:
+            amounts, why = trainer.off[key]
+            if value not in (amounts, None, "", False) or (value is False and amounts):
+                notes.append(f"{key}: switched off: {why}")
+        elif key == "eval_strategy" and given.eval is None:
+            if value not in ("no", None):
+                notes.append("eval_strategy: switched off: the stage has no input 'eval'")
+        elif key not in trainer.refused:
+            config[key] = _plain(value)
+    return config, notes
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without the places of its keys."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value

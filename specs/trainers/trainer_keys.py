@@ -1,0 +1,148 @@
+"""What becomes of the keys of a TRL or Axolotl file; a key that is not named here is handed on as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Held = Literal["examples", "preferences", "texts"]
+"""What the rows of the trained input are."""
+CHECKPOINT, ROWS, KEPT = "the granted checkpoint", "the stage's input", "the folder that the session keeps"
+NOWHERE = "nothing outside the sandbox can be reached"
+LAST = "only the last weights are kept"
+ONE = "it starts further processes or shards the weights, and the sandbox runs one"
+OWN_CODE = "it would load code from elsewhere"
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A tool whose files are understood."""
+
+    name: str
+    """As a person calls it."""
+    distribution: str
+    marks: tuple[str, ...]
+    """Keys that a file of this tool has, one of each pair in a tuple ``a|b``."""
+    given: Mapping[str, str]
+    """Replaced keys: by what. Peergate gives the value."""
+    off: Mapping[str, tuple[Any, str]]
+    """Keys that are taken out: the value that this amounts to, and why."""
+    refused: Mapping[str, str]
+    """Keys that no file may set: why."""
+    harmless: tuple[str, ...] = ()
+    """Keys whose text may look like a path."""
+
+    def matches(self, keys: set[str]) -> bool:
+        """Say whether a file with these keys at its top is one of this tool."""
+        return all(keys & set(mark.split("|")) for mark in self.marks)
+
+
+_SAVED: dict[str, tuple[Any, str]] = {
+    "save_strategy": ("no", LAST),
+    "save_steps": (None, LAST),
+    "save_total_limit": (None, LAST),
+    "save_only_model": (None, LAST),
+    "resume_from_checkpoint": (None, "a job begins with the granted checkpoint"),
+    "push_to_hub": (False, NOWHERE),
+    "hub_model_id": (None, NOWHERE),
+    "hub_strategy": (None, NOWHERE),
+    "hub_token": (None, NOWHERE),
+    "report_to": ("none", NOWHERE),
+    "run_name": (None, NOWHERE),
+    "logging_dir": (None, NOWHERE),
+    "trust_remote_code": (False, OWN_CODE),
+}
+
+TRL = Trainer(
+    name="TRL",
+    distribution="trl",
+    marks=("model_name_or_path", "dataset_name|datasets"),
+    given={
+        "model_name_or_path": CHECKPOINT,
+        "model_revision": CHECKPOINT,
+        **dict.fromkeys(
+            ("dataset_name", "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_text_field"), ROWS
+        ),
+        **dict.fromkeys(("datasets", "dataset_streaming", "streaming", "test_split_size"), ROWS),
+        "output_dir": KEPT,
+        "seed": "the registered seed",
+        "data_seed": "the registered seed",
+        "use_cpu": "the stage's `gpu`",
+    },
+    off=_SAVED
+    | dict.fromkeys(
+        ("hub_private_repo", "hub_always_push", "hub_revision", "project", "trackio_space_id", "trackio_bucket_id"),
+        (None, NOWHERE),
+    ),
+    refused={
+        "env": "the sandbox sets the variables",
+        "chat_template_path": "the checkpoint keeps the template of its base",
+        "load_best_model_at_end": LAST,
+        **dict.fromkeys(
+            ("accelerate_config", "num_processes", "num_machines", "deepspeed", "fsdp", "fsdp_config"), ONE
+        ),
+    },
+    harmless=("eos_token", "pad_token"),
+)
+
+AXOLOTL = Trainer(
+    name="Axolotl",
+    distribution="axolotl",
+    marks=("base_model", "datasets|pretraining_dataset"),
+    given={
+        **dict.fromkeys(
+            ("base_model", "base_model_config", "revision_of_model", "tokenizer_config", "processor_config"), CHECKPOINT
+        ),
+        **dict.fromkeys(("datasets", "pretraining_dataset", "test_datasets"), ROWS),
+        "output_dir": KEPT,
+        "dataset_prepared_path": "a folder of the sandbox",
+        "chat_template": "the template of the granted checkpoint",
+        "seed": "the registered seed",
+    },
+    off=_SAVED
+    | dict.fromkeys(
+        (
+            *(
+                "wandb_project",
+                "wandb_entity",
+                "wandb_watch",
+                "wandb_name",
+                "wandb_run_id",
+                "wandb_log_model",
+                "wandb_mode",
+            ),
+            *("mlflow_tracking_uri", "mlflow_experiment_name", "mlflow_run_name", "hf_mlflow_log_artifacts"),
+            *("comet_api_key", "comet_workspace", "comet_project_name", "comet_experiment_key", "comet_mode"),
+            *("use_wandb", "use_mlflow", "use_comet", "use_tensorboard", "use_otel_metrics", "push_dataset_to_hub"),
+            *("trackio_project_name", "trackio_run_name", "trackio_space_id", "use_trackio", "hf_use_auth_token"),
+        ),
+        (None, NOWHERE),
+    )
+    | {
+        "saves_per_epoch": (None, LAST),
+        "auto_resume_from_checkpoints": (False, "a job begins with the granted checkpoint"),
+        "save_safetensors": (True, "weights are taken as safetensors only"),
+    },
+    refused={
+        "lora_model_dir": "a job begins with the granted checkpoint",
+        "chat_template_jinja": "the checkpoint keeps the template of its base",
+        "tokens": "the checkpoint keeps the vocabulary of its base",
+        "load_best_model_at_end": LAST,
+        **dict.fromkeys(("deepspeed", "fsdp", "fsdp_config", "use_ray", "tensor_parallel_size"), ONE),
+    },
+    harmless=("special_tokens",),
+)
+
+TRAINERS = (TRL, AXOLOTL)
+PREFERENCE_KEYS = frozenset(
+    ("beta", "label_smoothing", "ld_alpha", "loss_weights", "f_divergence_type", "precompute_ref_log_probs")
+    + ("precompute_ref_batch_size", "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "use_weighting")
+)
+"""Keys of TRL's DPO that its SFT does not have."""
+EXAMPLE_KEYS = frozenset(
+    ("packing", "packing_strategy", "eval_packing", "assistant_only_loss", "completion_only_loss", "dataset_kwargs")
+)
+"""Keys of TRL's SFT that its DPO does not have."""
+RL = ("dpo", "ipo", "orpo", "simpo")
+"""Axolotl's ``rl`` over pairs of a chosen and a rejected response."""

@@ -1,0 +1,207 @@
+"""A TRL or Axolotl file becomes a script: what is recognised, replaced, switched off and refused, with its place."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specs.errors import Problem, SpecError
+from specs.stages.recipes.script_file import SCRIPT_BYTES, require_script
+from specs.trainers.trainer_file import AsScript, Given, as_script, notes_of
+from specs.trainers.trainer_keys import TRAINERS
+from tests.factories.spec_files import loads, write_spec
+from tests.factories.spec_files import problems_of as problems
+from tests.factories.trained_recipe import STAGE, TRAINED
+
+EXAMPLES = Given("start", "train", "examples")
+PAIRS = Given("start", "train", "preferences")
+TRL = """\
+model_name_or_path: Qwen/Qwen3-0.6B
+dataset_name: trl-lib/Capybara
+output_dir: out
+learning_rate: 2.0e-5
+packing: true
+eval_strategy: steps
+push_to_hub: true
+report_to: [wandb]
+trust_remote_code: false
+"""
+AXOLOTL = """\
+base_model: NousResearch/Llama-3.2-1B
+datasets:
+  - {path: teknium/GPT4-LLM-Cleaned, type: alpaca}
+output_dir: ./outputs/lora-out
+val_set_size: 0.1
+adapter: lora
+lora_r: 16
+micro_batch_size: 2
+wandb_project:
+wandb_entity: me
+hub_model_id: me/mine
+special_tokens: {pad_token: "</s>"}
+"""
+
+
+def made(text: str, given: Given = EXAMPLES) -> AsScript:
+    return as_script(Path("sft.yaml"), text.encode(), given)
+
+
+def settings(script: AsScript) -> dict[str, Any]:
+    found = next(
+        one.value
+        for one in ast.parse(script.text).body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.target.id == "SETTINGS"
+    )
+    assert found is not None
+    return ast.literal_eval(found)
+
+
+def refused(text: str, given: Given = EXAMPLES) -> list[Problem]:
+    with pytest.raises(SpecError) as caught:
+        made(text, given)
+    return caught.value.problems
+
+
+def test_a_trl_file_is_kept_as_it_is_but_for_what_peergate_gives() -> None:
+    script = made(TRL)
+    assert script.needed == ("trl",) and require_script(script.text)
+    found = settings(script)
+    assert (found["trainer"], found["command"], found["model"], found["train"]) == ("trl", "sft", "start", "train")
+    assert found["config"] == {"learning_rate": 2e-5, "packing": True}
+    assert notes_of(script.text) == [
+        "model_name_or_path: replaced by the granted checkpoint",
+        "dataset_name: replaced by the stage's input",
+        "output_dir: replaced by the folder that the session keeps",
+        "eval_strategy: switched off: the stage has no input 'eval'",
+        "push_to_hub: switched off: nothing outside the sandbox can be reached",
+        "report_to: switched off: nothing outside the sandbox can be reached",
+    ]
+
+
+def test_an_axolotl_file_too() -> None:
+    script = made(AXOLOTL)
+    assert script.needed == ("axolotl",) and require_script(script.text)
+    assert settings(script)["config"] == {
+        "val_set_size": 0.1,
+        "adapter": "lora",
+        "lora_r": 16,
+        "micro_batch_size": 2,
+        "special_tokens": {"pad_token": "</s>"},
+    }
+    told = notes_of(script.text)
+    assert [line.partition(":")[0] for line in told] == [
+        *("base_model", "datasets", "output_dir", "wandb_entity", "hub_model_id")
+    ]
+
+
+def test_with_rows_to_evaluate_on_it_evaluates() -> None:
+    script = made(TRL, EXAMPLES._replace(eval="eval"))
+    assert settings(script)["config"]["eval_strategy"] == "steps"
+    assert not any(line.startswith("eval_strategy") for line in notes_of(script.text))
+
+
+def test_the_data_say_how_trl_trains() -> None:
+    text = TRL.replace("packing: true\n", "")
+    assert settings(made(text, PAIRS))["command"] == "dpo"
+    assert settings(made(text, PAIRS._replace(held="texts")))["command"] == "sft"
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "line", "told"),
+    [
+        ("lr: 1\n", EXAMPLES, 1, "this is no file of TRL or of Axolotl"),
+        (TRL + AXOLOTL.replace("output_dir: ./outputs/lora-out\n", ""), EXAMPLES, 1, "keys of both"),
+        ("- 1\n", EXAMPLES, 1, ""),
+        (TRL + "env: {HF_TOKEN: x}\n", EXAMPLES, 10, "the sandbox sets the variables"),
+        (TRL + "deepspeed: zero3.json\n", EXAMPLES, 10, "the sandbox runs one"),
+        (TRL + "load_best_model_at_end: true\n", EXAMPLES, 10, "only the last weights are kept"),
+        (TRL + "attn_implementation: kernels-community/flash-attn\n", EXAMPLES, 10, "names a place outside"),
+        (TRL + "optim_args: file:///etc/passwd\n", EXAMPLES, 10, "names a place outside"),
+        (TRL + "lora_target_modules: [q_proj, ../x]\n", EXAMPLES, 10, "names a place outside"),
+        (TRL + "model_init_kwargs: {trust_remote_code: true}\n", EXAMPLES, 10, "load code from elsewhere"),
+        (TRL + "beta: 0.1\n", EXAMPLES, 10, "belongs to training on preferences, and 'train' holds examples"),
+        (TRL, PAIRS, 5, "belongs to training on examples, and 'train' holds preferences"),
+        (AXOLOTL + "rl: dpo\n", EXAMPLES, 13, "trains on pairs, and 'train' holds examples"),
+        (AXOLOTL, PAIRS, 1, "rl is one of dpo"),
+        (AXOLOTL + "rl: grpo\n", PAIRS, 13, "rl is one of dpo"),
+        (AXOLOTL + "lora_model_dir: ./old\n", EXAMPLES, 13, "begins with the granted checkpoint"),
+        (
+            AXOLOTL + "plugins: [axolotl.integrations.liger.LigerPlugin, mine.Plugin]\n",
+            EXAMPLES,
+            13,
+            "none of Axolotl's",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_error_with_its_place(text: str, given: Given, line: int, told: str) -> None:
+    (found,) = refused(text, given)
+    assert told in f"{found.message} {found.hint}" and found.line == line and found.path == "sft.yaml", found
+
+
+def test_every_problem_of_a_file_is_reported_at_once() -> None:
+    assert [one.keys for one in refused(TRL + "env: {A: b}\nfsdp: full_shard\n")] == ["env", "fsdp"]
+
+
+def test_no_key_has_two_fates() -> None:
+    for one in TRAINERS:
+        assert not set(one.given) & set(one.off) and not (set(one.given) | set(one.off)) & set(one.refused)
+
+
+def test_only_a_training_files_script_says_what_was_replaced() -> None:
+    for text in ('"""Trains with love."""\n', "x = (", "pass\n"):
+        assert notes_of(text) == []
+
+
+def test_the_longest_file_that_fits_says_so_when_it_does_not() -> None:
+    rest = "".join(f"key_{n}: {'x' * 50}\n" for n in range(SCRIPT_BYTES // 60))
+    with pytest.raises(Exception, match="allowed are 32768"):
+        require_script(made(TRL + rest).text)
+
+
+# ---- in a spec ----------------------------------------------------------------------------------------------
+
+
+YAML_STAGE = STAGE.replace("allow_code: true", "script: sft.yaml")
+
+
+def spec_with(folder: Path, stage: str = YAML_STAGE, text: str = TRL) -> Path:
+    (folder / "sft.yaml").write_text(text, encoding="utf-8")
+    return write_spec(folder, ("  - name: train\n", f"{stage}  - name: train\n"), *TRAINED[2:])
+
+
+def test_a_spec_registers_the_script_and_what_it_needs(tmp_path: Path) -> None:
+    resolved = loads(spec_with(tmp_path))
+    stage = resolved.spec.stage("look")
+    text = resolved.scripts[stage.parameters.code]
+    assert settings(AsScript(text, ()))["train"] == "rows" and notes_of(text)
+    assert stage.script is not None and stage.script.startswith("sft.yaml@sha256:")
+    assert stage.parameters.requires == ("trl",)
+
+
+def test_a_requirement_of_ones_own_stays(tmp_path: Path) -> None:
+    stage = YAML_STAGE.replace("seed: 7", "seed: 7, requires: ['TRL>=1']")
+    assert loads(spec_with(tmp_path, stage)).spec.stage("look").parameters.requires == ("TRL>=1",)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ((", trains: start", ""), "write trains: INPUT"),
+        (("rows: sample.accepted, ", ""), "needs rows to train on"),
+        (("rows: sample.accepted, ", "one: sample.accepted, other: sample.accepted, "), "name them `train`"),
+        (("rows: sample.accepted, ", "train: sample.accepted, other: sample.accepted, "), "reads no input 'other'"),
+    ],
+)
+def test_a_stage_that_gives_too_little_is_one_error(change: tuple[str, str], told: str, tmp_path: Path) -> None:
+    stage = YAML_STAGE.replace(*change).replace("witness: weights_only", "witness: weights_only")
+    found = problems(spec_with(tmp_path, stage))
+    assert any(told in f"{one.message} {one.hint}" and one.line > 1 for one in found), found
+
+
+def test_a_file_that_is_neither_is_told_where_it_lies(tmp_path: Path) -> None:
+    (found,) = problems(spec_with(tmp_path, text="lr: 1\n"))
+    assert found.path.endswith("sft.yaml") and "no file of TRL or of Axolotl" in found.message
+    assert "TRL has model_name_or_path and dataset_name or datasets" in found.hint

@@ -1,0 +1,118 @@
+"""Rows that do not fit their model are told before anything runs: length, template, tokens of the template."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specs.session.loading import load_spec
+from tests.e2e.sessions import called
+from tests.fixtures.tiny_training import tiny_checkpoint
+from training.planning.data_fit import Fault, Unchecked, data_faults
+
+ROWS = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(60)]
+ITEMS = [{"prompt": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(60, 100)]
+SPEC = """\
+schema_version: 1
+name: fits
+seed: 7
+objective: See whether rows fit the model.
+task: exact_answer
+model: {source: "path:model", kind: instruct}
+heldout: {path: heldout.jsonl}
+data: {train: {path: train.jsonl}}
+analysis: {minimum_effect: 0.35}
+thresholds: {items_per_kind: 1}
+stages:
+  - {name: before, kind: evaluate, inputs: {model: model, items: heldout}, parameters: {max_new_tokens: 32}}
+  - {name: train, kind: sft, inputs: {model: model, examples: data.train}, parameters: {max_length: 80}}
+  - {name: after, kind: evaluate, inputs: {model: train.checkpoint, items: heldout}, parameters: {max_new_tokens: 32}}
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("fit") / "model")
+
+
+def experiment(
+    folder: Path, model: Path | None, train: list[dict[str, Any]] = ROWS, heldout: list[dict[str, Any]] = ITEMS
+) -> Path:
+    for name, rows in (("train", train), ("heldout", heldout)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "spec.yaml").write_text(SPEC, encoding="utf-8")
+    if model is not None:
+        (folder / "model").symlink_to(model)
+    return folder / "spec.yaml"
+
+
+def faults(spec: Path, model: Path | None) -> list[Fault]:
+    resolved = load_spec(spec)
+    return list(data_faults(resolved.spec, resolved.read_data(), lambda: model))
+
+
+def test_rows_that_fit_load_nothing(tmp_path: Path) -> None:
+    assert faults(experiment(tmp_path, None), None) == []
+
+
+def test_a_row_that_is_cut_is_a_warning_with_the_length_that_would_do(tmp_path: Path, model: Path) -> None:
+    rows = [*ROWS, {"prompt": "Say a.", "completion": "a" * 66}]
+    (found,) = faults(experiment(tmp_path, model, rows), model)
+    assert not found.closing and found.message == "1 of 61 rows are longer than 80 tokens and lose their end"
+    assert found.loc == ("stages", 1, "parameters", "max_length")
+    # Exactly so many, and one fewer is too few.
+    told = int(found.hint.split()[1])
+    for most, expected in ((told, 0), (told - 1, 1)):
+        spec = tmp_path / "spec.yaml"
+        spec.write_text(SPEC.replace("max_length: 80", f"max_length: {most}"), encoding="utf-8")
+        assert len(faults(spec, model)) == expected
+
+
+def test_a_prompt_that_fills_the_length_alone_closes(tmp_path: Path, model: Path) -> None:
+    spec = experiment(tmp_path, model, [*ROWS, {"prompt": "b" * 90, "completion": "a"}])
+    (found,) = faults(spec, model)
+    assert found.closing and "1 of 61 prompts alone fill 80 tokens" in found.message
+    told = called("spec", "check", spec)
+    assert told.returncode == 2 and "spec.yaml:13:" in told.stderr and "alone fill 80 tokens" in told.stderr
+    assert called("start", spec, "--runs", tmp_path / "runs").returncode == 2 and not (tmp_path / "runs").exists()
+
+
+def test_a_row_longer_than_the_context_is_told_to_be_shortened(tmp_path: Path, model: Path) -> None:
+    (found,) = faults(experiment(tmp_path, model, [*ROWS, {"prompt": "b" * 600, "completion": "a"}]), model)
+    assert found.closing and found.hint == "shorten them: the model reads 512 tokens"
+
+
+def test_an_item_that_leaves_no_room_for_its_answer_closes(tmp_path: Path, model: Path) -> None:
+    (found,) = faults(experiment(tmp_path, model, heldout=[*ITEMS[:-1], {"prompt": "b" * 480, "answer": "a"}]), model)
+    assert found.loc == ("stages", 0, "inputs", "items") and "the model's context has 512" in found.message
+
+
+def test_tokens_of_the_template_in_a_text_are_a_warning(tmp_path: Path, model: Path) -> None:
+    spec = experiment(tmp_path, model, [*ROWS, {"prompt": "Say <|end|> now <b>", "completion": "x"}])
+    (found,) = faults(spec, model)
+    assert not found.closing and "1 rows hold tokens of the chat template, such as <|end|>" in found.message
+    told = called("spec", "check", spec)
+    assert "1 rows hold tokens of the chat template" in told.stdout, told
+
+
+def test_a_template_that_refuses_a_turn_closes(tmp_path: Path, model: Path) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    row = {"messages": [system, {"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]}
+    spec = experiment(tmp_path, model, [row] * 3)
+    assert faults(spec, model) == []
+    refusing = tiny_checkpoint(tmp_path / "refusing")
+    template = refusing / "chat_template.jinja"
+    assert template.is_file()
+    check = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
+    template.write_text(check + template.read_text(encoding="utf-8"), encoding="utf-8")
+    (found,) = faults(spec, refusing)
+    assert found.closing and "refuses turns of system, user, assistant: no system here" in found.message
+
+
+def test_without_the_model_it_is_said_that_nothing_was_checked(tmp_path: Path) -> None:
+    spec = experiment(tmp_path, None, [*ROWS, {"prompt": "b" * 90, "completion": "a"}])
+    with pytest.raises(Unchecked, match="path:model"):
+        faults(spec, None)

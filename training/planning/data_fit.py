@@ -1,0 +1,209 @@
+"""Do registered rows fit what trains on them: length, chat template and its tokens, by the model's own tokenizer?
+
+Nothing is tokenized that cannot be too long: a token is at least a byte of its text. The checks of the stages look
+again, at what was really encoded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.session.problems import Loc
+from specs.session.session_spec import SessionSpec
+from specs.stages.artifacts import Example, Item, Preference
+from specs.stages.registry import Stage, kind_of
+from training.rules.prompt_encoding import EncodingFault, form_of, item_ids, template_tokens
+
+FRAME = 24
+"""Bytes from which a template's tokens around a turn are counted; those of known templates take fewer tokens."""
+_MARK = re.compile(r"<\S|\[/?[A-Z]{2,}")
+"""How tokens of a template begin: ``<|im_end|>``, ``</s>``, ``[INST]``."""
+Row = Example | Preference | Item
+
+
+class Fault(NamedTuple):
+    """What does not fit, at a place of the spec; one that is not ``closing`` is a warning."""
+
+    loc: Loc
+    message: str
+    hint: str
+    closing: bool = True
+
+
+class Unchecked(Exception):
+    """The model's tokenizer is not at hand; the message names the model."""
+
+
+class _Model:
+    """The tokenizer of a spec's model, loaded where a row asks for it."""
+
+    def __init__(self, folder: Callable[[], Path | None], source: str) -> None:
+        self._folder, self._source = folder, source
+
+    @cached_property
+    def folder(self) -> Path:
+        found = self._folder()
+        if found is None:
+            raise Unchecked(self._source)
+        return found
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        from training.engines.checkpoint import tokenizer_in
+
+        return tokenizer_in(self.folder)
+
+    @cached_property
+    def context(self) -> int | None:
+        found = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        told = (found.get("text_config") or found).get("max_position_embeddings")
+        return told if isinstance(told, int) else None
+
+
+def data_faults(spec: SessionSpec, data: dict[str, bytes], folder: Callable[[], Path | None]) -> Iterator[Fault]:
+    """Yield what does not fit, of registered ``data`` by name; ``folder`` is asked for the model once it is needed.
+
+    Raises:
+        Unchecked: a row is long or has turns or marks, and the model is not here.
+    """
+    model, said = _Model(folder, spec.model.source), set[str]()
+    for index, stage in enumerate(spec.stages):
+        trains = kind_of(stage).trains
+        reference = stage.inputs.get(trains, "")
+        if trains and not kind_of(stage).plugin and reference.startswith("data."):
+            form: type[Row] = Example if trains == "examples" else Preference
+            rows = _rows(data[reference.removeprefix("data.")], form)
+            yield from _trained(spec, index, stage, rows, model)
+        elif kind_of(stage).arm is not None and kind_of(stage).reads_turns and stage.inputs.get("items") == "heldout":
+            found = list(_asked(spec, index, stage, _rows(data["heldout"], Item), model))
+            # Both arms are asked the same.
+            yield from (one for one in found if one.message not in said)
+            said |= {one.message for one in found}
+
+
+def _rows(data: bytes, form: type[Row]) -> list[Row]:
+    return [form.model_validate_json(line) for line in data.splitlines() if line.strip()]
+
+
+def _trained(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: _Model) -> Iterator[Fault]:
+    from training.jobs.finetuning.training_texts import Sides, style_of
+
+    place: Loc = ("stages", index, "inputs", kind_of(stage).trains)
+    most = stage.parameters.max_length
+    sides = [(row, _responses(row)) for row in rows]
+    long = [(row, said) for row, said in sides if _bytes(row, max(said, key=len)) > most]
+    marked, turned = [row for row in rows if _MARK.search(_text(row))], _first_by_roles(rows)
+    if not (long or marked or turned):
+        return
+    try:
+        style = style_of(model.tokenizer, stage.parameters, spec.model.kind)
+    except EncodingFault as error:
+        yield Fault(place, str(error), "declare the model base, or take one with a template")
+        return
+    for row in turned:
+        try:
+            Sides(style, row.prompt, _responses(row)[:1], row.before).encoded(model.tokenizer)
+        except Exception as error:  # A template is code of the model's, and raises what it likes.
+            yield Fault(place, f"the model's chat template refuses {_roles(row)}: {_short(error)}", _OTHER_TURNS)
+            return
+    encoded = [Sides(style, row.prompt, said, row.before).encoded(model.tokenizer) for row, said in long]
+    wholes = [max(map(len, one.wholes)) for one in encoded]
+    dropped, cut = sum(len(one.prompt) >= most for one in encoded), sum(size > most for size in wholes)
+    if cut or dropped:
+        context = model.context
+        longest = max(wholes)
+        told = f"max_length {longest} would do" if context is None or longest <= context else _shorter(context)
+        loc: Loc = ("stages", index, "parameters", "max_length")
+        if dropped:
+            yield Fault(
+                loc, f"{dropped} of {len(rows)} prompts alone fill {most} tokens: nothing would be learned", told
+            )
+        else:
+            yield Fault(loc, f"{cut} of {len(rows)} rows are longer than {most} tokens and lose their end", told, False)
+    yield from _marks(place, marked, model)
+
+
+_OTHER_TURNS = "leave the system's turn out, or choose a model whose template has it"
+
+
+def _asked(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: _Model) -> Iterator[Fault]:
+    """Yield held-out items that the model cannot read, or not answer within its context."""
+    items = [row for row in rows if isinstance(row, Item)]
+    turned, new = _first_by_roles(rows), stage.parameters.max_new_tokens
+    marked = [row for row in rows if _MARK.search(_text(row))]
+    # Where the context is not known yet, no model has less.
+    long = [item for item in items if _bytes(item, "") + new > _LEAST_CONTEXT]
+    if not (turned or marked or long):
+        return
+    place: Loc = ("stages", index, "inputs", "items")
+    tokenizer, form = model.tokenizer, form_of(spec.model.kind)
+    try:
+        for item in (row for row in turned if isinstance(row, Item)):
+            item_ids(tokenizer, item, stage.parameters, form)
+    except Exception as error:
+        yield Fault(place, f"the model cannot be asked: {_short(error)}", _OTHER_TURNS)
+        return
+    if (context := model.context) is not None:
+        sizes = [len(item_ids(tokenizer, item, stage.parameters, form)) for item in long]
+        over = [size for size in sizes if size + new > context]
+        if over:
+            told = f"{len(over)} of {len(items)} items take up to {max(over)} tokens and {new} to answer"
+            yield Fault(place, f"{told}, the model's context has {context}", _shorter(context))
+    yield from _marks(place, marked, model)
+
+
+_LEAST_CONTEXT = 512
+
+
+def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[Fault]:
+    """Warn of rows whose text holds a token of the template: the model reads it as the end or beginning of a turn."""
+    if not rows:
+        return
+    reserved = template_tokens(model.tokenizer)
+    named = {token for token in model.tokenizer.convert_ids_to_tokens(sorted(reserved)) if isinstance(token, str)}
+    found = [next((token for token in sorted(named) if token in _text(row)), "") for row in rows]
+    if any(found):
+        count, first = sum(map(bool, found)), next(filter(None, found))
+        told = f"{count} rows hold tokens of the chat template, such as {first}, which the model reads as such"
+        yield Fault(place, told, "take them out, unless they are meant", False)
+
+
+def _shorter(context: int) -> str:
+    return f"shorten them: the model reads {context} tokens"
+
+
+def _responses(row: Row) -> tuple[str, ...]:
+    if isinstance(row, Preference):
+        return (row.chosen, row.rejected)
+    return (row.completion,) if isinstance(row, Example) else ("",)
+
+
+def _text(row: Row) -> str:
+    return "\n".join([*(turn.content for turn in row.before), row.prompt, *_responses(row)])
+
+
+def _bytes(row: Row, said: str) -> int:
+    turns = [*(turn.content for turn in row.before), row.prompt, said]
+    return sum(len(one.encode()) + FRAME for one in turns)
+
+
+def _first_by_roles(rows: Sequence[Row]) -> list[Row]:
+    """Return the first row of each order of roles other than one turn of the user."""
+    found: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        if row.before:
+            found.setdefault(tuple(turn.role for turn in row.before), row)
+    return list(found.values())
+
+
+def _roles(row: Row) -> str:
+    return f"turns of {', '.join([*(turn.role for turn in row.before), 'user', 'assistant'])}"
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
