@@ -55,21 +55,24 @@ class Work(NamedTuple):
     inputs: Mapping[str, Path]
 
 
-def this_host() -> Host | None:
-    """Describe this machine; None if it has no bubblewrap."""
+def this_host(python: str = sys.executable, prefixes: Sequence[str] = (sys.base_prefix, sys.prefix)) -> Host | None:
+    """Describe this machine; None if it has no bubblewrap.
+
+    ``python`` is the interpreter that scripts get, in the environment that lies in the folders ``prefixes``.
+    """
     bwrap = shutil.which("bwrap") if sys.platform == "linux" else None
     if bwrap is None:
         return None
     present = [Path(path) for path in _SYSTEM if Path(path).exists()]
     links = [(str(path), str(path.readlink()) if path.is_symlink() else "") for path in present]
     # Under both names if they differ: links to the interpreter may hold either.
-    prefixes = [Path(one) for one in (sys.base_prefix, sys.prefix)]
-    folders = dict.fromkeys(str(one) for prefix in prefixes for one in (prefix.resolve(), prefix))
+    places = [Path(one) for one in prefixes]
+    folders = dict.fromkeys(str(one) for prefix in places for one in (prefix.resolve(), prefix))
     environment = tuple(one for one in folders if not Path(one).is_relative_to("/usr"))
     mounted = ("/usr", *environment)
     hidden = [str(HOME / name) for name in PACKAGES if any(HOME.is_relative_to(one) for one in mounted)]
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
-    return Host(bwrap, (("/usr", ""), *links), sys.executable, environment, tuple(hidden), tuple(devices))
+    return Host(bwrap, (("/usr", ""), *links), python, environment, tuple(hidden), tuple(devices))
 
 
 def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Sequence[str], refusing: int) -> list[str]:
