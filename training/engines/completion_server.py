@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import socketserver
 import threading
@@ -88,7 +87,7 @@ class CompletionServer:
         self._decoder = threading.Thread(target=self._decode, daemon=True)
         self._server = _Listener(str(socket), _handler(self))
         self._server.daemon_threads = True
-        os.chmod(socket, 0o600)
+        Path(socket).chmod(0o600)
 
     def __enter__(self) -> CompletionServer:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -142,7 +141,7 @@ class CompletionServer:
             raise Refused(f"temperature is {temperature!r}, the stage grants {due}")
         stops = request.get("stop") or ()
         stops = (stops,) if isinstance(stops, str) else tuple(stops)
-        if len(stops) > MOST_STOPS or not all(isinstance(one, str) and one for one in stops):
+        if len(stops) > MOST_STOPS or not all(one and type(one) is str for one in stops):
             raise Refused(f"stop has to be up to {MOST_STOPS} texts")
         return Sampling(most, granted.temperature, stops=stops)
 

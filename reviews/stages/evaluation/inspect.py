@@ -8,13 +8,10 @@ from typing import Any
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, by_item
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
-from reviews.stages.evaluation import inspect_checks
 from reviews.stages.evaluation.inspect_rows import sampled
 from specs.session.evaluation_plan import Outcome
 from specs.stages.evaluation.rows import InspectRow
 from specs.text import plain
-
-CHECKS = tuple(inspect_checks.CHECKS)
 
 
 def read(evidence: Evidence, output: str) -> Subjects:

@@ -1,4 +1,4 @@
-"""Do the rows of a task of inspect_ai follow from its log, and its scores from the answers? Was it the registered task?"""
+"""Did the registered task of inspect_ai run, do the rows follow from its log, and its scores from the answers?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _rows(evidence: Evidence) -> tuple[Sampled, ...]:
     return sampled(evidence, evidence.outputs.get("rows"))
 
 
-@CHECKS.add("inspect.sandbox", "The task ran in a sandbox", source="a benchmark's code that reads answers or the network")
+@CHECKS.add("inspect.sandbox", "The task ran in a sandbox", source="benchmarks that fetch what they like")
 def _sandbox(evidence: Evidence, _: MetricSet | None) -> Found:
     """Read the manifest, which Peergate's own process beside the sandbox wrote."""
     told = _stated(evidence).get("sandbox")
@@ -46,7 +46,8 @@ def _log(evidence: Evidence, _: MetricSet | None) -> Found:
         samples[one.id] = one
     if set(samples) != {one.item.id for one in rows}:
         missing = [one.item.id for one in rows if one.item.id not in samples]
-        told = f"the log has {len(samples)} samples, the rows {len(rows)}; without a sample: {listed(missing) or 'none'}"
+        told = f"the log has {len(samples)} samples, the rows {len(rows)}"
+        told += f"; without a sample: {listed(missing)}" if missing else ""
         return Found("FAIL", told, repairable=False)
     score = evidence.granted(InspectParameters).score
     wrong = [
@@ -90,11 +91,12 @@ def _task(evidence: Evidence, _: MetricSet | None) -> Found:
         faults.append(f"the log is that of the task {log.task!r}")
     if set(log.arguments) != set(given.args):
         faults.append(f"the task was given {listed(sorted(log.arguments)) or 'no arguments'}")
-    if faults += [
+    faults += [
         f"the argument '{name}' was {log.arguments.get(name)!r}"
         for name, value in given.args.items()
         if "{items}" not in str(value) and log.arguments.get(name) != value
-    ]:
+    ]
+    if faults:
         return Found("FAIL", "; ".join(faults), float(len(faults)), repairable=False)
     long = [
         one.item.id for one in _rows(evidence) if any(c.max_new_tokens > given.max_new_tokens for c in one.row.calls)
@@ -118,7 +120,7 @@ def _items(evidence: Evidence, _: MetricSet | None) -> Found:
     """
     rows = _rows(evidence)
     elsewhere = [one.item.id for one in rows if not _is_asked(one)]
-    targets = [one.item.id for one in rows if not set(one.row.target) <= set(targets_of(one.item))]
+    targets = [one.item.id for one in rows if not all(_is_due(target, one.item) for target in one.row.target)]
     told = [
         f"{len(some)} {what}, for example '{some[0]}'"
         for some, what in (
@@ -135,6 +137,11 @@ def _items(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _is_asked(one: Sampled) -> bool:
     return any(one.item.prompt.strip() in said.content for call in one.row.calls for said in call.messages)
+
+
+def _is_due(target: str, item: Item) -> bool:
+    """Say whether a target is an answer of the item, or its last word, as after the ``####`` of GSM8K."""
+    return any(one == target or one.endswith((f" {target}", f"\n{target}")) for one in targets_of(item))
 
 
 def targets_of(item: Item) -> list[str]:

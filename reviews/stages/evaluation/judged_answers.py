@@ -59,9 +59,7 @@ Answered = Judged | Held | Sampled
 
 
 def answered(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Answered, ...]:
-    """Return every registered item as answered and judged, in order; errors as :func:`judged_rows`, :func:`held`
-    or :func:`sampled`.
-    """
+    """Return every registered item as answered and judged, in order; errors as :func:`judged_rows` and its like."""
     if evidence.stage.kind == "inspect":
         return sampled(evidence, path, what)
     return held(evidence, path) if evidence.stage.kind == "multi_turn" else judged_rows(evidence, path, what)

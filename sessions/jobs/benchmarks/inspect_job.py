@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from sessions.jobs.benchmarks import environment
-from sessions.jobs.benchmarks.environment import Environment
 from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.recipe_job import SCRIPT, STARTER, run_script
 from specs.digests import digest_bytes, digest_file
@@ -40,8 +39,8 @@ def inspect(job: Job[InspectParameters]) -> Done:
     except Blocked as error:
         refuse(f"{job.order.key}: {error}")
     host = sandbox.this_host(library.python, library.prefixes)
-    if host is None or (why := sandbox.why_not(host)):
-        refuse(f"{job.order.key}: {'bubblewrap is not installed' if host is None else why}")
+    if (why := sandbox.why_not(host)) or host is None:
+        refuse(f"{job.order.key}: {why}")
     items, form = load_items(job.inputs["items"]), form_of(job.order.declared())
     engine = make_engine(given.engine, job.inputs["model"], given.batch_size, scratch=job.folder, share=False)
     granted = Granted(given.max_new_tokens, given.temperature, given.seed, given.batch_size)

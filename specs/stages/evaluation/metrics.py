@@ -181,5 +181,10 @@ INSPECT_METRICS = (
         over=_SAMPLES,
         of="samples",
     ),
-    metric("model_calls", "requests", Value("requests to the model, summed over samples", lambda rows: sum(len(one.row.calls) for one in rows)), over=_SAMPLES),
+    metric(
+        "model_calls",
+        "requests",
+        Value("requests to the model, summed over samples", lambda rows: sum(len(one.row.calls) for one in rows)),
+        over=_SAMPLES,
+    ),
 )

@@ -118,9 +118,8 @@ class PairwiseJudgeParameters(Placed):
     seed: Seed = 0
 
 
+ArgumentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,59}$")]
 InspectArgument = Annotated[str, Field(max_length=2000)] | bool | int | float
-ITEMS = "{items}"
-"""In an argument of a task: where the file of the stage's items is."""
 
 
 class InspectParameters(Writing):
@@ -133,7 +132,7 @@ class InspectParameters(Writing):
     """The name of the task in the script, or ``package/task``."""
     code: Digest | None = omitted()
     """Digest of the script; a spec does not give it."""
-    args: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,59}$")], InspectArgument] = omitted({})
+    args: dict[ArgumentName, InspectArgument] = omitted({})
     """Arguments of the task. ``{items}`` in one of them stands for the file of the items: JSON lines with ``id``,
     ``input``, ``target``, ``choices`` where there are some, and ``metadata``, as ``json_dataset`` reads them."""
     score: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./-]{1,80}$")]

@@ -146,9 +146,7 @@ def write_log(path: Path, header: Mapping[str, Any], samples: Iterable[Mapping[s
     """Write a log that the library reads: its header, and each sample with its ``id`` and ``epoch``."""
     members = {f"{SAMPLES}{one['id']}_epoch_{one['epoch']}.json": one for one in samples}
     kept = ("id", "epoch", "input", "target", "metadata", "scores")
-    summaries = [
-        {name: one[name] for name in kept if name in one} | {"completed": True} for one in members.values()
-    ]
+    summaries = [{name: one[name] for name in kept if name in one} | {"completed": True} for one in members.values()]
     start = {"version": header["version"], "eval": header["eval"], "plan": header["plan"]}
     with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
         for name, value in (("_journal/start.json", start), *members.items(), (SUMMARIES, summaries), (HEADER, header)):
