@@ -75,8 +75,19 @@ class _Wanted(NamedTuple):
 class CompletionServer:
     """Serves an engine while it is entered; the key and all calls are its attributes."""
 
-    def __init__(self, engine: Engine, encode: Encode, granted: Granted, socket: Path) -> None:
-        """Prepare to listen at ``socket``; ``encode`` turns messages into token ids, or raises an error."""
+    def __init__(
+        self,
+        engine: Engine,
+        encode: Encode,
+        granted: Granted,
+        socket: Path,
+        on_answers: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Prepare to listen at ``socket``; ``encode`` turns messages into token ids, or raises an error.
+
+        ``on_answers`` gets the number of answers after each batch.
+        """
+        self._on_answers = on_answers
         self.key = secrets.token_urlsafe(32)
         self.calls: dict[str, Call] = {}
         """By their id, in the order in which they were answered."""
@@ -186,6 +197,7 @@ class CompletionServer:
             call = Call(f"call-{len(self.calls)}", one.messages, one.prompt, one.sampling, output)
             self.calls[call.id] = call
             one.answer.set_result(call)
+        self._on_answers(len(self.calls))
 
 
 def _messages(given: Any) -> tuple[Message, ...]:

@@ -28,15 +28,10 @@ ANSWER_S = 3600.0
 NAMES = ("max_tokens", "temperature", "top_p", "seed", "stop_seqs", "num_choices", "frequency_penalty", "logit_bias")
 """Settings of a request that are passed on; the server refuses those that it lacks."""
 SERVED = {"stop_seqs": "stop", "num_choices": "n"}
-PROGRESS_EVERY = 1
 
 
 class Refused(Exception):
     """The model cannot be asked so."""
-
-
-class _Count:
-    done = 0
 
 
 def provider(inputs: Path, settings: dict[str, Any]) -> Any:
@@ -60,8 +55,6 @@ def provider(inputs: Path, settings: dict[str, Any]) -> Any:
             told = found.json()
             if found.status_code != 200:
                 raise Refused(told["error"]["message"])
-            _Count.done += 1
-            print(f"progress {min(_Count.done, settings['samples'])}/{settings['samples']}", flush=True)
             (choice,), usage = told["choices"], told["usage"]
             return ModelOutput(
                 model="model",

@@ -49,14 +49,18 @@ def inspect(job: Job[InspectParameters]) -> Done:
         folder = Path(name)
         write_items(items, folder / "items.jsonl")
         server = CompletionServer(
-            engine, lambda messages: dialogue_ids(engine.tokenizer, messages, form).ids, granted, folder / "socket"
+            engine,
+            lambda messages: dialogue_ids(engine.tokenizer, messages, form).ids,
+            granted,
+            folder / "socket",
+            # A task may ask several times for an item; how often is not known before.
+            lambda answers: job.progress(min(answers, len(items)), len(items), "items"),
         )
         settings: dict[str, Any] = {
             "task": given.task,
             "args": given.args,
             "key": server.key,
             "at_once": given.batch_size,
-            "samples": len(items),
         }
         (folder / "settings").write_text(json.dumps(settings), encoding="utf-8")
         with server:
