@@ -44,7 +44,7 @@ CHARACTERS_A_TOKEN = 3
 WRITTEN = 300
 """Characters of an instruction that a model is still to write; longer ones are rare and are counted as runaways."""
 OF_A_TASK = 4000
-"""Characters that a task of another library puts around an item: examples and instructions, which are not known here."""
+"""Characters that a task of another library puts around an item, at a guess: its examples and instructions."""
 _RESPONSES = ("completion", "chosen", "rejected")
 TEMPLATE = 120
 """Characters that a chat template, a wrapper or a worked example's frame adds."""

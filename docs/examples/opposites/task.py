@@ -8,4 +8,5 @@ from inspect_ai.solver import generate
 
 @task
 def opposites(data: str) -> Task:
+    """Ask for each opposite; an answer is right if it is the word and nothing else."""
     return Task(dataset=json_dataset(data), solver=generate(), scorer=match(location="exact"))
