@@ -29,8 +29,8 @@ PATH = "/v1/chat/completions"
 ROLES = ("system", "user", "assistant")
 MOST_BYTES = 4 << 20
 """Of one request."""
-GATHER_S = 0.02
-"""How long a batch waits for requests that come at the same time."""
+GATHER_S = 0.2
+"""How long a batch that has room waits for the next request: whoever was answered asks again at about the same time."""
 ANSWER_S = 3600.0
 _KNOWN = ("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed")
 _ONLY: dict[str, tuple[Any, ...]] = {"n": (None, 1), "stream": (None, False)}
