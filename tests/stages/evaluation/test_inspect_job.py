@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from sessions.jobs.benchmarks.inspect_job import inspect
 from sessions.jobs.sandbox import sandbox
 from specs.digests import digest_bytes
 from specs.errors import ExitCode
+from specs.home import HOME
 from specs.stages.evaluation.rows import InspectRow
 from tests.fixtures.inspect_library import needs_inspect, read_by_library
 from tests.fixtures.stage_jobs import stage_job
@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 HEAD = """
-import os, socket, urllib.request
+import os, socket, sys
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample, json_dataset
 from inspect_ai.model import GenerateConfig, get_model
@@ -55,10 +55,11 @@ def reached():
                 found.append(str(where))
             except OSError:
                 pass
-        for path in ("/root", "/home", "/work"):
-            if os.path.isdir(path):
+        for path in ("/root", "/home", "HERE"):
+            # The interpreter may lie in a home; nothing else of it is there.
+            if os.path.isdir(path) and not sys.base_prefix.startswith(path) and not sys.prefix.startswith(path):
                 found.append(path)
-        found += [name for name in os.environ if "KEY" in name or "TOKEN" in name]
+        found += [name for name in os.environ if "KEY" in name]
         return Score(value="I" if found else "C", explanation=" ".join(found))
     return score
 
@@ -95,12 +96,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("inspected") / "model")
 
 
-def ordered(folder: Path, model: Path, task: str, **given: Any) -> Job:
+def ordered(folder: Path, model: Path, written: str, **given: Any) -> Job:
     items = [
         {"id": f"s/{n}", "group": f"g{n}", "kind": "sum", "prompt": f"{n}+{n}?", "constraint": {"answer": str(2 * n)}}
         for n in range(5)
     ]
-    text = (HEAD + task).encode()
+    text = (HEAD + written).encode()
     inputs = {"model": model, "items": write_lines(folder / "items.jsonl", items)}
     parameters = {"task": "sums", "args": {"data": "{items}"}, "score": "match", "max_new_tokens": 8, "batch_size": 4}
     parameters |= {"code": digest_bytes(text)} | given
@@ -137,7 +138,7 @@ def test_from_the_sandbox_only_the_model_is_reached(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    job = ordered(tmp_path, model, OUT, score="reached")
+    job = ordered(tmp_path, model, OUT.replace("HERE", str(HOME)), score="reached")
     inspect(job)
     rows = read_rows(job.out / "rows.jsonl", InspectRow)
     assert [row.scores["reached"] for row in rows] == ["C"] * 5
@@ -152,7 +153,7 @@ def test_from_the_sandbox_only_the_model_is_reached(
         (TWICE, {"score": "exact"}, "has no score 'exact'; it has match, includes"),
         (TWICE, {"task": "products"}, "products"),
         ("\nraise ValueError('no such thing')\n", {}, "no such thing"),
-        (TWICE, {"memory_mb": 512, "output_mb": 16, "args": {"data": "/etc/passwd"}}, ""),
+        (TWICE, {"memory_mb": 512, "output_mb": 16, "args": {"data": "/etc/passwd"}}, "/etc/passwd"),
     ],
     ids=["temperature", "other data", "no request", "no score", "no task", "an error", "another file"],
 )
@@ -163,7 +164,8 @@ def test_a_task_that_does_not_fit_ends_the_job(
     with pytest.raises(SystemExit) as ended:
         inspect(job)
     assert ended.value.code not in (0, None)
-    assert why in capfd.readouterr().err + capfd.readouterr().out + str(ended.value.code) or why in json.dumps(why)
+    told = capfd.readouterr()
+    assert why in f"{told.out}{told.err}{ended.value.code}"
     assert not (job.out / "rows.jsonl").exists() or not (job.out / "rows.jsonl").read_bytes()
 
 
