@@ -17,6 +17,8 @@ from training.rules.evaluation.inspect_scores import is_right, scored_again
 from training.rules.tasks.choices import choices_of
 from training.rules.tasks.exact_answer import named_answers
 
+SCORES = "inspect.scores"
+"""Its figure is the number of scores that nothing computed again, where it warns."""
 CHECKS = Checks(("inspect",))
 
 
@@ -153,7 +155,7 @@ def targets_of(item: Item) -> list[str]:
     return [chr(ord("A") + answer - 1), choices[answer - 1]] if 1 <= answer <= len(choices) else []
 
 
-@CHECKS.add("inspect.scores", "The scores follow from the answers", source="a benchmark's number, believed as it was")
+@CHECKS.add(SCORES, "The scores follow from the answers", source="a benchmark's number, believed as it was")
 def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
     """Carry the registered scorer out again where it is one of the library's plain ones; else it stays a claim."""
     rows, log = _rows(evidence), log_of(evidence)
