@@ -14,12 +14,13 @@ from typing import Any
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
+from reviews.stages.evaluation.inspect_rows import log_file
 from reviews.stages.evaluation.judged_answers import Answered, answered
 from sessions.exports.formats import Source
 from specs.errors import EvidenceMissing
 from specs.masking import current
 from specs.stages.registry import kind_of
-from training.rules.evaluation.inspect_log import NAME, write_log
+from training.rules.evaluation.inspect_log import write_log
 from training.rules.tasks.conversation import said_in
 from training.rules.tasks.exact_answer import named_answers
 
@@ -48,10 +49,7 @@ def write(source: Source, folder: Path) -> list[str]:
 
 
 def _copied(evidence: Evidence, target: Path) -> str:
-    log = evidence.outputs.get("log")
-    if log is None:
-        raise EvidenceMissing("its log is missing, or does not match its digest")
-    shutil.copyfile(log / NAME, target)
+    shutil.copyfile(log_file(evidence), target)
     return "the log that its task left"
 
 

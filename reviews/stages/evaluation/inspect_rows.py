@@ -8,6 +8,7 @@ from typing import NamedTuple
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of
 from reviews.evidence.row_reader import read_rows
+from specs.digests import digest_path
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import InspectRow
@@ -50,14 +51,23 @@ def sampled(evidence: Evidence, path: Path | None, what: str = "inspect rows") -
     return tuple(Sampled(*one) for one in in_order(items_of(evidence), read_rows(path, InspectRow, what), what))
 
 
-def log_of(evidence: Evidence) -> Log:
-    """Return the log that the stage left; raises EvidenceMissing where it is absent or no log."""
+def log_file(evidence: Evidence) -> Path:
+    """Return the log that the stage left; raises EvidenceMissing where it is absent or not the recorded one."""
     folder = evidence.outputs.get("log")
     if folder is None or not (folder / NAME).is_file():
-        raise EvidenceMissing("the log is missing", hint="the job left none, or it does not match its digest")
-    if extra := sorted(one.name for one in folder.iterdir() if one.name != NAME):
-        raise EvidenceMissing(f"beside the log lies {extra[0]!r}", where="log")
+        raise EvidenceMissing("the log is missing", hint="the job left none that counts")
     try:
-        return read_log(folder / NAME)
+        found = digest_path(folder)
+    except (OSError, ValueError) as error:
+        raise EvidenceMissing(str(error), where="log") from error
+    if found != evidence.output_digests.get("log"):
+        raise EvidenceMissing("the log is not the one that the job left: it was changed afterwards", where="log")
+    return folder / NAME
+
+
+def log_of(evidence: Evidence) -> Log:
+    """Return what the log holds; raises EvidenceMissing as :func:`log_file`, or where it is no log."""
+    try:
+        return read_log(log_file(evidence))
     except (NotALog, OSError) as error:
         raise EvidenceMissing(str(error), where="log") from error

@@ -11,10 +11,11 @@ from reviews.checks.definition import listed
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.measurer import measure
 from reviews.stages.evaluation import inspect
+from specs.digests import digest_path
 from specs.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult
-from tests.factories.inspect_evidence import FLAWS, RIGHT, inspect_evidence, items
-from training.rules.evaluation.inspect_log import NAME
+from tests.factories.inspect_evidence import FLAWS, RIGHT, header, inspect_evidence, items, rows, samples
+from training.rules.evaluation.inspect_log import NAME, write_log
 
 
 def found_in(evidence: object) -> dict[str, CheckResult]:
@@ -53,13 +54,25 @@ def test_every_check_of_the_kind_has_a_flaw() -> None:
 @pytest.mark.parametrize("left", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
 def test_a_log_that_is_none_closes_the_gate(tmp_path: Path, left: bytes) -> None:
     evidence = inspect_evidence(tmp_path)
-    (evidence.outputs["log"] / NAME).write_bytes(left)
+    log = evidence.outputs["log"]
+    (log / NAME).write_bytes(left)
+    evidence = replace(evidence, output_digests=evidence.output_digests | {"log": digest_path(log)})
     results = found_in(evidence)
     assert {results[one].status for one in ("inspect.log", "inspect.task")} <= {"BLOCKED", "FAIL"}
 
 
-def test_a_log_that_does_not_match_its_digest_closes_the_gate(tmp_path: Path) -> None:
-    # Outputs whose digest is not the manifest's are not among the evidence.
+def test_a_log_that_was_changed_after_the_job_closes_the_gate(tmp_path: Path) -> None:
+    evidence = inspect_evidence(tmp_path)
+    path = evidence.outputs["log"] / NAME
+    path.unlink()
+    write_log(path, header(tags=["edited"]), samples(rows()))
+    results = found_in(evidence)
+    assert {results[one].status for one in ("inspect.log", "inspect.task", "inspect.scores")} == {"BLOCKED"}
+    (evidence.outputs["log"] / "other").write_text("x", encoding="utf-8")
+    assert found_in(evidence)["inspect.log"].status == "BLOCKED"
+
+
+def test_without_a_log_the_gate_stays_closed(tmp_path: Path) -> None:
     evidence = inspect_evidence(tmp_path)
     results = found_in(replace(evidence, outputs={"rows": evidence.outputs["rows"]}))
     assert results["inspect.log"].status == "BLOCKED"
