@@ -77,6 +77,11 @@ OTHER_DATA = """
 def sums(data: str):
     return Task(dataset=MemoryDataset([Sample(input="1+1?", target="2", id=7)]), solver=generate(), scorer=match())
 """
+BROKEN = """
+@task
+def sums(data: str):
+    raise ValueError("no such thing")
+"""
 SILENT = """
 @solver
 def nothing():
@@ -90,15 +95,45 @@ def sums(data: str):
     return Task(dataset=json_dataset(data), solver=nothing(), scorer=match())
 """
 
+PROBLEMS = """
+def problem(row):
+    return Sample(id=row["id"], input=row["input"], target=row["target"][0].split("####")[-1].strip())
+
+@task
+def sums(data: str):
+    return Task(dataset=json_dataset(data, problem), solver=generate(), scorer=match(numeric=True))
+"""
+PROGRAMS = """
+import subprocess
+
+@scorer(metrics=[accuracy()])
+def runs():
+    async def score(state, target):
+        program = f"print({target.text} == {target.text})"
+        done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=60)
+        return Score(value=1 if done.stdout.strip() == "True" else 0)
+    return score
+
+@task
+def sums(data: str):
+    return Task(dataset=json_dataset(data), solver=generate(), scorer=runs())
+"""
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("inspected") / "model")
 
 
-def ordered(folder: Path, model: Path, written: str, **given: Any) -> Job:
+def ordered(folder: Path, model: Path, written: str, answers: str = "{due}", **given: Any) -> Job:
     items = [
-        {"id": f"s/{n}", "group": f"g{n}", "kind": "sum", "prompt": f"{n}+{n}?", "constraint": {"answer": str(2 * n)}}
+        {
+            "id": f"s/{n}",
+            "group": f"g{n}",
+            "kind": "sum",
+            "prompt": f"{n}+{n}?",
+            "constraint": {"answer": answers.format(n=n, due=2 * n)},
+        }
         for n in range(5)
     ]
     text = (HEAD + written).encode()
@@ -134,6 +169,19 @@ def test_a_task_is_run_and_its_rows_are_those_of_log_and_server(tmp_path: Path, 
     assert stated["version"] == stated["packages"]["inspect-ai"] and stated["sandbox"].startswith("bubblewrap")
 
 
+def test_questions_with_worked_answers_are_asked_and_their_last_number_is_due(tmp_path: Path, model: Path) -> None:
+    job = ordered(tmp_path, model, PROBLEMS, answers="Twice {n} is {due}.\n#### {due}")
+    inspect(job)
+    assert [row.target for row in read_rows(job.out / "rows.jsonl", InspectRow)] == [(str(2 * n),) for n in range(5)]
+
+
+def test_programs_of_a_scorer_run_in_the_sandbox(tmp_path: Path, model: Path) -> None:
+    job = ordered(tmp_path, model, PROGRAMS, score="runs")
+    inspect(job)
+    rows = read_rows(job.out / "rows.jsonl", InspectRow)
+    assert [(row.scores["runs"], row.correct) for row in rows] == [(1.0, True)] * 5
+
+
 def test_from_the_sandbox_only_the_model_is_reached(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +200,7 @@ def test_from_the_sandbox_only_the_model_is_reached(
         (SILENT, {}, "the model was asked nothing for 's/0'"),
         (TWICE, {"score": "exact"}, "has no score 'exact'; it has match, includes"),
         (TWICE, {"task": "products"}, "products"),
-        ("\nraise ValueError('no such thing')\n", {}, "no such thing"),
+        (BROKEN, {}, "no such thing"),
         (TWICE, {"memory_mb": 512, "output_mb": 16, "args": {"data": "/etc/passwd"}}, "/etc/passwd"),
     ],
     ids=["temperature", "other data", "no request", "no score", "no task", "an error", "another file"],
