@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-quick test-all test-nightly test-llama test-qlora test-lm-eval test-sky requirements release check lint types imports format clean
+.PHONY: help setup demo ifeval test test-quick test-all test-nightly test-llama test-qlora test-lm-eval test-sky test-inspect requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -81,6 +81,11 @@ test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests o
 
 test-sky: setup .venv-sky  ## install SkyPilot (459 MB) in .venv-sky and compare its adapter with it, offline
 	PEERGATE_SKY_PYTHON=$(CURDIR)/.venv-sky/bin/python $(BIN)/python -m pytest tests/sessions/jobs/test_skypilot.py
+
+# The environment that Peergate itself makes for stages of the kind `inspect`, in the user's cache.
+test-inspect: setup  ## make the environment of inspect_ai (210 MB) and run the tests that need the library
+	PEERGATE_INSPECT_PYTHON=$$($(BIN)/python -m sessions.jobs.benchmarks.environment) $(BIN)/python -m pytest \
+	  tests/stages/evaluation/test_inspect_job.py tests/stages/evaluation/test_inspect_library.py tests/sessions/exports
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-release: requirements-release.txt

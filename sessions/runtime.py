@@ -22,6 +22,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.pointer import database_of
 from reviews.trail.trail import Trail
 from sessions.disk_errors import no_room, telling_no_room
+from sessions.jobs.benchmarks import environment
 from sessions.jobs.heartbeat import present
 from sessions.jobs.sandbox.code_admission import keep_scripts
 from sessions.money.estimate import estimate
@@ -73,6 +74,7 @@ def start(
     resolved = load_spec(spec_path, profile, launcher=launcher)
     own = session_name(name, resolved.spec.name)
     state = require_startable(resolved, spec_path, profile, runs)
+    environment.prepare(resolved.spec, display.say)
     run = _new_folder(runs, own, display, chosen=name is not None)
     for line in estimate(resolved).lines():
         display.say(line)

@@ -35,7 +35,14 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate import measurer
 from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
-from reviews.stages.evaluation import answer_checks, item_checks, judge_checks, label_checks, scorer_checks
+from reviews.stages.evaluation import (
+    answer_checks,
+    inspect_checks,
+    item_checks,
+    judge_checks,
+    label_checks,
+    scorer_checks,
+)
 from reviews.stages.finetuning import checks as training
 from reviews.stages.finetuning import health_checks, optimizer_checks, preference_checks, replay_checks
 from reviews.stages.generation import checks as text
@@ -77,7 +84,7 @@ _MODULES = (
         critic_checks,
         pair_checks,
     ),
-    *(package, recipe),
+    *(package, recipe, inspect_checks),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""

@@ -19,7 +19,7 @@ from specs.digests import digest_value
 from specs.errors import GrantRefused
 from specs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.registry import resolve_parameters
+from specs.stages.registry import kind_of, resolve_parameters
 from specs.trail.grant_and_claim import Grant
 from specs.trail.verdict import Outcome
 
@@ -87,7 +87,8 @@ def mint(
         parameters = resolve_parameters(stage, changes)
     except ValueError as error:
         raise GrantRefused(str(error), where=where) from error
-    if (stage.allow_code or stage.script) and resolved.data_digests["heldout"] in inputs.values():
+    reads_it = kind_of(stage).takes_script
+    if (stage.allow_code or stage.script) and not reads_it and resolved.data_digests["heldout"] in inputs.values():
         raise GrantRefused("an input holds the held-out items, which no code may read", where=where)
     now = time.time()
     _require_settled(trail, resolved, opening, now)

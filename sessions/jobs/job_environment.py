@@ -17,7 +17,11 @@ JOB_VARIABLES = {
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 """For every job, in a sandbox or not."""
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+_KEPT = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"),
+    # Where another library's environment is.
+    *("PEERGATE_CACHE", "PEERGATE_INSPECT_PYTHON", "XDG_CACHE_HOME"),
+)
 _SET = JOB_VARIABLES | {"PYTHONUNBUFFERED": "1"}
 
 

@@ -109,7 +109,8 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     if isinstance(launcher, PerStage):
         launcher = launcher.of(order.key)
     folder = job_folder(run, order.key)
-    if STAGE_KINDS[order.kind].runs_code and used is None:
+    kind = STAGE_KINDS[order.kind]
+    if (kind.runs_code or kind.takes_script) and used is None:
         code_admission.admit(trail, run, folder, order)
     write_durably(folder / "order.json", order.canonical())
     # The intent precedes the effect: after a crash in between, the job is started again, and its claim decides whether

@@ -7,6 +7,7 @@ from typing import Any
 
 from reviews.evidence.gather import find, is_in_force
 from reviews.gate.human_answers import last_question, overrides, waits_for_budget
+from reviews.stages.evaluation.inspect_checks import SCORES
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.overview import is_waiting, waits_for_verdict
@@ -93,6 +94,10 @@ def _witnessed(comparison: dict[str, Any]) -> str:
     told = [f"{rows} of {of} answers of '{name}' read again" for name, (rows, of) in comparison["witnessed"].items()]
     told += [f"{steps} of {of} steps of '{name}' trained again" for name, (steps, of) in comparison["replayed"].items()]
     told += [f"training of '{stage}' not replayed" for stage in comparison["not_replayed"]]
+    told += [
+        f"{claims} scores of '{stage}' are its scorer's claim"
+        for stage, claims in comparison.get("claimed", {}).items()
+    ]
     return "".join(f"; {one}" for one in told)
 
 
@@ -170,6 +175,9 @@ def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedS
     baseline, treatment = (_latest_metrics(entries, store, arm) for arm in (analysis.baseline, analysis.treatment))
     if baseline is None or treatment is None or "mcnemar_p" not in treatment[1]:
         return None
+    claimed = {
+        arm: claims for arm in (analysis.baseline, analysis.treatment) if (claims := _claimed(entries, store, arm))
+    }
     names = ("accuracy_gain", "mcnemar_p", "gained", "lost", "cohens_h", *metrics_of("rule"))
     return {
         "primary_metric": analysis.primary_metric,
@@ -183,6 +191,7 @@ def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedS
         "replayed": witnessed(entries, store, replayed(resolved.spec)),
         "not_replayed": not_replayed(entries, resolved.spec),
         "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
+        **({"claimed": claimed} if claimed else {}),
     }
 
 
@@ -191,6 +200,13 @@ def _without_kind(entries: Sequence[Recorded], store: Store, treatment: str) -> 
     gates = [one.body["attempt"] for one in entries if one.entry.kind == "checks" and one.body["stage"] == treatment]
     checks = checks_of(entries, store, treatment, gates[-1]) if gates else []
     return next((one.shown[0] for one in checks if one.id == "strata.sensitivity" and one.shown), None)
+
+
+def _claimed(entries: Sequence[Recorded], store: Store, stage: str) -> int:
+    """Return how many scores of a stage's newest attempt are what a benchmark's own scorer says."""
+    attempts = (one.body["attempt"] for one in entries if one.entry.kind == "checks" and one.body["stage"] == stage)
+    found = checks_of(entries, store, stage, max(attempts, default=0))
+    return next((int(one.figure or 0) for one in found if one.id == SCORES and one.status == "WARN"), 0)
 
 
 def witnessed(entries: Sequence[Recorded], store: Store, stages: Sequence[str]) -> dict[str, list[int]]:

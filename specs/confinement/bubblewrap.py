@@ -38,22 +38,27 @@ class Host(NamedTuple):
     """The devices of GPUs."""
 
 
-def this_host() -> Host | None:
-    """Describe this machine; None if it has no bubblewrap."""
+def this_host(python: str = "", prefixes: Sequence[str] = ()) -> Host | None:
+    """Describe this machine; None if it has no bubblewrap.
+
+    ``python`` is the interpreter that scripts get, in the environment that lies in the folders ``prefixes``; this
+    process's own without.
+    """
     bwrap = shutil.which("bwrap") if sys.platform == "linux" else None
     if bwrap is None:
         return None
     present = [Path(path) for path in _SYSTEM if Path(path).exists()]
     links = [(str(path), str(path.readlink()) if path.is_symlink() else "") for path in present]
     # Under both names if they differ: links to the interpreter may hold either.
-    prefixes = [Path(one) for one in (sys.base_prefix, sys.prefix)]
-    folders = dict.fromkeys(str(one) for prefix in prefixes for one in (prefix.resolve(), prefix))
-    folders |= dict.fromkeys(one for one in libraries() if not any(Path(one).is_relative_to(path) for path in folders))
+    places = [Path(one) for one in prefixes or (sys.base_prefix, sys.prefix)]
+    folders = dict.fromkeys(str(one) for place in places for one in (place.resolve(), place))
+    own = [] if python else libraries()
+    folders |= dict.fromkeys(one for one in own if not any(Path(one).is_relative_to(path) for path in folders))
     environment = tuple(one for one in folders if not Path(one).is_relative_to("/usr"))
     mounted = ("/usr", *environment)
     hidden = [str(HOME / name) for name in PACKAGES if any(HOME.is_relative_to(one) for one in mounted)]
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
-    return Host(bwrap, (("/usr", ""), *links), sys.executable, environment, tuple(hidden), tuple(devices))
+    return Host(bwrap, (("/usr", ""), *links), python or sys.executable, environment, tuple(hidden), tuple(devices))
 
 
 def libraries() -> list[str]:

@@ -318,7 +318,8 @@ class _Files:
         for index, stage in enumerate(spec.stages):
             loc: Loc = ("stages", index, "script")
             path = script_file.path_of(stage.script or "")
-            raw = self._read(loc, path) if path and kind_of(stage).runs_code else None
+            kind = kind_of(stage)
+            raw = self._read(loc, path) if path and (kind.runs_code or kind.takes_script) else None
             if raw is None:
                 continue
             needed: tuple[str, ...] = ()

@@ -114,6 +114,11 @@ class StageKind:
     """Whether it hands on some of what it read, and writes nothing new."""
     runs_code: bool = False
     """Whether it runs a script of the builder; it then reads whatever its stage names, under any role."""
+    takes_script: bool = False
+    """Whether a person's script belongs to it that may read the held-out split: registered with its text, never a
+    builder's, and run in a sandbox."""
+    environment: Literal["", "inspect"] = ""
+    """The Python environment beside Peergate's in which its job runs a library; empty where it needs none."""
     chat_form: bool = False
     """Whether its parameter ``form`` says how its model is asked; a base model has no chat template."""
     open_ended: bool = False

@@ -205,6 +205,7 @@ COMMANDS = {
     "seeds": {"sessions", "--runs", "--json"},
     "replicate": {"run", "--runs", "--seeds", "--show", "--by", "--json"},
     "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
+    "export": {"format", "run", "--out", "--runs", "--json"},
     "graph": set[str](),
     "spec pin": {"spec", "--json"},
     "spec schema": set[str](),

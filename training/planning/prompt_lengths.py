@@ -25,6 +25,7 @@ from specs.stages.critique.parameters import (
 )
 from specs.stages.evaluation.parameters import (
     EvaluateParameters,
+    InspectParameters,
     MultipleChoiceParameters,
     MultiTurnParameters,
     PairwiseJudgeParameters,
@@ -42,6 +43,8 @@ from specs.stages.registry import Stage, kind_of
 CHARACTERS_A_TOKEN = 3
 WRITTEN = 300
 """Characters of an instruction that a model is still to write; longer ones are rare and are counted as runaways."""
+OF_A_TASK = 4000
+"""Characters that a task of another library puts around an item, at a guess: its examples and instructions."""
 _RESPONSES = ("completion", "chosen", "rejected")
 TEMPLATE = 120
 """Characters that a chat template, a wrapper or a worked example's frame adds."""
@@ -102,6 +105,8 @@ def _characters(given: Contract, form: Form, item: str) -> int:
         return 3 * len(item) if given.worked_example else len(item)
     if isinstance(given, EvaluateParameters):
         return len(given.wrapper or "") + len(item)
+    if isinstance(given, InspectParameters):
+        return OF_A_TASK + len(item)
     if isinstance(given, MultipleChoiceParameters):
         return len(given.question) + len(item)
     if isinstance(given, MultiTurnParameters):

@@ -17,7 +17,8 @@ from specs.session.session_spec import kind_read
 from specs.stages.metric import MetricSet
 from training.rules.similarity import near_repeats, words_of
 
-CHECKS = Checks(("evaluate", "multi_turn"))
+CHECKS = Checks(("evaluate", "multi_turn", "inspect"))
+_TRUNCATION = {"multi_turn": "turn_truncation_rate", "inspect": "benchmark_truncation_rate"}
 
 _SPECIAL, _WORD, _STEM = 10, 3, 4
 """A word of a topic: in no more than one of so many prompts, of so many letters, known by so many of them."""
@@ -32,8 +33,7 @@ _LABEL_WORDS = 2
     limits=(Limit("<=", "thresholds.truncated_answers"),),
 )
 def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    talks = evidence.stage.kind == "multi_turn"
-    rate = need_exact(metrics, "turn_truncation_rate") if talks else need_exact(metrics, "truncation_rate")
+    rate = need_exact(metrics, _TRUNCATION.get(evidence.stage.kind, "truncation_rate"))
     judged = answered(evidence, evidence.outputs.get("rows"))
     shown = tuple({"item": one.item.id, "output": one.text} for one in judged if one.truncated)
     status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.truncated_answers) else "FAIL"
@@ -51,7 +51,7 @@ def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
         turns = [turn for one in held(evidence, evidence.outputs.get("rows")) for turn in one.row.turns]
         rate = Fraction(sum(not turn.output.strip() for turn in turns), len(turns))
     else:
-        rate = need_exact(metrics, "empty_rate")
+        rate = need_exact(metrics, "benchmark_empty_rate" if evidence.stage.kind == "inspect" else "empty_rate")
     status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.empty_answers) else "FAIL"
     return Found(status, f"{float(rate):.3f} of the answers are empty", float(rate))
 

@@ -10,6 +10,7 @@ from reviews.comparison.subgroups import Pair
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of, task_of
 from reviews.evidence.row_reader import read_rows
+from reviews.stages.evaluation.inspect_rows import Sampled, sampled
 from reviews.stages.evaluation.multi_turn import Held, held
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
@@ -54,12 +55,14 @@ def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation r
     return tuple(found)
 
 
-Answered = Judged | Held
+Answered = Judged | Held | Sampled
 """One held-out item of an arm, whatever its kind: a conversation is one item, its answers one text."""
 
 
 def answered(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Answered, ...]:
-    """Return every registered item as answered and judged, in order; errors as :func:`judged_rows` or :func:`held`."""
+    """Return every registered item as answered and judged, in order; errors as :func:`judged_rows` and its like."""
+    if evidence.stage.kind == "inspect":
+        return sampled(evidence, path, what)
     return held(evidence, path) if evidence.stage.kind == "multi_turn" else judged_rows(evidence, path, what)
 
 

@@ -19,6 +19,7 @@ from specs.errors import Blocked, EvidenceMissing
 from specs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.recipes.script_file import require_script
+from specs.stages.registry import STAGE_KINDS
 
 
 def keep_recipe(store: Store, text: str) -> str:
@@ -54,14 +55,17 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
     store = Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
     stage = order.grant.stage
+    kind = STAGE_KINDS[order.kind]
     digest = order.parameters.get("code")
-    if not isinstance(digest, str):
+    if not isinstance(digest, str) and kind.runs_code:
         raise EvidenceMissing("no script was handed in", where=order.key)
-    code = store.get(digest)
+    code = store.get(digest) if isinstance(digest, str) else None
     host = bubblewrap.this_host()
     if why := sandbox.why_not(host):
         remedy = "install bubblewrap 0.8 or newer" if host is None else "let bubblewrap make user namespaces here"
-        by = lifted_checks(entries, stage, time.time_ns()).get(SANDBOX)
+        by = lifted_checks(entries, stage, time.time_ns()).get(SANDBOX) if kind.runs_code else None
+        if not kind.runs_code:
+            raise Blocked(f"the task would run without a sandbox: {why}", where=order.key, hint=remedy)
         if by is None:
             raise Blocked(
                 f"the script would run without a sandbox: {why}",
@@ -80,4 +84,5 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
                 where=order.key,
                 hint="keep runs, home and held-out items outside of /usr and of the Python environment",
             )
-    write_durably(folder / SCRIPT, code)
+    if code is not None:
+        write_durably(folder / SCRIPT, code)

@@ -60,7 +60,7 @@ MOST_NOTED = 4
 _PROGRESS = re.compile(r"progress (\d{1,12})/(\d{1,12})((?: [a-z_]{1,20}=\S{1,20})*)", re.ASCII)
 _NOTED = re.compile(r" ([a-z_]{1,20})=(\S{1,20})", re.ASCII)
 _MB = 1024 * 1024
-_STARTER = HOME / "training" / "jobs" / "recipes" / "sandbox_script.py"
+STARTER = HOME / "training" / "jobs" / "recipes" / "sandbox_script.py"
 
 
 def recipe(job: Job[RecipeParameters]) -> Done:
@@ -154,11 +154,12 @@ def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> 
 
 
 def _inside(job: Job[RecipeParameters], script: Path, host: bubblewrap.Host) -> Ran:
-    work = sandbox.Work(script, _STARTER, {role: path.resolve() for role, path in job.inputs.items()})
+    work = sandbox.Work(script, STARTER, {role: path.resolve() for role, path in job.inputs.items()})
     with bubblewrap.refused_calls() as refusing:
         # Without variables: the sandbox can read those of bubblewrap itself as /proc/1/environ.
-        return _run(
+        return run_script(
             job,
+            job.parameters,
             {"code": sandbox.CODE, "out": sandbox.OUT},
             lambda told: sandbox.arguments(host, work, job.parameters, [told], refusing),
             {},
@@ -174,19 +175,23 @@ def _outside(job: Job[RecipeParameters], script: Path, folder: Path) -> Ran:
     for role, path in job.inputs.items():
         (inputs / role).symlink_to(path.resolve())
     variables = sandbox.variables(job.parameters, str(inputs), str(out)) | {"HOME": str(folder)}
-    command = [sys.executable, "-I", "-B", str(_STARTER)]
-    return _run(job, {"code": str(script), "out": str(out)}, lambda told: [*command, told], variables)
+    command = [sys.executable, "-I", "-B", str(STARTER)]
+    places = {"code": str(script), "out": str(out)}
+    return run_script(job, job.parameters, places, lambda told: [*command, told], variables)
 
 
-def _run(
-    job: Job[RecipeParameters],
+def run_script(
+    job: Job[Any],
+    parameters: RecipeParameters,
     places: dict[str, str],
     command: Callable[[str], list[str]],
     variables: dict[str, str],
     handed_on: tuple[int, ...] = (),
 ) -> Ran:
-    """Start the recipe, watch it to its end, and receive its outputs."""
-    parameters = job.parameters
+    """Start a script under the limits of ``parameters``, watch it to its end, and receive its outputs.
+
+    Ends the process if the script fails or breaks a limit.
+    """
     (job.out / "files").mkdir()
     reading, sending = os.pipe()
     limits = limits_of(job.order, parameters, alone=bool(handed_on))
@@ -253,7 +258,7 @@ def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tu
 class _Log(threading.Thread):
     """Copies the recipe's output up to a size, so that the log cannot fill the disk, and shows its progress lines."""
 
-    def __init__(self, source: IO[bytes], job: Job[RecipeParameters]) -> None:
+    def __init__(self, source: IO[bytes], job: Job[Any]) -> None:
         super().__init__(daemon=True)
         self._source, self._job = source, job
         self._line = b""

@@ -133,11 +133,14 @@ def lint_witness(_: SessionSpec, __: int, stage: Stage) -> Iterator[LintProblem]
 
 def lint_code(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
     """Code of a builder is allowed by name, where it cannot reach held-out items, and only if somebody can write it."""
-    if not kind_of(stage).runs_code:
-        if stage.script:
+    kind = kind_of(stage)
+    if kind.takes_script:
+        yield from _person_script(spec, stage)
+    if not kind.runs_code:
+        if stage.script and not kind.takes_script:
             yield LintProblem(("script",), f"{stage.kind} runs Peergate's own code", "a recipe stage runs a script")
         if stage.allow_code:
-            heldout = kind_of(stage).reads_heldout
+            heldout = kind.reads_heldout
             why = "reads held-out items" if heldout else "is judged by what Peergate's own code reads back"
             message = f"{stage.kind} {why}: it runs no code of a builder"
             yield LintProblem(("allow_code",), message, "remove the line; a recipe stage runs code")
@@ -156,6 +159,19 @@ def lint_code(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProbl
     if spec.builder.vendor == "playbook":
         message = "'playbook' writes no code, so this stage could never start"
         yield LintProblem(("kind",), message, "name a builder that asks a model")
+
+
+def _person_script(spec: SessionSpec, stage: Stage) -> Iterator[LintProblem]:
+    """A task is in a script or in a package, not in both; stages that are compared run the same one."""
+    in_package = "/" in stage.parameters.task
+    if in_package and stage.script:
+        message = f"'{stage.parameters.task}' is a task of a package, and the stage has a script too"
+        yield LintProblem(("script",), message, "remove this line, or name the task alone")
+    elif not in_package and not stage.script:
+        message = f"nothing says where the task '{stage.parameters.task}' is"
+        yield LintProblem(("parameters", "task"), message, "write script: FILE.py, or the task as package/task")
+    if stage.parameters.code is not None and not stage.script:
+        yield LintProblem(("parameters", "code"), "the digest is that of the stage's script", "remove the line")
 
 
 def _reference(

@@ -1,4 +1,4 @@
-"""The kinds that measure a model: evaluate, perplexity, multiple_choice, pairwise_judge, multi_turn."""
+"""The kinds that measure a model: evaluate, perplexity, multiple_choice, pairwise_judge, multi_turn, inspect."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from specs.stages.evaluation.metrics import (
     CONVERSATION_METRICS,
     DUEL_METRICS,
     EVALUATE_METRICS,
+    INSPECT_METRICS,
     PERPLEXITY_METRICS,
 )
 from specs.stages.kind import Arm, Scored, StageKind
@@ -81,4 +82,19 @@ MULTI_TURN = _measuring(
     outcomes=("binary", "ordinal"),
 )
 
-KINDS = (EVALUATE, PERPLEXITY, MULTIPLE_CHOICE, PAIRWISE_JUDGE, MULTI_TURN)
+INSPECT = _measuring(
+    name="inspect",
+    parameters=parameters.InspectParameters,
+    outputs={"rows": "rows", "log": "files"},
+    rows={"rows": rows.InspectRow},
+    metrics=INSPECT_METRICS,
+    job="sessions.jobs.benchmarks.inspect_job:inspect",
+    asked="training.jobs.evaluation.inspect_rows:asked",
+    judge="reviews.stages.evaluation.inspect",
+    takes_script=True,
+    environment="inspect",
+    arm=Arm(metric="benchmark_accuracy", count="benchmark_items"),
+    outcomes=("binary",),
+)
+
+KINDS = (EVALUATE, PERPLEXITY, MULTIPLE_CHOICE, PAIRWISE_JUDGE, MULTI_TURN, INSPECT)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from specs.digests import Contract, omitted
+from specs.digests import Contract, Digest, omitted
 from specs.stages.answer_end import Form
 from specs.stages.engine_choice import Writing
 from specs.stages.label_scores import Agreement
@@ -115,6 +115,38 @@ class PairwiseJudgeParameters(Placed):
     shown_characters: Annotated[int, Field(ge=50, le=100_000)] = 2000
     """Characters of each answer that the judge is shown."""
     batch_size: BatchSize = 16
+    seed: Seed = 0
+
+
+ArgumentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,59}$")]
+InspectArgument = Annotated[str, Field(max_length=2000)] | bool | int | float
+
+
+class InspectParameters(Writing):
+    """Run a task of inspect_ai on the items: its solvers ask the model, its scorers judge the answers.
+
+    The task is in the stage's ``script``, or in a package of the library's environment.
+    """
+
+    task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,80}(/[A-Za-z0-9_.-]{1,80})?$")]
+    """The name of the task in the script, or ``package/task``."""
+    code: Digest | None = omitted()
+    """Digest of the script; a spec does not give it."""
+    args: dict[ArgumentName, InspectArgument] = omitted({})
+    """Arguments of the task. ``{items}`` in one of them stands for the file of the items: JSON lines with ``id``,
+    ``input``, ``target``, ``choices`` where there are some, and ``metadata``, as ``json_dataset`` reads them."""
+    score: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./-]{1,80}$")]
+    """The scorer that decides whether an answer is right: ``C``, true or 1 is, everything else is not."""
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 256
+    """The most tokens of an answer; a task may ask for fewer."""
+    temperature: Annotated[float, Field(gt=0, le=2)] | None = omitted()
+    """None: every answer is decoded greedily, and a task that asks for another temperature is refused."""
+    batch_size: BatchSize = 16
+    """Requests that are decoded together, and samples that run at the same time."""
+    memory_mb: Annotated[int, Field(ge=512, le=1_048_576)] = 2048
+    """Of the processes of the task, without the model."""
+    output_mb: Annotated[int, Field(ge=16, le=65536)] = 256
+    """The most that the log may take."""
     seed: Seed = 0
 
 

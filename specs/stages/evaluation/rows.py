@@ -99,3 +99,56 @@ class ConversationRow(Contract):
 
     item: str
     turns: tuple[Turn, ...] = Field(min_length=1)
+
+
+class Said(Contract):
+    """One message of a request."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class ModelCall(Contract):
+    """One request of a task to the model, and the answer."""
+
+    messages: tuple[Said, ...] = Field(min_length=1)
+    prompt_tokens: Positive
+    max_new_tokens: Positive
+    """The most tokens that were asked for."""
+    stops: tuple[str, ...] = ()
+    output: str
+    output_tokens: Count
+    truncated: bool
+    finish: Finish
+    stop: str | None = None
+    """The stop string that ended it."""
+    answer_ids: Ids
+    _ended_once = model_validator(mode="after")(ended_once)
+
+
+class InspectRow(Contract):
+    """One sample of a task of inspect_ai: what the model was asked for it, and what the scorers claim."""
+
+    unique_by = ("item",)
+
+    item: str
+    calls: tuple[ModelCall, ...] = Field(min_length=1)
+    """In the order in which the model was asked."""
+    output: str
+    """The answer that was scored."""
+    target: tuple[str, ...]
+    """What the task held for right."""
+    scores: dict[str, str | bool | float | None]
+    """By scorer; of one that returns several values, None."""
+    correct: bool
+    """Whether the registered scorer claims that the answer is right."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether an answer hit the token limit."""
+        return any(one.truncated for one in self.calls)
+
+    @property
+    def output_tokens(self) -> int:
+        """The tokens of all answers."""
+        return sum(one.output_tokens for one in self.calls)

@@ -1,0 +1,42 @@
+"""The judge of ``inspect`` stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_lines import Subjects, by_item
+from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
+from reviews.stages.evaluation.inspect_rows import sampled
+from specs.session.evaluation_plan import Outcome
+from specs.stages.evaluation.rows import InspectRow
+from specs.text import plain
+
+
+def read(evidence: Evidence, output: str) -> Subjects:
+    """Return the samples for its metrics; errors as :func:`sampled`."""
+    path = evidence.outputs.get(output)
+    return by_item(sampled(evidence, path), read_rows(path, InspectRow, "inspect rows"))
+
+
+def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
+    """Return 1 for each item that the registered scorer holds for right, 0 for the others; as :func:`sampled`."""
+    return [float(one.passed) for one in sampled(evidence, path)]
+
+
+def shown(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return every sample with its scores; errors as :func:`sampled`."""
+    return [
+        {
+            "item": one.item.id,
+            "prompt": plain(one.item.prompt, ROW_CHARACTERS),
+            "output": plain(one.text, ROW_CHARACTERS),
+            "target": plain(", ".join(one.row.target), ROW_CHARACTERS),
+            "calls": len(one.row.calls),
+            "truncated": one.truncated,
+            "passed": one.passed,
+            "reason": plain(one.reason, ROW_CHARACTERS),
+        }
+        for one in sampled(evidence, evidence.outputs.get("rows"))
+    ]

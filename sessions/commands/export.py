@@ -1,0 +1,45 @@
+"""`peergate export`: what a session found, in the format of another tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, shown_path
+from sessions.commands.output import print_json, print_line
+from sessions.disk_errors import telling_no_place
+from sessions.exports.formats import FORMATS, export
+from sessions.run.private_files import as_the_user_wants
+
+app = typer.Typer()
+
+
+@app.command("export")
+def export_run(
+    format: Annotated[str, typer.Argument(metavar="FORMAT", help=f"{', '.join(FORMATS)}.")],
+    run: Run = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder to make; NAME-FORMAT here without it.", show_default=False),
+    ] = None,
+    runs: Runs = DEFAULT_RUNS,
+    as_json: Json = False,
+) -> None:
+    """Write what a session found in the format of another tool: `inspect` for its evaluations.
+
+    Known secrets are masked. For the evidence itself, with which others verify a session, use `audit export`. Exit
+    codes: 0 written, 2 there is no such format or session, or the folder is there; 4 there is nothing to write; 5 the
+    trail is damaged, and nothing is left.
+    """
+    found = chosen(run, runs)
+    folder = out or Path(f"{found.resolve().name}-{format}")
+    with as_the_user_wants(), telling_no_place(folder):
+        lines = export(format, found, folder)
+    if as_json:
+        print_json({"folder": str(folder), "told": lines})
+        return
+    for line in lines:
+        print_line(line)
+    print_line(f"written to {shown_path(folder.resolve())}", err=True)

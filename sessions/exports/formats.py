@@ -1,0 +1,78 @@
+"""The formats of `peergate export FORMAT RUN`, by name, and what each of them is given."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from reviews.trail.envelope import Recorded
+from reviews.trail.integrity import walk_trail
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries, read_trail
+from sessions.run.run_layout import STORE, TRAIL, require_run
+from specs.errors import AuditDamage, EvidenceMissing, UserError
+
+
+class Source(NamedTuple):
+    """A session whose trail holds together."""
+
+    run: Path
+    entries: Sequence[Recorded]
+    store: Store
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: what it is for, and the function that writes it, ``module:function``.
+
+    The function gets the session and an empty folder, and returns one line for each file and for what it left out.
+    """
+
+    told: str
+    write: str
+
+    def writer(self) -> Callable[[Source, Path], list[str]]:
+        """Return the function; only then is its module imported."""
+        module, _, name = self.write.partition(":")
+        return getattr(import_module(module), name)
+
+
+FORMATS: Mapping[str, Format] = {
+    "inspect": Format(
+        "a log for each evaluation, for `inspect view` and `read_eval_log`", "sessions.exports.inspect_format:write"
+    ),
+}
+
+
+def export(name: str, run: Path, folder: Path) -> list[str]:
+    """Write a session in a format into a new folder; returns a line for each file and for what was left out.
+
+    Raises:
+        UserError: there is no such format or session, or the folder is there already.
+        AuditDamage: the trail, or a file that it recorded, is not what it was; nothing is left.
+        EvidenceMissing: the session has nothing to write in this format.
+    """
+    if name not in FORMATS:
+        raise UserError(f"there is no format '{name}'", hint=f"formats: {', '.join(FORMATS)}")
+    path = require_run(run) / TRAIL
+    if folder.exists():
+        raise UserError("is there already", where=str(folder), hint="name another folder with --out")
+    if walk_trail(read_trail(path)).damage:
+        hint = "`peergate audit verify` lists all damage"
+        raise AuditDamage("the trail is damaged, so nothing is exported", where=str(run), hint=hint)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        lines = FORMATS[name].writer()(Source(run, read_entries(path), Store(run / STORE)), partial)
+        if not any(partial.iterdir()):
+            why = "; ".join(lines) or "no stage that it has a form for has ended"
+            raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return lines

@@ -1,0 +1,158 @@
+"""Evaluations as ``.eval`` logs of inspect_ai: the newest attempt of each stage whose items are right or wrong.
+
+A stage that ran a task of the library has its log, which is copied; of the others one is written from rows that are
+what the trail recorded, judged again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import gather
+from reviews.stages.evaluation.inspect_rows import log_file
+from reviews.stages.evaluation.judged_answers import Answered, answered
+from sessions.exports.formats import Source
+from specs.errors import EvidenceMissing
+from specs.masking import current
+from specs.stages.registry import kind_of
+from training.rules.evaluation.inspect_log import write_log
+from training.rules.tasks.conversation import said_in
+from training.rules.tasks.exact_answer import named_answers
+
+SCORER = "registered_verifier"
+
+
+def write(source: Source, folder: Path) -> list[str]:
+    """Write a log for each evaluation; returns a line for each, and for each that is left out."""
+    newest = {one.body["stage"]: one.body["attempt"] for one in source.entries if one.entry.kind == "exit"}
+    lines: list[str] = []
+    for stage, attempt in newest.items():
+        evidence = gather(source.run, source.entries, source.store, stage, attempt)
+        kind = kind_of(evidence.stage)
+        name = f"{stage}.{attempt}.eval"
+        if kind.arm is None:
+            if kind.only_measures:
+                lines.append(f"{stage}.{attempt} is left out: items of a {kind.name} stage are not right or wrong")
+            continue
+        try:
+            told = _copied(evidence, folder / name) if kind.environment else _written(source, evidence, folder / name)
+        except EvidenceMissing as error:
+            lines.append(f"{stage}.{attempt} is left out: {error.message}")
+        else:
+            lines.append(f"{name}: {told}")
+    return lines
+
+
+def _copied(evidence: Evidence, target: Path) -> str:
+    shutil.copyfile(log_file(evidence), target)
+    return "the log that its task left"
+
+
+def _written(source: Source, evidence: Evidence, target: Path) -> str:
+    answers = answered(evidence, evidence.outputs.get("rows"))
+    right = sum(one.passed for one in answers)
+    write_log(
+        target, current().value(_header(source, evidence, answers)), [current().value(_sample(one)) for one in answers]
+    )
+    return f"{right} of {len(answers)} items right"
+
+
+def _sample(one: Answered) -> dict[str, Any]:
+    item, said = one.item, _turns(one)
+    answer = said[-1][1]
+    truncated = "max_tokens" if one.truncated else "stop"
+    messages = [
+        {"role": role, "content": text, "id": f"{item.id}-{number}-{role}"}
+        for number, turn in enumerate(said)
+        for role, text in zip(("user", "assistant"), turn, strict=True)
+    ]
+    return {
+        "id": item.id,
+        "epoch": 1,
+        "input": item.prompt,
+        "target": named_answers(item) or "",
+        "messages": messages,
+        "output": {
+            "model": "peergate",
+            "choices": [{"message": messages[-1], "stop_reason": truncated}],
+            "completion": answer,
+        },
+        "scores": {
+            SCORER: {"value": "C" if one.passed else "I", "answer": one.text, "explanation": one.reason or "accepted"}
+        },
+        "metadata": {"group": item.group, "kind": item.kind, **item.constraint},
+        "store": {},
+        "events": [],
+        "attachments": {},
+    }
+
+
+def _turns(one: Answered) -> list[tuple[str, str]]:
+    """Return what was asked and answered, turn by turn."""
+    turns: Sequence[Any] = getattr(one.row, "turns", ())
+    if turns:
+        return list(zip(said_in(one.item), (turn.output for turn in turns), strict=True))
+    return [(one.item.prompt, one.text)]
+
+
+def _header(source: Source, evidence: Evidence, answers: Sequence[Answered]) -> dict[str, Any]:
+    stage, entries = evidence.stage, source.entries
+    session, key = entries[0].entry.session, f"{stage.name}.{evidence.attempt}"
+    started, ended = (_moment(at) for at in (evidence.launched or 0.0, evidence.ended or 0.0))
+    registered = evidence.manifest.outputs if evidence.manifest else {}
+    accuracy = sum(one.passed for one in answers) / len(answers)
+    config = {"max_tokens": evidence.parameters.get("max_new_tokens"), "temperature": 0.0}
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {
+            "eval_id": f"{session}.{key}",
+            "run_id": session,
+            "created": started,
+            "task": stage.name,
+            "task_id": key,
+            "task_version": 0,
+            "task_args": evidence.parameters,
+            "dataset": {
+                "name": stage.inputs.get("items"),
+                "samples": len(answers),
+                "sample_ids": [one.item.id for one in answers],
+                "shuffled": False,
+            },
+            "model": f"peergate/{stage.inputs.get('model', 'model')}",
+            "model_generate_config": config,
+            "config": {"epochs": 1},
+            "packages": {},
+            "metadata": {
+                "session": session,
+                "stage": stage.name,
+                "attempt": evidence.attempt,
+                "registration": evidence.registered,
+                "rows": registered.get("rows"),
+                "newest_entry": entries[-1].digest,
+            },
+        },
+        "plan": {"name": "plan", "steps": [{"solver": "generate", "params": {}}], "config": config},
+        "results": {
+            "total_samples": len(answers),
+            "completed_samples": len(answers),
+            "scores": [
+                {
+                    "name": SCORER,
+                    "scorer": SCORER,
+                    "params": {},
+                    "metrics": {"accuracy": {"name": "accuracy", "value": accuracy, "params": {}}},
+                }
+            ],
+        },
+        "stats": {"started_at": started, "completed_at": ended, "model_usage": {}},
+    }
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(int(at), UTC).isoformat()

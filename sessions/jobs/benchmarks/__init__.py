@@ -1,0 +1,1 @@
+"""Benchmarks of other libraries, each in a Python environment of its own, as jobs."""

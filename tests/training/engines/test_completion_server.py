@@ -1,0 +1,156 @@
+"""The server of a checkpoint: who may ask, what is refused, and whether answers are the engine's and all are kept."""
+
+from __future__ import annotations
+
+import _socket
+import http.client
+import json
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.tiny_training import tiny_checkpoint
+from training.engines.completion_server import PATH, CompletionServer, Granted
+from training.engines.engine import Batched, Engine
+from training.engines.engine_factory import make_engine
+from training.engines.token_sampling import Sampling
+from training.rules.prompt_encoding import dialogue_ids
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("server", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        # Tests may connect to hosts of a list only, which no path is on.
+        found = _socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        found.connect(str(self._path))
+        self.sock = socket.socket(fileno=found.detach())
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    folder = tmp_path_factory.mktemp("served")
+    return make_engine("batched", tiny_checkpoint(folder / "model"), 4, scratch=folder, share=False)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="served-") as name:
+        yield Path(name) / "socket"
+
+
+def serve(engine: Engine, place: Path, temperature: float | None = None) -> CompletionServer:
+    return CompletionServer(
+        engine, lambda said: dialogue_ids(engine.tokenizer, said, "chat").ids, Granted(12, temperature, 0, 4), place
+    )
+
+
+def ask(place: Path, key: str, path: str = PATH, **request: Any) -> tuple[int, Any]:
+    connection = _Connection(place)
+    connection.request("POST", path, json.dumps(request), {"Authorization": f"Bearer {key}"})
+    answer = connection.getresponse()
+    told = answer.status, json.loads(answer.read())
+    connection.close()
+    return told
+
+
+def user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_answers_are_those_of_the_engine_and_are_kept(engine: Engine, place: Path) -> None:
+    texts = [f"word {'x' * n}" for n in range(1, 8)]
+    with serve(engine, place) as server:
+        found: dict[str, Any] = {}
+
+        def one(text: str) -> None:
+            found[text] = ask(place, server.key, messages=user(text), temperature=0, max_tokens=9)
+
+        threads = [threading.Thread(target=one, args=(text,)) for text in texts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(server.calls) == len(texts) and not place.exists()
+    for text in texts:
+        status, told = found[text]
+        call = server.calls[told["id"]]
+        prompt = dialogue_ids(engine.tokenizer, user(text), "chat").ids
+        ((alone,),) = engine.complete([prompt], Sampling(9))
+        assert status == 200 and call.prompt == prompt and call.messages == tuple(user(text))
+        assert call.output == alone and told["choices"][0]["message"]["content"] == alone.text
+        assert told["usage"]["completion_tokens"] == len(alone.ids)
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        ({"temperature": 0.7}, "temperature is 0.7, the stage grants greedy decoding"),
+        ({"max_tokens": 13}, "max_tokens is 13, the stage grants max_new_tokens 12"),
+        ({"max_tokens": True}, "max_tokens is True, the stage grants max_new_tokens 12"),
+        ({"top_p": 0.9}, "top_p is 0.9, the stage samples from the whole distribution"),
+        ({"n": 2}, "'n' is not served here"),
+        ({"tools": [{}]}, "'tools' is not served here"),
+        ({"stop": [""]}, "stop has to be up to 8 texts"),
+        ({"messages": []}, "messages are missing"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "a message has to be a text of one of the roles"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "a message has to be a text"),
+        ({"messages": user("x" * 600)}, "the model reads 512"),
+    ],
+)
+def test_what_is_not_granted_is_refused_and_not_answered(
+    engine: Engine, place: Path, request_: dict[str, Any], why: str
+) -> None:
+    with serve(engine, place) as server:
+        status, told = ask(place, server.key, **({"messages": user("hi")} | request_))
+        assert status == 400 and why in told["error"]["message"]
+        assert server.calls == {}
+
+
+def test_only_who_has_the_key_is_answered(engine: Engine, place: Path) -> None:
+    with serve(engine, place) as server:
+        assert ask(place, "", messages=user("hi"))[0] == 401
+        assert ask(place, f"{server.key}x", messages=user("hi"))[0] == 401
+        assert ask(place, server.key, "/v1/models", messages=user("hi"))[0] == 404
+        assert place.stat().st_mode & 0o077 == 0
+        assert server.calls == {}
+        assert ask(place, server.key, messages=user("hi"))[0] == 200
+
+
+def test_what_is_no_request_is_refused(engine: Engine, place: Path) -> None:
+    with serve(engine, place) as server:
+        for body, status in ((b"[]", 400), (b"{", 400), (b"[" * 5000, 400)):
+            connection = _Connection(place)
+            connection.request("POST", PATH, body, {"Authorization": f"Bearer {server.key}"})
+            assert connection.getresponse().status == status
+            connection.close()
+
+
+def test_samples_depend_on_seed_and_prompt_and_not_on_the_order(engine: Engine, place: Path) -> None:
+    def sampled(texts: list[str]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        with serve(engine, place, 1.0) as server:
+            for text in texts:
+                _, told = ask(place, server.key, messages=user(text), temperature=1.0, seed=5)
+                found.setdefault(text, []).append(told["choices"][0]["message"]["content"])
+        return found
+
+    one, other = sampled(["a", "b", "a"]), sampled(["b", "a", "a"])
+    assert one == other and one["a"][0] != one["a"][1]
+
+
+def test_an_engine_that_gives_up_is_a_refusal(place: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(Batched, "_complete", broken)
+    with serve(engine, place) as server:
+        status, told = ask(place, server.key, messages=user("hi"))
+    assert status == 400 and "out of memory" in told["error"]["message"] and server.calls == {}

@@ -1,0 +1,280 @@
+"""A checkpoint behind chat completions on a Unix socket: who has the key of this job asks it, and every answer is kept.
+
+It speaks the part of OpenAI's API that a benchmark needs. A request that asks for what was not granted, or for what an
+engine lacks, is refused with a sentence instead of answered otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import socketserver
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any, NamedTuple
+
+from training.engines.batched import Output
+from training.engines.engine import Engine
+from training.engines.token_sampling import Sampling
+
+PATH = "/v1/chat/completions"
+ROLES = ("system", "user", "assistant")
+MOST_BYTES = 4 << 20
+"""Of one request."""
+GATHER_S = 0.2
+"""How long a batch that has room waits for the next request: whoever was answered asks again at about the same time."""
+ANSWER_S = 3600.0
+_KNOWN = ("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed")
+_ONLY: dict[str, tuple[Any, ...]] = {"n": (None, 1), "stream": (None, False)}
+MOST_STOPS = 8
+
+Message = dict[str, str]
+Encode = Callable[[Sequence[Message]], tuple[int, ...]]
+
+
+class Refused(Exception):
+    """The request is not answered; the message says why."""
+
+
+class Granted(NamedTuple):
+    """What the stage may have the model do."""
+
+    max_new_tokens: int
+    temperature: float | None
+    """None: greedy."""
+    seed: int
+    batch_size: int
+
+
+class Call(NamedTuple):
+    """A request that was answered."""
+
+    id: str
+    messages: tuple[Message, ...]
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    output: Output
+
+
+class _Wanted(NamedTuple):
+    messages: tuple[Message, ...]
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    seed: int
+    answer: Future[Call]
+
+
+class CompletionServer:
+    """Serves an engine while it is entered; the key and all calls are its attributes."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        encode: Encode,
+        granted: Granted,
+        socket: Path,
+        on_answers: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Prepare to listen at ``socket``; ``encode`` turns messages into token ids, or raises an error.
+
+        ``on_answers`` gets the number of answers after each batch.
+        """
+        self._on_answers = on_answers
+        self.key = secrets.token_urlsafe(32)
+        self.calls: dict[str, Call] = {}
+        """By their id, in the order in which they were answered."""
+        self._engine, self._encode, self._granted, self._socket = engine, encode, granted, socket
+        self._waiting: Queue[_Wanted | None] = Queue()
+        self._asked: Counter[tuple[int, ...]] = Counter()
+        self._encoding = threading.Lock()
+        self._decoder = threading.Thread(target=self._decode, daemon=True)
+        self._server = _Listener(str(socket), _handler(self))
+        self._server.daemon_threads = True
+        Path(socket).chmod(0o600)
+
+    def __enter__(self) -> CompletionServer:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self._decoder.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._waiting.put(None)
+        self._decoder.join()
+        with suppress(FileNotFoundError):
+            self._socket.unlink()
+
+    def answer(self, request: Any) -> Call:
+        """Return the answer to a request, once it is written; raises Refused."""
+        wanted = self._wanted(request)
+        self._waiting.put(wanted)
+        return wanted.answer.result(ANSWER_S)
+
+    def _wanted(self, request: Any) -> _Wanted:
+        if not isinstance(request, dict):
+            raise Refused("the request is no JSON object")
+        for name, value in request.items():
+            if name not in _KNOWN and value not in _ONLY.get(name, (None,)):
+                raise Refused(f"'{str(name)[:40]}' is not served here")
+        messages = _messages(request.get("messages"))
+        sampling = self._sampling(request)
+        try:
+            with self._encoding:
+                prompt = self._encode(messages)
+        except Exception as error:
+            raise Refused(f"the messages cannot be encoded: {error}") from error
+        longest = getattr(getattr(self._engine.model, "config", None), "max_position_embeddings", None)
+        if longest is not None and len(prompt) + sampling.max_new_tokens > longest:
+            room = f"{len(prompt)} tokens with {sampling.max_new_tokens} to answer"
+            raise Refused(f"the prompt has {room}, the model reads {longest}")
+        return _Wanted(messages, prompt, sampling, self._seed(request.get("seed"), prompt), Future())
+
+    def _sampling(self, request: dict[str, Any]) -> Sampling:
+        granted = self._granted
+        limits = [request.get(name) for name in ("max_tokens", "max_completion_tokens")]
+        most = next((one for one in limits if one is not None), granted.max_new_tokens)
+        if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= granted.max_new_tokens:
+            raise Refused(f"max_tokens is {most!r}, the stage grants max_new_tokens {granted.max_new_tokens}")
+        temperature, nucleus = request.get("temperature"), request.get("top_p")
+        if nucleus not in (None, 1):
+            raise Refused(f"top_p is {nucleus!r}, the stage samples from the whole distribution")
+        if temperature is not None and (temperature or None) != granted.temperature:
+            due = f"temperature {granted.temperature}" if granted.temperature else "greedy decoding"
+            raise Refused(f"temperature is {temperature!r}, the stage grants {due}")
+        stops = request.get("stop") or ()
+        stops = (stops,) if isinstance(stops, str) else tuple(stops)
+        if len(stops) > MOST_STOPS or not all(one and type(one) is str for one in stops):
+            raise Refused(f"stop has to be up to {MOST_STOPS} texts")
+        return Sampling(most, granted.temperature, stops=stops)
+
+    def _seed(self, asked: Any, prompt: tuple[int, ...]) -> int:
+        """Draw a seed from what is asked and how often it was: no order of requests changes it."""
+        with self._encoding:
+            self._asked[prompt] += 1
+            what = f"{self._granted.seed} {asked} {self._asked[prompt]} {prompt}"
+        return int.from_bytes(hashlib.sha256(what.encode()).digest()[:4], "big") >> 1
+
+    def _decode(self) -> None:
+        """Answer requests in batches of those that ask for the same sampling."""
+        held: _Wanted | None = None
+        while True:
+            first = held or self._waiting.get()
+            if first is None:
+                return
+            held, some = None, [first]
+            # A sampled answer has random numbers of its own.
+            while len(some) < (self._granted.batch_size if first.sampling.temperature is None else 1):
+                try:
+                    following = self._waiting.get(timeout=GATHER_S)
+                except Empty:
+                    break
+                if following is None or following.sampling != first.sampling:
+                    held = following
+                    if following is None:
+                        self._waiting.put(None)
+                    break
+                some.append(following)
+            self._complete(some)
+
+    def _complete(self, some: list[_Wanted]) -> None:
+        first = some[0]
+        try:
+            outputs = self._engine.complete([one.prompt for one in some], first.sampling, seed=first.seed)
+        except Exception as error:
+            for one in some:
+                one.answer.set_exception(Refused(f"the engine gave up: {error}"))
+            return
+        for one, (output,) in zip(some, outputs, strict=True):
+            call = Call(f"call-{len(self.calls)}", one.messages, one.prompt, one.sampling, output)
+            self.calls[call.id] = call
+            one.answer.set_result(call)
+        self._on_answers(len(self.calls))
+
+
+def _messages(given: Any) -> tuple[Message, ...]:
+    if not isinstance(given, list) or not given:
+        raise Refused("messages are missing")
+    found: list[Message] = []
+    for one in given:
+        role, content = (one.get("role"), one.get("content")) if isinstance(one, dict) else (None, None)
+        if role not in ROLES or not isinstance(content, str):
+            raise Refused(f"a message has to be a text of one of the roles {', '.join(ROLES)}")
+        found.append({"role": role, "content": content})
+    return tuple(found)
+
+
+class _Listener(socketserver.ThreadingUnixStreamServer):
+    """One thread a request; they wait for the decoder."""
+
+    request_queue_size = 128
+
+
+def _handler(server: CompletionServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = ANSWER_S
+
+        def do_POST(self) -> None:
+            length = self.headers.get("Content-Length", "")
+            if not length.isdecimal() or int(length) > MOST_BYTES:
+                self.close_connection = True
+                self._send(413, _error("the request has no length, or is too long"))
+                return
+            body = self.rfile.read(int(length))
+            given = self.headers.get("Authorization", "").encode()
+            if not hmac.compare_digest(given, f"Bearer {server.key}".encode()):
+                self._send(401, _error("the key is not that of this job"))
+            elif self.path != PATH:
+                self._send(404, _error(f"only {PATH} is served"))
+            else:
+                self._answer(body)
+
+        def _answer(self, body: bytes) -> None:
+            try:
+                told = _as_json(server.answer(json.loads(body)))
+            except (Refused, ValueError, RecursionError) as error:
+                self._send(400, _error(str(error)))
+            else:
+                self._send(200, told)
+
+        def _send(self, status: int, told: dict[str, Any]) -> None:
+            data = json.dumps(told).encode()
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        def address_string(self) -> str:
+            return "task"
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Requests are kept, not logged."""
+
+    return Handler
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error"}}
+
+
+def _as_json(call: Call) -> dict[str, Any]:
+    answer = {"role": "assistant", "content": call.output.text}
+    used = {"prompt_tokens": len(call.prompt), "completion_tokens": len(call.output.ids)}
+    return {
+        "id": call.id,
+        "object": "chat.completion",
+        "model": "model",
+        "choices": [{"index": 0, "message": answer, "finish_reason": "length" if call.output.truncated else "stop"}],
+        "usage": used | {"total_tokens": sum(used.values())},
+    }

@@ -1,0 +1,100 @@
+"""Rows of a task of inspect_ai: what the server was asked, joined with what the log says of each sample."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import InspectParameters
+from specs.stages.evaluation.rows import InspectRow, ModelCall, Said
+from training.engines.completion_server import Call
+from training.engines.token_sampling import Sampling
+from training.jobs.job import Job
+from training.jobs.witness.asked import Asked, answer, left_rows
+from training.rules.evaluation.inspect_log import Log, Sample
+from training.rules.evaluation.inspect_scores import is_right
+from training.rules.prompt_encoding import dialogue_ids, form_of
+from training.rules.tasks.choices import choices_of
+from training.rules.tasks.exact_answer import named_answers
+
+
+def write_items(items: Sequence[Item], path: Path) -> None:
+    """Write items in the form that ``json_dataset`` reads without being told of fields."""
+    path.write_text("".join(f"{json.dumps(sample_of(item), ensure_ascii=False)}\n" for item in items), encoding="utf-8")
+
+
+def sample_of(item: Item) -> dict[str, Any]:
+    """Return an item as a sample of the library."""
+    found: dict[str, Any] = {"id": item.id, "input": item.prompt}
+    try:
+        found["choices"] = list(choices_of(item))
+    except ValueError:
+        found["target"] = named_answers(item) or ""
+    else:
+        found["target"] = chr(ord("A") + int(item.constraint["answer"]))
+    return found | {"metadata": {"group": item.group, "kind": item.kind, **item.constraint}}
+
+
+def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, Call], score: str) -> list[InspectRow]:
+    """Return one row an item, in their order.
+
+    Raises:
+        ValueError: the log does not hold each item once, answers that the model gave here and nothing else, or the
+            score that decides.
+    """
+    by_id = {one.id: one for one in log.samples}
+    if len(by_id) != len(log.samples) or set(by_id) != {item.id for item in items}:
+        told = f"the task has {len(log.samples)} samples, the stage {len(items)} items"
+        raise ValueError(f"{told}; each item has to be one sample, with its id")
+    named = [one.id for sample in log.samples for one in sample.answers]
+    if sorted(named) != sorted(calls):
+        raise ValueError(f"the log names {len(named)} answers, the model gave {len(calls)}")
+    return [_row(by_id[item.id], calls, score) for item in items]
+
+
+def _row(sample: Sample, calls: Mapping[str, Call], score: str) -> InspectRow:
+    scores = {one.name: one.value for one in sample.scores}
+    if score not in scores:
+        raise ValueError(f"'{sample.id}' has no score '{score}'; it has {', '.join(scores) or 'none'}")
+    if not sample.answers:
+        raise ValueError(f"the model was asked nothing for '{sample.id}'")
+    return InspectRow(
+        item=sample.id,
+        calls=tuple(_call(calls[one.id]) for one in sample.answers),
+        output=sample.output,
+        target=sample.target,
+        scores=scores,
+        correct=is_right(scores[score]),
+    )
+
+
+def _call(call: Call) -> ModelCall:
+    return ModelCall(
+        messages=tuple(Said.model_validate(one) for one in call.messages),
+        prompt_tokens=len(call.prompt),
+        max_new_tokens=call.sampling.max_new_tokens,
+        stops=call.sampling.stops,
+        truncated=call.output.truncated,
+        **call.output.as_row(),
+    )
+
+
+def asked(job: Job[InspectParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what the model was asked for these rows, each of its requests; raises NotAsked and EncodingFault.
+
+    The messages are the row's own, which the gate compares with the item; the ids are made of them here.
+    """
+    form, temperature = form_of(job.order.declared()), job.parameters.temperature
+    found: list[Asked] = []
+    for place, row in left_rows(job, InspectRow, places):
+        for number, call in enumerate(row.calls):
+            messages = [{"role": one.role, "content": one.content} for one in call.messages]
+            sampling = Sampling(call.max_new_tokens, temperature, stops=call.stops)
+            prompt = dialogue_ids(tokenizer, messages, form).ids
+            part = f"call_{number}"
+            one = answer(place, prompt, sampling, ids=call.answer_ids, text=call.output, finish=call.finish, part=part)
+            found.append(one)
+    return found
