@@ -96,7 +96,7 @@ class Builder(Contract):
 
 
 Api = Literal["responses", "chat", "chat_json_object"]
-Reasoning = Depth | Literal["not_sent"]
+Reasoning = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "not_sent"]
 """``not_sent``: the model is asked nothing, for models that refuse the question."""
 
 

@@ -167,7 +167,7 @@ def test_as_much_time_as_it_takes_is_none(tmp_path: Path, reviewer: str, given: 
         (f"{FREE}, usd_per_million_tokens: 3", "usd_per_million_tokens must be keys and values, got 3"),
         (f"{LOCAL}, api: json", "api must be 'responses', 'chat' or 'chat_json_object', got 'json'"),
         (f"{LOCAL}, effort: {{low: {{timeout_s: 1, max_cost_usd: 1, reasoning: deep}}}}", "got 'deep'"),
-        (f"{CLAUDE}, effort: {{low: {{timeout_s: 900, max_cost_usd: 1, reasoning: none}}}}", "no effort 'none'"),
+        (f"{CLAUDE}, effort: {{low: {{timeout_s: 900, max_cost_usd: 0.25, reasoning: none}}}}", "no effort 'none'"),
         (f"{LOCAL}, effort: {{low: {{timeout_s: 1, max_cost_usd: 1, max_output_tokens: 5}}}}", "at least 256"),
     ],
 )
