@@ -81,6 +81,11 @@ def test_a_trl_file_is_kept_as_it_is_but_for_what_peergate_gives() -> None:
     ]
 
 
+def test_a_refused_key_without_a_value_is_left_out() -> None:
+    text = f"{TRL}deepspeed:\nnum_processes:\nload_best_model_at_end: false\n"
+    assert settings(made(text))["config"] == settings(made(TRL))["config"]
+
+
 def test_an_axolotl_file_too() -> None:
     script = made(AXOLOTL)
     assert script.needed == ("axolotl",) and require_script(script.text)
