@@ -55,10 +55,11 @@ class Work(NamedTuple):
     inputs: Mapping[str, Path]
 
 
-def this_host(python: str = sys.executable, prefixes: Sequence[str] = (sys.base_prefix, sys.prefix)) -> Host | None:
+def this_host(python: str = "", prefixes: Sequence[str] = ()) -> Host | None:
     """Describe this machine; None if it has no bubblewrap.
 
-    ``python`` is the interpreter that scripts get, in the environment that lies in the folders ``prefixes``.
+    ``python`` is the interpreter that scripts get, in the environment that lies in the folders ``prefixes``; Peergate's
+    own where none is named.
     """
     bwrap = shutil.which("bwrap") if sys.platform == "linux" else None
     if bwrap is None:
@@ -66,13 +67,13 @@ def this_host(python: str = sys.executable, prefixes: Sequence[str] = (sys.base_
     present = [Path(path) for path in _SYSTEM if Path(path).exists()]
     links = [(str(path), str(path.readlink()) if path.is_symlink() else "") for path in present]
     # Under both names if they differ: links to the interpreter may hold either.
-    places = [Path(one) for one in prefixes]
+    places = [Path(one) for one in (prefixes or (sys.base_prefix, sys.prefix))]
     folders = dict.fromkeys(str(one) for prefix in places for one in (prefix.resolve(), prefix))
     environment = tuple(one for one in folders if not Path(one).is_relative_to("/usr"))
     mounted = ("/usr", *environment)
     hidden = [str(HOME / name) for name in PACKAGES if any(HOME.is_relative_to(one) for one in mounted)]
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
-    return Host(bwrap, (("/usr", ""), *links), python, environment, tuple(hidden), tuple(devices))
+    return Host(bwrap, (("/usr", ""), *links), python or sys.executable, environment, tuple(hidden), tuple(devices))
 
 
 def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Sequence[str], refusing: int) -> list[str]:
