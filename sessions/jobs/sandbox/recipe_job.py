@@ -218,13 +218,16 @@ def run_script(
     log.join(END_S)
     outputs.join(END_S)
     if broken:
-        _fail(f"ended from outside: {broken}")
+        _fail(f"ended from outside: {broken}", job.order.kind)
     if outputs.refused is not None and not isinstance(outputs.refused, CutShort):
-        _fail(str(outputs.refused))
+        _fail(str(outputs.refused), job.order.kind)
     if code != 0:
-        _fail(f"the script ended with signal {code - 128}" if code > 128 else f"the script ended with code {code}")
+        _fail(
+            f"the script ended with signal {code - 128}" if code > 128 else f"the script ended with code {code}",
+            job.order.kind,
+        )
     if outputs.received is None:
-        _fail(str(outputs.refused or "its outputs did not arrive"))
+        _fail(str(outputs.refused or "its outputs did not arrive"), job.order.kind)
     (job.out / "rows.jsonl").touch()
     return Ran(outputs.received, round(peak / _MB, 1), log.left_out)
 
@@ -316,6 +319,6 @@ class _Outputs(threading.Thread):
                 self.refused = error
 
 
-def _fail(why: str) -> NoReturn:
-    print(f"recipe: {why}", file=sys.stderr)
+def _fail(why: str, what: str = "recipe") -> NoReturn:
+    print(f"{what}: {why}", file=sys.stderr)
     raise SystemExit(1)
