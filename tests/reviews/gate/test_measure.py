@@ -33,9 +33,9 @@ from tests.stages.finetuning.test_preference_checks import dpo_evidence
 def test_a_stage_measures_exactly_the_metrics_of_its_kind(tmp_path: Path, stage: str, scopes: tuple[str, ...]) -> None:
     measured = measure(evidence_of(tmp_path, stage))
     assert set(measured.metrics) == {id for scope in scopes for id in metrics_of(scope)}  # pyright: ignore[reportArgumentType]
-    for metric in measured.metrics.values():
-        definition = METRICS[metric.id]
-        assert (metric.unit, metric.population) == (definition.unit, definition.population)
+    for one in measured.metrics.values():
+        definition = METRICS[one.id]
+        assert (one.unit, one.population) == (definition.unit, definition.population)
 
 
 def test_accuracy_is_judged_again_from_the_rows(tmp_path: Path) -> None:
