@@ -93,6 +93,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if REAL_PARTS & set(item.path.parts):
             item.add_marker("integration")
+        if item.get_closest_marker("model"):
+            # The first of them waits for a session of two minutes of processor: 14 beside twenty other processes.
+            item.add_marker(pytest.mark.timeout(2500))
     items.sort(key=lambda item: (_turn(item.nodeid), item.get_closest_marker("integration") is None))
 
 

@@ -116,7 +116,7 @@ def peergate(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Comp
         cwd=cwd,
         env=environment(),
         check=False,
-        timeout=800,
+        timeout=2400,
     )
 
 
