@@ -47,7 +47,9 @@ from reviews.statistics.mcnemar import wilson
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("agents", "sessions", "specs", "training", "reviews", "tests", "bench", "pyproject.toml", "constitution.yaml")
 QUICK = "not integration and not model and not nightly and not slow"
-TEST_SECONDS = 60
+TEST_SECONDS = 600
+CPU_SECONDS = 120
+"""What a mutant may compute: a loop without an end takes it all; a busy machine makes its tests wait, not compute."""
 MEMORY_BYTES = 4 << 30
 """What a mutant may take on top of the imports: a loop without an end would fill the machine."""
 
@@ -340,6 +342,7 @@ class Judge:
             }  # fmt: skip
             used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
             if mutant is not None:
                 _put(mutant, self._functions, folder)
             items = sorted(session.items, key=lambda item: self._rank(item.nodeid, mutant))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -20,6 +21,11 @@ Quantity = Annotated[float, Field(ge=0)]
 """A time, a size or a norm."""
 _LARGE = 2**28
 """Bytes in a folder from which on its files are digested side by side."""
+
+_ENCODE = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
+_LEAVES = frozenset({str, bool, type(None)})
 
 
 class Contract(BaseModel):
@@ -50,9 +56,40 @@ def canonical_bytes(value: Any) -> bytes:
         ValueError: NaN, infinity, an integer of 2**53 or beyond, or a type JSON does not have.
     """
     try:
+        # Python's own encoder takes a tenth of the time.
+        text = _ENCODE(_written_alike(value))
+        # Keys are sorted by UTF-16, which is another order only with characters beyond its first 2**16.
+        if len(text.encode("utf-16-le")) == 2 * len(text):
+            return text.encode()
+    except (TypeError, ValueError):
+        pass  # As rfc8785 writes it, or says why it cannot.
+    try:
         return rfc8785.dumps(value)
     except rfc8785.CanonicalizationError as error:
         raise ValueError(f"cannot be written as canonical JSON: {error}") from error
+
+
+def _written_alike(value: Any) -> Any:
+    """Return a value as Python's encoder has to get it to write it by RFC 8785.
+
+    Raises:
+        ValueError: it might write something else: an exponent, a large number, a subclass, a key that is no string.
+    """
+    kind = type(value)
+    if kind is dict:
+        if not all(type(key) is str for key in value):
+            raise ValueError("a key is no string")
+        return {key: one if type(one) in _LEAVES else _written_alike(one) for key, one in value.items()}
+    if kind is list or kind is tuple:
+        return [one if type(one) in _LEAVES else _written_alike(one) for one in value]
+    if kind is float:
+        if value.is_integer():
+            value = int(value)  # 1, and not 1.0.
+        elif abs(value) >= 1e-4:
+            return value
+    if type(value) is int and abs(value) < 2**53 or kind in _LEAVES:
+        return value
+    raise ValueError("left to rfc8785")
 
 
 def digest_bytes(data: bytes) -> str:

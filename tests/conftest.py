@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from reviews.trail import keys
@@ -25,6 +26,10 @@ gc.disable()
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"peergate-tests-{os.getuid()}")
 # Several files build the same Go program; what was compiled is found there by its content.
 os.environ["GOCACHE"] = f"{os.environ['XDG_STATE_HOME']}/go"
+
+# How long an example takes says how busy the machine is: each of them has a limit of 0.2 seconds otherwise.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 MAY_BE_MISSING = (
     *(
@@ -100,6 +105,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if REAL_PARTS & set(item.path.parts):
             item.add_marker("integration")
+        if item.get_closest_marker("model"):
+            # The first of them waits for a session of two minutes of processor: 14 beside twenty other processes.
+            item.add_marker(pytest.mark.timeout(2500))
     items.sort(key=lambda item: (_turn(item.nodeid), item.get_closest_marker("integration") is None))
 
 

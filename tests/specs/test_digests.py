@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+import rfc8785
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from specs import digests
@@ -46,6 +47,56 @@ def test_canonical_bytes_are_json_of_the_same_value_and_a_fixed_point(value: Any
     read = json.loads(canonical_bytes(value))
     assert read == value
     assert canonical_bytes(read) == canonical_bytes(value)
+
+
+class Word(str): ...
+
+
+def short_float(digits: int, exponent: int) -> float:
+    return float(f"{digits}e{exponent}")
+
+
+ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats()
+    | st.builds(short_float, st.integers(-999, 999), st.integers(-12, 25))
+    | st.text(max_size=4)
+    | st.builds(Word, st.text(max_size=2)),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=2).map(tuple)
+        | st.dictionaries(st.text(max_size=2) | st.integers(0, 2), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANY)
+@example({"\U0001f600": 1, "\ufb33": 2})
+@example([1.0, -0.0, 0.1, 1e-4, 9.9e-5, 1e15, 1e16, 1e21, 123456789012345.6])
+@example({"a": 2**53 - 1})
+@example([2.0**53, {"a": 2**53 - 1.0}])
+@example({"\x7f\x1f\u2028": '"\\/\b\f\n\r\t'})
+@example(["\ud800"])
+@example({1: 2})
+@example([{True: 1}])
+def test_all_is_written_and_refused_as_rfc8785_does(value: Any) -> None:
+    try:
+        expected = rfc8785.dumps(value)
+    except rfc8785.CanonicalizationError:
+        with pytest.raises(ValueError, match="cannot be written as canonical JSON"):
+            canonical_bytes(value)
+    else:
+        assert canonical_bytes(value) == expected
+
+
+def test_what_sessions_write_takes_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(rfc8785, "dumps")
+    value = {"b": [1.0, 0.5, -3, True, None, ("é", {})], "a": "…"}
+    assert canonical_bytes(value) == '{"a":"…","b":[1,0.5,-3,true,null,["é",{}]]}'.encode()
 
 
 @QUICK

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 from training.rules.disguise import Words, unmasked
@@ -92,11 +93,19 @@ def index_for(threshold: float) -> Any:
 
 def hashes(shingles: list[Shingles]) -> Iterator[Any]:
     """Yield the MinHash of each set of shingles."""
+    for some in shingles:
+        found = _of_nothing().copy()
+        # A lone surrogate is a legal code point in a Python string and must not end the search.
+        found.update_batch([" ".join(one).encode("utf-8", "surrogatepass") for one in some])
+        yield found
+
+
+@cache
+def _of_nothing() -> Any:
+    """Return the MinHash of no shingles: drawing its permutations takes longer than hashing a text with them."""
     from datasketch import MinHash
 
-    # A lone surrogate is a legal code point in a Python string and must not end the search.
-    encoded = ([" ".join(one).encode("utf-8", "surrogatepass") for one in some] for some in shingles)
-    return MinHash.generator(encoded, num_perm=_PERMUTATIONS, seed=_SEED)
+    return MinHash(num_perm=_PERMUTATIONS, seed=_SEED)
 
 
 def _bands(threshold: float) -> tuple[int, int]:

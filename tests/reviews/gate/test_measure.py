@@ -1,17 +1,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from reviews.checks.measuring_code import measuring_code
+from reviews.evidence.measured_value import Measured
 from reviews.gate.measurer import measure
+from reviews.stages.row_metrics import lines_of_rows, measure_rows
 from reviews.statistics.mcnemar import exact_mcnemar, wilson
 from specs.errors import EvidenceMissing
 from specs.stages.metric_catalog import METRICS, metrics_of
+from specs.stages.registry import STAGE_KINDS
+from specs.stages.row_metric import Over, RowMetric, count, every, judged, metric, rate, where
 from tests.factories.evidence_on_disk import N, answers, evidence_of, probes, samples, steps, write_rows
 from tests.factories.flaws import ALL, NONE, two_kinds
+from tests.stages.finetuning.test_preference_checks import dpo_evidence
 
 
 @pytest.mark.parametrize(
@@ -27,9 +33,9 @@ from tests.factories.flaws import ALL, NONE, two_kinds
 def test_a_stage_measures_exactly_the_metrics_of_its_kind(tmp_path: Path, stage: str, scopes: tuple[str, ...]) -> None:
     measured = measure(evidence_of(tmp_path, stage))
     assert set(measured.metrics) == {id for scope in scopes for id in metrics_of(scope)}  # pyright: ignore[reportArgumentType]
-    for metric in measured.metrics.values():
-        definition = METRICS[metric.id]
-        assert (metric.unit, metric.population) == (definition.unit, definition.population)
+    for one in measured.metrics.values():
+        definition = METRICS[one.id]
+        assert (one.unit, one.population) == (definition.unit, definition.population)
 
 
 def test_accuracy_is_judged_again_from_the_rows(tmp_path: Path) -> None:
@@ -142,3 +148,51 @@ def test_the_metric_set_names_its_rows_and_its_code(tmp_path: Path) -> None:
     assert measured.rows["tuned"] == evidence.output_digests["rows"]
     assert set(measured.rows) == {"tuned", "baseline"}
     assert measured.code == measuring_code()
+
+
+NOTHING, NOBODY = where("rows of nobody", lambda _: False, may_be_empty=True), where("rows of none", lambda _: False)
+
+
+def measured_here(folder: Path, *metrics: RowMetric) -> dict[str, Measured]:
+    kind = replace(STAGE_KINDS["package"], metrics=metrics)
+    return measure_rows(kind, evidence_of(folder, "ship"))
+
+
+def test_a_metric_of_no_rows_is_0_where_it_may_be_and_else_missing_evidence(tmp_path: Path) -> None:
+    none = rate("none", "are right", lambda _: True, over=NOTHING), metric("no", "rows", count, over=NOTHING)
+    found = measured_here(tmp_path, *none)
+    assert found == {"none": Measured(Fraction(0), 0), "no": Measured(0, 0)}
+    assert [type(one.value) for one in found.values()] == [Fraction, int]
+    with pytest.raises(EvidenceMissing, match="'no' is over rows of none, and there are none"):
+        measured_here(tmp_path, metric("no", "rows", count, over=NOBODY))
+
+
+def test_a_metric_that_the_judge_computes_is_not_computed_from_rows(tmp_path: Path) -> None:
+    assert measured_here(tmp_path, metric("theirs", "rows", judged("of the judge"), over=every)) == {}
+
+
+def test_a_file_without_rows_is_read_and_its_metrics_are_missing(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "ship")
+    evidence.outputs["rows"].write_text("", encoding="utf-8")
+    kind = replace(STAGE_KINDS["package"], metrics=(metric("nothing", "rows", count, over=NOTHING),))
+    assert measure_rows(kind, evidence) == {"nothing": Measured(0, 0)}
+
+
+def test_the_population_is_among_the_lines_only_where_it_is_not_all_of_them(tmp_path: Path) -> None:
+    evidence, kind = evidence_of(tmp_path, "ship"), STAGE_KINDS["package"]
+
+    def parts(one: RowMetric) -> list[tuple[str, int]]:
+        return [(part.what, len(part.lines)) for part in lines_of_rows(kind, evidence, one)]
+
+    all_of_them = len(evidence.outputs["rows"].read_text(encoding="utf-8").splitlines())
+    assert parts(rate("a", "right", lambda _: True, over=every)) == [("right", all_of_them)]
+    assert parts(metric("b", "rows", count, over=every)) == [("all rows", all_of_them)]
+    assert parts(rate("c", "right", lambda _: False, over=NOBODY)) == [("right", 0), ("rows of none", 0)]
+
+
+def test_what_an_attempt_does_not_have_has_no_metrics_and_no_lines(tmp_path: Path) -> None:
+    kept_out = metric("kept_out", "pairs", count, over=Over("pairs that are kept out", output="scored_pairs"))
+    kind = replace(STAGE_KINDS["dpo"], metrics=(kept_out,))
+    evidence = dpo_evidence(tmp_path)
+    evidence.outputs["pairs"].write_text("", encoding="utf-8")
+    assert (measure_rows(kind, evidence), lines_of_rows(kind, evidence, kept_out)) == ({}, ())

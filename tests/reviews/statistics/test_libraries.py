@@ -22,7 +22,7 @@ from scipy.optimize import brentq
 from statsmodels.stats.anova import anova_lm
 from statsmodels.stats.contingency_tables import mcnemar as mcnemar_of_statsmodels
 from statsmodels.stats.descriptivestats import sign_test as sign_test_of_statsmodels
-from statsmodels.stats.proportion import proportion_effectsize
+from statsmodels.stats.proportion import proportion_confint, proportion_effectsize
 
 from reviews.statistics.agreement import cohens_kappa
 from reviews.statistics.mcnemar import (
@@ -49,6 +49,14 @@ RATED = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=3, ma
 def test_wilson_is_scipys(counts: tuple[int, int]) -> None:
     theirs = stats.binomtest(*counts).proportion_ci(0.95, method="wilson")
     assert wilson(*counts) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+
+
+@drawn
+@given(st.integers(1, 10**6).flatmap(lambda n: st.tuples(st.integers(0, n) | st.floats(0, n), st.just(n))))
+def test_wilson_is_statsmodels_to_the_last_bit(counts: tuple[float, int]) -> None:
+    theirs: Any = proportion_confint(*counts, method="wilson")
+    share = counts[0] / counts[1]
+    assert wilson(*counts) == (min(theirs[0], share), max(theirs[1], share))
 
 
 @drawn
