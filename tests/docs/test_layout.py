@@ -193,6 +193,7 @@ COMMANDS = {
     "cancel": {"run", "--runs"},
     "mcp": {"target", "--name", "--runs", "--http", "--token-file", "--profile"},
     "pause": {"run", "--runs"},
+    "diagnose": {"run", "--stage", "--attempt", "--plots", "--json", "--runs"},
     "transcript": {"run", "attempt", "--json", "--runs"},
     "override": {"run", "--gate", "--check", "--stage", "--condition", "--by", "--reason", "--expires", "--runs"},
     "retract": {"run", "entry", "--by", "--reason", "--runs"},

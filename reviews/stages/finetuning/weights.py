@@ -2,7 +2,7 @@
 
 A step of Adam moves a weight by about the learning rate (Kingma & Ba 2015, section 2.1, arXiv:1412.6980). Steps that
 agree add up to the sum of the rates; mere noise, the worst case of a live optimiser, to about the root of the sum of
-their squares. Figures of live and dead runs: ``docs/explanation/pipeline-training.md``.
+their squares. Figures of live and dead runs: ``docs/decisions/0078-a-diagnosis-is-made-of-checks.md``.
 """
 
 from __future__ import annotations
