@@ -42,6 +42,7 @@ from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
 from reviews.stages.packaging import checks as package
+from reviews.stages.packaging import export_checks, usable_checks
 from reviews.stages.recipes import checks as recipe
 from specs import plugins
 from specs.errors import UserError
@@ -68,7 +69,7 @@ _MODULES = (
     *(power_checks, parity_checks, scorer_checks, label_checks, headroom_check, paired_checks, judge_checks),
     *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, complete_rows, nonempty_output),
     *(completion_checks, training, optimizer_checks, preference_checks, text, critic_checks, pair_checks),
-    *(package, recipe),
+    *(package, export_checks, usable_checks, recipe),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""
