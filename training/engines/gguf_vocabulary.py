@@ -14,7 +14,7 @@ from training.engines.gguf_weights import NoGguf
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_SPLITS = {
+_SPLITS: dict[tuple[tuple[Any, Any], ...], str] = {
     (("Digits", True), ("ByteLevel", True)): "smollm",
     (("ByteLevel", True),): "gpt-2",
     (("Split", rf"{_WORDS}\p{{N}}{_REST}"), ("ByteLevel", False)): "qwen2",
@@ -25,7 +25,7 @@ _ROLES = ("bos", "eos", "unk", "pad")
 
 
 def add_vocabulary(writer: Any, folder: Path, rows: int) -> None:
-    """Add the tokenizer of a checkpoint with ``rows`` embeddings; raises NoGguf if llama.cpp would read other tokens."""
+    """Add the tokenizer of a checkpoint with ``rows`` embeddings; raises NoGguf if llama.cpp would read otherwise."""
     import gguf
     from transformers import AutoTokenizer
 
@@ -55,10 +55,10 @@ def add_vocabulary(writer: Any, folder: Path, rows: int) -> None:
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    # Empty merges would be an array without a type.
     merges = [one if isinstance(one, str) else " ".join(one) for one in model["merges"]]
-    if merges:
-        writer.add_token_merges(merges)
+    if not merges:
+        raise NoGguf("its tokenizer has no merges, without which llama.cpp opens no byte-level BPE")
+    writer.add_token_merges(merges)
     for role in _ROLES:
         id = getattr(tokenizer, f"{role}_token_id")
         if id is not None:
@@ -79,8 +79,8 @@ def pre_tokenizer(described: dict[str, Any]) -> str:
     found = tuple(_step(one) for one in steps)
     if found not in _SPLITS:
         raise NoGguf(
-            f"its tokenizer splits text by {', '.join(str(one[0]) for one in found)}, for which no name of llama.cpp is "
-            f"known here; known are {', '.join(_SPLITS.values())}"
+            f"its tokenizer splits text by {', '.join(str(one[0]) for one in found)}, for which llama.cpp has no name "
+            f"that is known here; known are {', '.join(_SPLITS.values())}"
         )
     return _SPLITS[found]
 

@@ -39,7 +39,7 @@ class LlamaFile:
         # `get_logits_ith` asks the model for a size that LlamaModel lacks (seen in cyllama 0.2.18).
         model = type("Model", (library.LlamaModel,), {"n_vocab": property(lambda one: one.get_vocab().n_vocab)})
         try:
-            self._model = model(str(file), wanted)
+            self._model = model(str(file), wanted, verbose=True)
         except (ValueError, RuntimeError, OSError) as error:
             raise EngineMissing(
                 f"llama.cpp refuses {file.name}: {error}", "what it says is in the log above"

@@ -45,7 +45,8 @@ def _files(evidence: Evidence, _: MetricSet | None) -> Found:
         had = {one[:3] for one in _flaws(base, None) if one.name not in _NEVER_EXCUSED}
         inherited = [one for one in flaws if one[:3] in had]
         if inherited and len(inherited) == len(flaws):
-            told = f"{inherited[0].line()}: as the model that it was made of"
+            first = flaws[0]
+            told = f"{first.line()}: as the model that it was made of"
             return Found("WARN", told, float(len(inherited)), _rows(inherited))
         flaws = [one for one in flaws if one not in inherited]
     return found_of(tuple(flaws), "the checkpoint")

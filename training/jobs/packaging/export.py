@@ -46,7 +46,7 @@ _LOG_LINES = 20
 
 
 def export(job: Job[ExportParameters]) -> Done:
-    """Write ``export``, and what llama.cpp makes of it to ``rows`` and ``texts``, which are empty where it is not asked.
+    """Write ``export``, and to ``rows`` and ``texts`` what llama.cpp reads, or nothing where it is not asked.
 
     Raises EncodingFault as the stages before, and SystemExit for a model that cannot be written for llama.cpp.
     """
