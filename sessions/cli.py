@@ -28,6 +28,7 @@ class _Root(LazyGroup):
             "list": ("status", "List the sessions of a folder."),
             "report": ("status", "Print the report of a session."),
             "get": ("get", "Copy the model that a session leaves."),
+            "ship": ("ship", "Check whether a model can be used, and release it."),
             "prune": (
                 "prune",
                 "Delete the weights and snapshots of a closed session; digests, rows, records and reports stay.",

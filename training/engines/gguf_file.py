@@ -6,13 +6,14 @@ An engine needs no vocabulary, because its prompts and answers are token ids; an
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from specs.stages.packaging.parity import GgufFormat as Format
 from training.engines.gguf_vocabulary import add_vocabulary
 from training.engines.gguf_weights import ARCHITECTURES, NoGguf, describe, require_plain, tensors_in, values_in
 
-Format = Literal["f32", "f16", "q8_0"]
 _BLOCK = 32
 _LARGEST_F16 = 65504.0
 
@@ -42,30 +43,42 @@ def write_gguf(folder: Path, target: Path, format: Format = "f32", *, vocabulary
         raise NoGguf(f"the checkpoint is a {architecture}; written for llama.cpp are {known}")
     require_plain(config)
     writer = gguf.GGUFWriter(target, name)
-    describe(writer, config)
-    if vocabulary:
-        kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
-        writer.add_file_type(gguf.LlamaFileType[kinds[format]])
-        writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-        add_vocabulary(writer, folder, config.vocab_size)
-    else:
-        writer.add_tokenizer_model("no_vocab")
+    try:
+        describe(writer, config)
+        if vocabulary:
+            kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
+            writer.add_file_type(gguf.LlamaFileType[kinds[format]])
+            writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+            add_vocabulary(writer, folder, config.vocab_size)
+        else:
+            writer.add_tokenizer_model("no_vocab")
+        placed = list(_announced(writer, folder, config, name, format))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for one in placed:
+            writer.write_tensor_data(_encoded(values_in(one.file, one.tensor, config, name), one))
+    except BaseException:
+        writer.close()
+        target.unlink(missing_ok=True)
+        raise
+    writer.close()
+    return {found: sum(one.format == found for one in placed) for found in sorted({one.format for one in placed})}
+
+
+def _announced(writer: Any, folder: Path, config: Any, name: str, format: Format) -> Iterator[_Placed]:
+    """Announce every tensor to the writer, and yield it; raises NoGguf for one that llama.cpp has no name for."""
+    import gguf
+
     kind = next(one for one, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
-    placed: list[_Placed] = []
     for file, tensor, shape in tensors_in(folder, config):
         called = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
         if called is None:
             raise NoGguf(f"tensor '{tensor}' has no name in llama.cpp's '{name}'")
-        placed.append(_Placed(file, tensor, _format_of(shape, format)))
-        _announce(writer, called, shape, placed[-1].format)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for one in placed:
-        writer.write_tensor_data(_encoded(values_in(one.file, one.tensor, config, name), one))
-    writer.close()
-    return {found: sum(one.format == found for one in placed) for found in sorted({one.format for one in placed})}
+        placed = _Placed(file, tensor, _format_of(shape, format))
+        _announce(writer, called, shape, placed.format)
+        yield placed
 
 
 def _format_of(shape: tuple[int, ...], wanted: Format) -> Format:

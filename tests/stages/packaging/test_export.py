@@ -25,11 +25,12 @@ from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_qwen import tiny_qwen
 from training.engines.gguf_weights import NoGguf
 from training.jobs.job import Job
-from training.jobs.packaging.export import FILE, TEXTS, export
+from training.jobs.packaging.export import FILE, export
 from training.jobs.row_files import read_rows
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.gguf_header import read_header
 from training.rules.packaging.gguf_rules import gguf as gguf_rules
+from training.rules.packaging.tokenizer_texts import TEXTS
 
 pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
 READ = pytest.mark.skipif(find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed (make test-gguf)")
