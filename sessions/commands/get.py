@@ -32,9 +32,9 @@ def get_model(
 ) -> None:
     """Copy the model of a session: the packaged checkpoint, or else the trained one.
 
-    The copy is compared with what is recorded, and its files are listed with their digests. Exit codes: 0 copied, 2 there is no session, it is not
-    accepted, or the folder is there; 4 it left no model, or it was pruned; 5 the trail or the weights are not what was
-    recorded, and nothing is left.
+    The copy is compared with what is recorded, and its files are listed with their digests. Exit codes: 0 copied, 2
+    there is no session, it is not accepted, or the folder is there; 4 it left no model, or it was pruned; 5 the trail
+    or the weights are not what was recorded, and nothing is left.
     """
     found = chosen(run, runs)
     folder = folder or Path(f"{found.resolve().name}-model")

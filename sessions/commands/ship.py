@@ -113,8 +113,9 @@ def push(
 ) -> None:
     """Release the model of an accepted session: weights, exports, model card, evidence, sums and a signed list.
 
-    For the Hub the token is taken from HF_TOKEN. Exit codes: 0 released, 2 there is no session, it is not accepted, DEST
-    is there or no token; 3 its files are not whole; 4 it left no model; 5 trail or weights are not what was recorded.
+    For the Hub the token is taken from HF_TOKEN. Exit codes: 0 released, 2 there is no session, it is not accepted,
+    DEST is there or no token; 3 its files are not whole; 4 it left no model; 5 trail or weights are not what was
+    recorded.
     """
     from sessions.shipping.push import release_run
 

@@ -29,7 +29,7 @@ from training.rules.packaging.flaw import Flaw
 from training.rules.packaging.ship_rules import check_files
 
 HUB = "hub:"
-TOKEN = "HF_TOKEN"  # noqa: S105 (the name of a variable)
+TOKEN = "HF_TOKEN"
 EVIDENCE = "evidence"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 

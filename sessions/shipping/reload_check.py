@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def check_reload(folder: Path, floor: float) -> tuple[Outcome, ...]:
             apply("reload", lambda: _reload(folder, made)),
             apply("throughput", lambda: _throughput(made, floor)),
         ]
-        found += [apply("gguf", lambda: _exported(made, file)) for file in sorted(folder.rglob("*.gguf"))]
+        found += [apply("gguf", partial(_exported, made, file)) for file in sorted(folder.rglob("*.gguf"))]
         return tuple(found)
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
+from sessions.shipping.push import release_run
 from sessions.shipping.release import RELEASE, SUMS, read_release
+from specs.errors import UserError
 from tests.e2e.sessions import called
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 
@@ -52,6 +54,7 @@ def test_the_card_tells_what_the_trail_holds(run: Path, tmp_path: Path) -> None:
 def test_a_dry_run_leaves_nothing_and_needs_no_token(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    said: list[str] = []
     monkeypatch.delenv("HF_TOKEN", raising=False)
     for to in (str(tmp_path / "released"), "hub:ada/small"):
         done = called("ship", "push", run, to, "--dry-run", "--json")
@@ -59,8 +62,8 @@ def test_a_dry_run_leaves_nothing_and_needs_no_token(
         told = json.loads(done.stdout)
         assert told["sent"] is False and RELEASE in told["files"] and "model.safetensors" in told["files"]
     assert not (tmp_path / "released").exists()
-    refused = called("ship", "push", run, "hub:ada/small")
-    assert refused.returncode == 2 and "HF_TOKEN is not set" in refused.stderr
+    with pytest.raises(UserError, match="HF_TOKEN is not set"):
+        release_run(run, "hub:ada/small", said.append, dry_run=False, public=False)
     assert called("ship", "push", run, "hub:ada").returncode == 2
 
 
@@ -79,10 +82,11 @@ def test_the_hub_gets_the_folder_with_the_token_of_the_environment(run: Path, mo
 
     monkeypatch.setattr("huggingface_hub.HfApi", Api)
     monkeypatch.setenv("HF_TOKEN", "token-of-a-test")
-    done = called("ship", "push", run, "hub:ada/small")
-    assert done.returncode == 0, done.stderr
+    said: list[str] = []
+    done = release_run(run, "hub:ada/small", said.append, dry_run=False, public=False)
     assert sent["token"] == "token-of-a-test" and sent["repository"] == ("ada/small", True)
-    assert "token-of-a-test" not in done.stdout + done.stderr
+    assert sent["files"].key_id == done.key_id and "model.safetensors" in sent["files"].files
+    assert "token-of-a-test" not in "".join(said)
 
 
 def test_a_session_that_is_not_accepted_releases_nothing(tmp_path: Path) -> None:
