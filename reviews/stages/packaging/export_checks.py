@@ -86,6 +86,8 @@ def _answers(evidence: Evidence, metrics: MetricSet | None) -> Found:
     asked = [item.id for item in evidence.heldout][: given.probe_items]
     if [row.item for row in rows] != asked:
         return Found("FAIL", f"{len(rows)} probes were read, registered are the first {len(asked)} items")
+    if any(row.read is None for row in rows):
+        raise EvidenceMissing("there are probes that llama.cpp did not read")
     if not any(row.expected for row in rows):
         return Found("FAIL", "every answer is empty: equal tokens show nothing", 0.0)
     bar = BARS[given.format]

@@ -16,17 +16,20 @@ class PackageRow(Contract):
 
 
 class ExportRow(Contract):
-    """One probe: the checkpoint's greedy answer, and what llama.cpp finds most likely after each of its tokens."""
+    """One probe: the checkpoint's greedy answer, and what llama.cpp finds most likely after each of its tokens.
+
+    Where llama.cpp was not asked, there is the answer alone.
+    """
 
     unique_by = ("item",)
 
     item: str
     expected: tuple[Count, ...]
-    read: tuple[Count, ...]
+    read: tuple[Count, ...] | None = None
     """The most likely token at each place of ``expected``, after the checkpoint's own tokens before it."""
-    largest: Quantity
+    largest: Quantity | None = None
     """The largest difference of two logits."""
-    divergence: Quantity
+    divergence: Quantity | None = None
     """Of llama.cpp's next token from the checkpoint's, in nats, on average over the answer's places."""
 
 

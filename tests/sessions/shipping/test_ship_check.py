@@ -66,12 +66,16 @@ def test_what_only_loading_shows_is_found(folder: Path) -> None:
     assert states(done.stdout)["throughput"] == "NOT_RUN"
 
 
+def _unasked(folder: Path, floor: float) -> None:
+    raise AssertionError(f"{folder} was loaded")
+
+
 @pytest.mark.parametrize("name", ["a pickle named safetensors", "hidden_size is missing", "NaN"])
 def test_what_is_wrong_names_layer_file_and_mend_and_nothing_is_loaded(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MUTATIONS[name].spoil(folder)
-    monkeypatch.setattr("sessions.shipping.reload_check.subprocess.run", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("sessions.shipping.reload_check.check_reload", _unasked)
     done = called("ship", "check", folder)
     assert done.returncode == 3
     layer = min(MUTATIONS[name].found).split(".")[0]

@@ -31,7 +31,7 @@ _LOG_LINES = 20
 
 
 def export(job: Job[ExportParameters]) -> Done:
-    """Write ``export``, and to ``rows`` and ``texts`` what llama.cpp reads, or nothing where it is not asked.
+    """Write ``export``, to ``rows`` the answers to the probes, and there and to ``texts`` what llama.cpp reads.
 
     Raises EncodingFault as the stages before, and SystemExit for a model that cannot be written for llama.cpp.
     """
@@ -52,7 +52,7 @@ def export(job: Job[ExportParameters]) -> Done:
     asked = encoded(tokenizer, [item.prompt for item in probes], form)
     expected = greedy(model, tokenizer, asked, given.max_new_tokens)
     job.progress(2, 3, "steps")
-    rows: list[ExportRow] = []
+    rows = [ExportRow(item=item.id, expected=tuple(ids)) for item, ids in zip(probes, expected, strict=True)]
     texts: list[ExportTextRow] = []
     facts: dict[str, Any] = {"tensors": held, "bytes": (target / FILE).stat().st_size}
     if given.verify == "llama_cpp":
