@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-quick test-all test-nightly test-llama test-qlora test-lm-eval test-sky test-inspect requirements release check lint types imports format clean
+.PHONY: help setup demo ifeval test test-quick test-all test-nightly test-llama test-gguf test-qlora test-lm-eval test-sky test-inspect requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,11 @@ test-llama: setup  ## install llama-cpp-python (compiles for minutes) and run th
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[llama]'
 	$(BIN)/python -c 'import llama_cpp.server.app'
 	$(BIN)/python -m pytest -m llama
+
+test-gguf: setup  ## install llama.cpp as a wheel (16 MB) and run the tests of exports
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf]'
+	$(BIN)/python -c 'import cyllama.llama.llama_cpp'
+	$(BIN)/python -m pytest tests/stages/packaging/test_export.py tests/sessions/shipping/test_exported.py
 
 test-qlora: setup  ## install bitsandbytes (125 MB) and run the tests of training over 4 bits, on the CPU
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[qlora]'

@@ -29,6 +29,7 @@ class _Root(LazyGroup):
             "report": ("status", "Print the report of a session."),
             "get": ("get", "Copy the model that a session leaves."),
             "export": ("export", "Write what a session found in the format of another tool."),
+            "ship": ("ship", "Check whether a model can be used, and release it."),
             "prune": (
                 "prune",
                 "Delete the weights and snapshots of a closed session; digests, rows, records and reports stay.",

@@ -89,6 +89,7 @@ REMEDIES: dict[str, str] = {
     "multi_turn.kinds": "more conversations of the kinds shown",
     "paired.registered": "more items, or report the paired test as not reached",
     "controls.alike": "controls that differ from their items in the history alone",
+    "checkpoint.files": "what each row says under `mend`; nothing is gained by evaluating what cannot be used",
     "package.probes": "a larger `max_new_tokens` for the probes; look at an answer of the package",
 }
 """By check. In back quotes are parameters of the stage and keys of the spec."""
@@ -109,6 +110,7 @@ _GROUPS: dict[str, str] = {
     "revise": "run the stage again: its rows do not follow from what was granted",
     "pairs": "make the pairs again: they do not follow from the rows",
     "package": "package the evaluated checkpoint again, and nothing else",
+    "export": "export the checkpoint again; for a `format` that is too coarse, one of more bits",
     "recipe": "mend the script: its rows have to be whole",
 }
 """For the checks of a group that have no line of their own."""

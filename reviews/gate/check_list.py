@@ -49,6 +49,7 @@ from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
 from reviews.stages.packaging import checks as package
+from reviews.stages.packaging import export_checks, usable_checks
 from reviews.stages.recipes import checks as recipe
 from specs import plugins
 from specs.errors import UserError
@@ -84,7 +85,7 @@ _MODULES = (
         critic_checks,
         pair_checks,
     ),
-    *(package, recipe, inspect_checks),
+    *(package, export_checks, usable_checks, recipe, inspect_checks),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""

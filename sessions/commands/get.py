@@ -12,6 +12,7 @@ from sessions.commands.output import print_json, print_line, say
 from sessions.disk_errors import telling_no_place
 from sessions.run.final_model import copy_model
 from sessions.run.private_files import as_the_user_wants
+from specs.digests import digest_file, list_tree
 
 app = typer.Typer(help="Copy the model that a session leaves.", no_args_is_help=True)
 
@@ -31,15 +32,18 @@ def get_model(
 ) -> None:
     """Copy the model of a session: the packaged checkpoint, or else the trained one.
 
-    Every file of the copy is compared with its recorded digest. Exit codes: 0 copied, 2 there is no session, it is not
-    accepted, or the folder is there; 4 it left no model, or it was pruned; 5 the trail or the weights are not what was
-    recorded, and nothing is left.
+    The copy is compared with what is recorded, and its files are listed with their digests. Exit codes: 0 copied, 2
+    there is no session, it is not accepted, or the folder is there; 4 it left no model, or it was pruned; 5 the trail
+    or the weights are not what was recorded, and nothing is left.
     """
     found = chosen(run, runs)
     folder = folder or Path(f"{found.resolve().name}-model")
     with as_the_user_wants(), telling_no_place(folder):
         model = copy_model(found, folder, say, unaccepted=unaccepted)
+    files = {path.relative_to(folder).as_posix(): digest_file(path) for path in list_tree(folder)}
     if as_json:
-        print_json({"folder": str(folder)} | model._asdict())
+        print_json({"folder": str(folder)} | model._asdict() | {"files": files})
         return
+    for name, digest in files.items():
+        print_line(f"{digest}  {name}")
     print_line(f"{shown_path(folder.resolve())}: {model.path} of {model.stage}.{model.attempt}, {model.digest}")

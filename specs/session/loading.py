@@ -92,7 +92,7 @@ def load_spec(
     if problems or files.others:
         raise document.error(path, problems, files.others)
     return ResolvedSpec(
-        spec=spec.with_reasoning().with_resources(),
+        spec=spec.with_reasoning().with_resources().with_installed(),
         constitution_digest=constitution,
         data_digests=digests,
         plugins=used_plugins(spec),

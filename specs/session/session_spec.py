@@ -356,6 +356,14 @@ class SessionSpec(Contract):
         )
         return self.model_copy(update={"stages": stages})
 
+    def with_installed(self) -> SessionSpec:
+        """Return the spec with the parameters that depend on what is installed here, as they are registered."""
+        given = {one.name: getattr(one.parameters, "registered", None) for one in self.stages}
+        stages = tuple(
+            one.model_copy(update={"parameters": ask()}) if (ask := given[one.name]) else one for one in self.stages
+        )
+        return self.model_copy(update={"stages": stages})
+
     def launcher_of(self, stage: str) -> LauncherName:
         """Return where the jobs of a stage run; raises KeyError if there is no such stage."""
         return self.stage(stage).launcher or self.launcher

@@ -199,6 +199,18 @@ def weights(content: str, parameters: int = 100) -> bytes:
     return len(header).to_bytes(8, "little") + header + struct.pack(f"<{parameters}f", *values)
 
 
+def describe(folder: Path) -> None:
+    """Write what lies beside the weights of a checkpoint, of a family whose tensors nobody knows."""
+    files = {
+        "config.json": {"model_type": "small", "vocab_size": 4, "eos_token_id": 0},
+        "generation_config.json": {"eos_token_id": 0},
+        "tokenizer_config.json": {"eos_token": "<end>", "chat_template": "{{ messages[0].content }}"},
+        "tokenizer.json": {"model": {"vocab": {"<end>": 0}}, "added_tokens": []},
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+
 def exit_of(key: str) -> ExitRecord:
     """Return how a healthy job ended."""
     return ExitRecord(key=key, code=0, reason="exited", started=1.0, ended=2.0, host="here", log=digest_bytes(b""))
@@ -261,6 +273,7 @@ def evidence_of(
     for place in (model, out / "weights"):
         place.mkdir(parents=True, exist_ok=True)
         (place / "model.safetensors").write_bytes(weights("same" if stage.kind == "package" else str(place)))
+        describe(place)
     if stage.kind == "generate":
         outputs["accepted"] = write_rows(out / "accepted.jsonl", examples(rows))
     for name, kind in STAGE_KINDS[stage.kind].outputs.items():

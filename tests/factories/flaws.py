@@ -208,7 +208,21 @@ def _repacked_file(evidence: Evidence, name: str, content: str) -> Evidence:
 
 
 def _unfinished_package(evidence: Evidence) -> Evidence:
-    (evidence.inputs["model"] / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    (evidence.outputs["package"] / "tokenizer_config.json").unlink()
+    return evidence
+
+
+def _unusable(evidence: Evidence, name: str = "tokenizer.json") -> Evidence:
+    """A file of the checkpoint is missing."""
+    folder = evidence.outputs.get("checkpoint") or evidence.outputs["package"]
+    (folder / name).unlink()
+    return evidence
+
+
+def _as_its_base(evidence: Evidence) -> Evidence:
+    """A file is missing that the base does not have either."""
+    for folder in (evidence.inputs["model"], evidence.outputs["checkpoint"]):
+        (folder / "generation_config.json").unlink()
     return evidence
 
 
@@ -529,6 +543,8 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a package with special tokens of its own": lambda one: _repacked_file(one, "special_tokens_map.json", "{}"),
     "a package without its tokenizer": _unfinished_package,
     "a package of the untrained model": _another_packed,
+    "a checkpoint without its tokenizer": _unusable,
+    "a checkpoint without a file that its base lacks too": _as_its_base,
     "a script outside of a sandbox": lambda one: with_manifest(one, facts={"sandbox": "none"}),
     "a script that left links": lambda one: with_manifest(one, facts={"left_out": 2}),
     "a log that was cut": lambda one: with_manifest(one, facts={"log_bytes_left_out": 9}),
@@ -559,6 +575,7 @@ IRREPARABLE = {
     "jobs.measured",
     "health.template",
     "package.weights",
+    "checkpoint.files",
     "recipe.sandbox",
     "recipe.heldout",
     "scorer.admitted",
@@ -716,6 +733,9 @@ CASES = [
     ("ship", "a package without its tokenizer", "package.weights", "FAIL"),
     ("ship", "a package of the untrained model", "package.weights", "FAIL"),
     ("ship", "a package that was trained on after its evaluation", "package.weights", "WARN"),
+    ("train", "a checkpoint without its tokenizer", "checkpoint.files", "FAIL"),
+    ("train", "a checkpoint without a file that its base lacks too", "checkpoint.files", "WARN"),
+    ("ship", "a checkpoint without its tokenizer", "checkpoint.files", "FAIL"),
     ("ship", "silent probes", "package.probes", "FAIL"),
     ("ship", "other probes", "package.probes", "FAIL"),
     ("look", "a script outside of a sandbox", "recipe.sandbox", "FAIL"),

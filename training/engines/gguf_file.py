@@ -1,7 +1,6 @@
-"""Writes a checkpoint as the GGUF file that llama.cpp reads: the same weights, in float32, without a vocabulary.
+"""Writes a checkpoint as the GGUF file that llama.cpp reads.
 
-It is made from the granted checkpoint, and prompts and answers are token ids, so llama.cpp needs no tokenizer.
-Format and names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the package gguf.
+An engine needs no vocabulary, because its prompts and answers are token ids; an export has the checkpoint's tokenizer.
 """
 
 from __future__ import annotations
@@ -9,20 +8,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
-"""Models that were compared with transformers, greedy answers token for token, and their name in llama.cpp."""
+from specs.stages.packaging.parity import GgufFormat as Format
+from training.engines.gguf_vocabulary import add_vocabulary
+from training.engines.gguf_weights import ARCHITECTURES, NoGguf, describe, require_plain, tensors_in, values_in
+
+_BLOCK = 32
+_LARGEST_F16 = 65504.0
 
 
-class NoGguf(Exception):
-    """A checkpoint cannot be written for llama.cpp; the message says why."""
+class _Placed(NamedTuple):
+    file: Path
+    tensor: str
+    format: Format
 
 
-def write_gguf(folder: Path, target: Path) -> None:
-    """Write the weights of a checkpoint folder to a GGUF file; raises NoGguf if the model is not supported."""
+def write_gguf(folder: Path, target: Path, format: Format = "f32", *, vocabulary: bool = False) -> dict[str, int]:
+    """Write a checkpoint folder to a GGUF file; return how many tensors it holds of each format.
+
+    Vectors stay in float32; a matrix whose rows are no whole blocks of 8 bits is left in 16.
+
+    Raises:
+        NoGguf: the model, its tokenizer or a number cannot be written so that llama.cpp reads the same.
+    """
     import gguf
-    import numpy
     from transformers import AutoConfig
 
     config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -31,96 +41,74 @@ def write_gguf(folder: Path, target: Path) -> None:
     if name is None:
         known = ", ".join(ARCHITECTURES)
         raise NoGguf(f"the checkpoint is a {architecture}; written for llama.cpp are {known}")
-    _require_plain(config)
+    require_plain(config)
     writer = gguf.GGUFWriter(target, name)
-    _describe(writer, config)
+    try:
+        describe(writer, config)
+        if vocabulary:
+            kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
+            writer.add_file_type(gguf.LlamaFileType[kinds[format]])
+            writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+            add_vocabulary(writer, folder, config.vocab_size)
+        else:
+            writer.add_tokenizer_model("no_vocab")
+        placed = list(_announced(writer, folder, config, name, format))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for one in placed:
+            writer.write_tensor_data(_encoded(values_in(one.file, one.tensor, config, name), one))
+    except BaseException:
+        writer.close()
+        target.unlink(missing_ok=True)
+        raise
+    writer.close()
+    return {found: sum(one.format == found for one in placed) for found in sorted({one.format for one in placed})}
+
+
+def _announced(writer: Any, folder: Path, config: Any, name: str, format: Format) -> Iterator[_Placed]:
+    """Announce every tensor to the writer, and yield it; raises NoGguf for one that llama.cpp has no name for."""
+    import gguf
+
     kind = next(one for one, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
-    placed: list[tuple[Path, str]] = []
-    for file, tensor, shape in _tensors(folder, config):
+    for file, tensor, shape in tensors_in(folder, config):
         called = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
         if called is None:
             raise NoGguf(f"tensor '{tensor}' has no name in llama.cpp's '{name}'")
-        placed.append((file, tensor))
-        writer.add_tensor_info(called, shape, numpy.dtype("float32"), 4 * math.prod(shape))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for file, tensor in placed:
-        writer.write_tensor_data(_values(file, tensor, config, name))
-    writer.close()
+        placed = _Placed(file, tensor, _format_of(shape, format))
+        _announce(writer, called, shape, placed.format)
+        yield placed
 
 
-def _require_plain(config: Any) -> None:
-    """Refuse settings that llama.cpp would not read from this file."""
-    rope = config.rope_parameters or {}
-    plain = {
-        "rope_type": (rope.get("rope_type", "default"), "default"),
-        "partial_rotary_factor": (rope.get("partial_rotary_factor", 1.0), 1.0),
-        "hidden_act": (config.hidden_act, "silu"),
-        **{
-            name: (getattr(config, name, False), False) for name in ("mlp_bias", "attention_bias", "use_sliding_window")
-        },
-    }
-    other = {name: given for name, (given, known) in plain.items() if given != known}
-    if other:
-        told = ", ".join(f"{name} {given}" for name, given in other.items())
-        raise NoGguf(f"the checkpoint has {told}, which is not written for llama.cpp")
+def _format_of(shape: tuple[int, ...], wanted: Format) -> Format:
+    if len(shape) < 2:
+        return "f32"
+    return "f16" if wanted == "q8_0" and shape[-1] % _BLOCK else wanted
 
 
-def _describe(writer: Any, config: Any) -> None:
-    heads = config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    writer.add_vocab_size(config.vocab_size)
-    writer.add_tokenizer_model("no_vocab")
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(config.num_key_value_heads or heads)
-    writer.add_key_length(width)
-    writer.add_value_length(width)
-    writer.add_rope_dimension_count(width)
-    writer.add_rope_freq_base(float(config.rope_parameters["rope_theta"]))
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-
-
-def _tensors(folder: Path, config: Any) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
-    """Yield file, name and shape of every tensor, but a tied output embedding."""
-    from safetensors import safe_open
-
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise NoGguf(f"there are no weights (*.safetensors) in {folder}")
-    for file in files:
-        with safe_open(file, framework="pt") as opened:
-            for name in sorted(opened.keys()):
-                if name == "lm_head.weight" and config.tie_word_embeddings:
-                    continue
-                yield file, name, tuple(opened.get_slice(name).get_shape())
-
-
-def _values(file: Path, tensor: str, config: Any, name: str) -> Any:
-    """Return a tensor in float32, with the rows of queries and keys in the order of llama.cpp's rotation."""
-    from safetensors import safe_open
-
-    with safe_open(file, framework="pt") as opened:
-        values: Any = opened.get_tensor(tensor).float().numpy()
-    if name == "llama" and tensor.endswith("q_proj.weight"):
-        return _interleaved(values, config.num_attention_heads)
-    if name == "llama" and tensor.endswith("k_proj.weight"):
-        return _interleaved(values, config.num_key_value_heads or config.num_attention_heads)
-    return values
-
-
-def _interleaved(values: Any, heads: int) -> Any:
-    """Return rows with the two halves of each head interleaved. [heads * width, hidden] in and out.
-
-    Transformers turns the first half of a head against the second; llama.cpp's ``llama`` turns neighbours.
-    """
+def _announce(writer: Any, name: str, shape: tuple[int, ...], format: Format) -> None:
+    import gguf
     import numpy
 
-    rows, *rest = values.shape
-    halves = values.reshape(heads, 2, rows // heads // 2, *rest)
-    return numpy.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
+    count = math.prod(shape)
+    if format == "q8_0":
+        kind = gguf.GGMLQuantizationType.Q8_0
+        size = count // _BLOCK * (_BLOCK + 2)
+        writer.add_tensor_info(name, (*shape[:-1], size // (count // shape[-1])), numpy.dtype("uint8"), size, kind)
+    else:
+        width = numpy.dtype("float32" if format == "f32" else "float16")
+        writer.add_tensor_info(name, shape, width, count * width.itemsize)
+
+
+def _encoded(values: Any, one: _Placed) -> Any:
+    import gguf
+    import numpy
+
+    if one.format == "f32":
+        return values
+    if not numpy.isfinite(values).all() or numpy.abs(values).max(initial=0.0) > _LARGEST_F16:
+        raise NoGguf(f"tensor '{one.tensor}' holds values that {one.format} cannot; write f32")
+    if one.format == "f16":
+        return values.astype("float16")
+    return gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)

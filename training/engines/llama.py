@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from specs.digests import digest_file
 from training.engines.batched import Output, Work, in_batches, shared_beginning, write
 from training.engines.engine import Engine, EngineMissing, NotWhole, ends_of
-from training.engines.gguf_file import NoGguf, write_gguf
+from training.engines.gguf_file import write_gguf
+from training.engines.gguf_weights import NoGguf
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""The disk that checkpoints, packages and snapshots of a session will take, before it begins. No torch.
+"""The disk that checkpoints, packages, exports and snapshots of a session will take, before it begins. No torch.
 
 A checkpoint holds all weights, 2 or 4 bytes each, adapters beside them in float32; a snapshot what is trained and its
 optimizer state. How many snapshots there are follows from the most data that a stage can get.
@@ -12,12 +12,16 @@ from typing import Any, NamedTuple
 
 from specs.session.session_spec import SessionSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from specs.stages.packaging.parameters import ExportParameters
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import Stage, kind_of, outputs_of
 from specs.stages.stage import WEIGHTS
 from training.planning.prompt_lengths import volume
 from training.planning.stage_plans import shape_of_source
 from training.planning.training_memory import memory, trained_parameters
+
+_EXPORTED = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
+"""Bytes a parameter, by the format of an export."""
 
 
 class Range(NamedTuple):
@@ -68,7 +72,9 @@ def disk(spec: SessionSpec, origin: Path) -> Disk:
 
 
 def _leaves_weights(stage: Stage) -> bool:
-    return any(kind in WEIGHTS for kind in outputs_of(stage.kind, stage.parameters).values())
+    return isinstance(stage.parameters, ExportParameters) or any(
+        kind in WEIGHTS for kind in outputs_of(stage.kind, stage.parameters).values()
+    )
 
 
 def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
@@ -93,6 +99,10 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
 def _weights(spec: SessionSpec, stage: Stage, origin: Path) -> Range | None:
     """Return the size of a stage's checkpoint: as large as what it is made from, in the type of its training."""
     given = stage.parameters
+    if isinstance(given, ExportParameters):
+        shape, _ = shape_of_source(spec.model, origin)
+        size = None if shape is None else shape.parameters() * _EXPORTED[given.format]
+        return None if size is None else Range(size, size)
     role = (given.trains if isinstance(given, RecipeParameters) else None) or "model"
     if kind_of(stage).plugin or role not in stage.inputs:
         return None

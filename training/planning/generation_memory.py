@@ -24,7 +24,7 @@ from specs.digests import Contract
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.evaluation.parameters import MultipleChoiceParameters, PerplexityParameters
 from specs.stages.generation.parameters import SelfInstructParameters
-from specs.stages.packaging.parameters import PackageParameters
+from specs.stages.packaging.parameters import ExportParameters, PackageParameters
 from training.planning.model_shapes import Shape
 from training.planning.training_memory import CONTEXT, SLACK
 
@@ -59,7 +59,7 @@ def decoding_of(parameters: Contract, prompt: int) -> Decoding:
     given = parameters
     rows = int(getattr(given, "batch_size", 0)) or 1
     match given:
-        case PackageParameters():
+        case PackageParameters() | ExportParameters():
             return Decoding(given.probe_items, prompt, given.max_new_tokens, all_logits=False)
         case ReviseParameters():
             return Decoding(rows, prompt, max(given.critique_tokens, given.revision_tokens), all_logits=False)

@@ -37,7 +37,7 @@ from specs.stages.generation.parameters import (
     SampleResponsesParameters,
     SelfInstructParameters,
 )
-from specs.stages.packaging.parameters import PackageParameters
+from specs.stages.packaging.parameters import ExportParameters, PackageParameters
 from specs.stages.registry import Stage, kind_of
 
 CHARACTERS_A_TOKEN = 3
@@ -131,7 +131,7 @@ def _judged(given: Contract, item: str) -> int:
     if isinstance(given, PairwiseJudgeParameters | BestOfNParameters):
         answer = "y" * given.shown_characters
         return len(prompts_of_comparison(rubric_for("comparison", given.rubric), item, answer, answer).plain)
-    assert isinstance(given, PackageParameters)
+    assert isinstance(given, PackageParameters | ExportParameters)
     return len(item)
 
 

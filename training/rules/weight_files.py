@@ -50,6 +50,9 @@ _ROUNDING = {"F32": 2.0**-24, "BF16": 2.0**-8, "F16": 2.0**-11}
 _HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
 """Names of output embeddings. Only these may be tied: of two norms that are all ones, each is still needed."""
 
+REPLACED = 1.0
+"""From this relative change on, weights are further from the base's than zeros would be."""
+
 _CHUNK = 1 << 22
 
 _SHOWN = 3
@@ -101,6 +104,8 @@ class Change(NamedTuple):
     bytes: int
     repeated: tuple[str, ...]
     """Output embeddings of one side only that repeat another tensor of it: tied weights, written out or left out."""
+    replaced: tuple[str, ...]
+    """Matrices that are further from those of the base than zeros would be."""
     shifts: tuple[Shift, ...]
     """Of each floating-point tensor that both hold, by name."""
 
@@ -139,8 +144,9 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
             raise WrongWeights(f"{file.name} has no header of a weight file")
         text = handle.read(length)
     try:
-        header: Any = json.loads(text)
+        header: Any = json.loads(text, object_pairs_hook=_once)
         entries = [(str(name), entry) for name, entry in header.items() if name != "__metadata__"]
+        _whole(file, entries, size - 8 - length)
         for name, entry in entries:
             shape, (start, end) = tuple(map(int, entry["shape"])), map(int, entry["data_offsets"])
             tensor = Tensor(file, str(entry["dtype"]), shape, 8 + length + start, 8 + length + end)
@@ -149,8 +155,26 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
             if not whole or (width is not None and tensor.size != width * math.prod(shape)):
                 raise WrongWeights(f"tensor {told(name)} of {file.name} does not have the size its header says")
             yield name, tensor
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError) as error:
         raise WrongWeights(f"{file.name} has no header of a weight file") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _whole(file: Path, entries: list[tuple[str, Any]], size: int) -> None:
+    """Raise WrongWeights unless tensors cover the file once: without gaps, overlaps, and bytes behind them."""
+    reached = 0
+    for start, end in sorted((int(one["data_offsets"][0]), int(one["data_offsets"][1])) for _, one in entries):
+        if start != reached or end < start:
+            raise WrongWeights(f"{file.name} has tensors that overlap, or bytes between them")
+        reached = end
+    if reached != size:
+        raise WrongWeights(f"{file.name} has {size} bytes of tensors, its header names {reached}")
 
 
 def compare(base: Path, new: Path) -> Change:
@@ -176,6 +200,7 @@ def compare(base: Path, new: Path) -> Change:
         dtypes=tuple(sorted({one.dtype for one in kept})),
         bytes=sum(one.size for one in kept),
         repeated=(*extra, *missing),
+        replaced=tuple(name for name in names if len(ours[name].shape) > 1 and apart[name].share >= REPLACED),
         shifts=tuple(_shift(apart[name], ours[name]) for name in names if ours[name].dtype in FLOATS),
     )
 
@@ -196,7 +221,7 @@ def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
     for name, tensor in tensors_of(folder).items():
         if ".lora_B." not in name or tensor.dtype not in FLOATS:
             continue
-        squares = math.fsum(float(numpy.square(part, dtype="f8").sum()) for part in _values(tensor))
+        squares = math.fsum(float(numpy.square(part, dtype="f8").sum()) for part in values_of(tensor))
         if not math.isfinite(squares):
             raise WrongWeights(f"tensor {told(name)} holds values that are not finite")
         found.append(_shift(_Apart(squares), tensor))
@@ -259,7 +284,7 @@ def _apart(name: str, old: Tensor, new: Tensor) -> _Apart:
             raise WrongWeights(f"tensor {told(name)} of type {told(new.dtype)} differs from that of the base")
         return _Apart()
     squares, before, after = 0.0, 0.0, 0.0
-    for was, now in zip(_values(old), _values(new), strict=True):
+    for was, now in zip(values_of(old), values_of(new), strict=True):
         if not numpy.isfinite(now).all():
             raise WrongWeights(f"tensor {told(name)} holds values that are not finite")
         began = _rounded(was, new.dtype)
@@ -280,7 +305,7 @@ def raw(tensor: Tensor) -> Any:
     return numpy.memmap(tensor.file, "u1", "r", tensor.start, (tensor.size,))
 
 
-def _values(tensor: Tensor) -> Iterator[Any]:
+def values_of(tensor: Tensor) -> Iterator[Any]:
     """Yield the numbers of a floating-point tensor, a part at a time, exactly."""
     import numpy
 

@@ -14,11 +14,9 @@ from specs.digests import digest_file
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.stages.recipes.parameters import RecipeParameters
-from training.rules.weight_files import WEIGHTS, Change, WrongWeights, compare, describing
+from training.rules.weight_files import REPLACED, WEIGHTS, Change, WrongWeights, compare, describing
 
 CHECKS = Checks(("recipe",))
-REPLACED = 1.0
-"""From this relative change of all weights on they are further from the base's than zeros would be."""
 _SAME = 1e-6
 _NONE = "the stage registers no training: what its script leaves is not used"
 

@@ -1,11 +1,11 @@
-"""The kind that packages a checkpoint."""
+"""The kinds that make a checkpoint ready for use: ``package``, ``export``."""
 
 from __future__ import annotations
 
 from specs.stages.kind import StageKind
-from specs.stages.packaging.metrics import PACKAGING_METRICS
-from specs.stages.packaging.parameters import PackageParameters
-from specs.stages.packaging.rows import PackageRow
+from specs.stages.packaging.metrics import EXPORT_METRICS, PACKAGING_METRICS
+from specs.stages.packaging.parameters import ExportParameters, PackageParameters
+from specs.stages.packaging.rows import ExportRow, ExportTextRow, PackageRow
 
 PACKAGE = StageKind(
     name="package",
@@ -23,4 +23,18 @@ PACKAGE = StageKind(
     instruct_unsaid=True,
 )
 
-KINDS = (PACKAGE,)
+EXPORT = StageKind(
+    name="export",
+    parameters=ExportParameters,
+    inputs={"model": "checkpoint", "items": "items"},
+    outputs={"rows": "rows", "texts": "rows", "export": "files"},
+    rows={"rows": ExportRow, "texts": ExportTextRow},
+    metrics=EXPORT_METRICS,
+    job="training.jobs.packaging.export:export",
+    asked="training.jobs.packaging.export:asked",
+    judge="reviews.stages.packaging.export_checks",
+    reads_heldout=True,
+    instruct_unsaid=True,
+)
+
+KINDS = (PACKAGE, EXPORT)

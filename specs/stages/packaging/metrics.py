@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from specs.stages.row_metric import Over, count, metric, rate
+from fractions import Fraction
+
+from specs.stages.row_metric import Over, Value, count, metric, rate
 
 _PROBES = Over("the items re-generated from the packaged model")
 
@@ -17,3 +19,58 @@ PACKAGING_METRICS = (
     ),
     metric("probes", "items", count, over=_PROBES),
 )
+
+_READ = Over("the items that llama.cpp read")
+
+EXPORT_METRICS = (
+    rate(
+        "same_token_ids",
+        "texts that the exported tokenizer reads as the checkpoint's",
+        lambda row: row.expected == row.read,
+        "higher",
+        over=Over("the texts that both tokenizers read", output="texts"),
+        of="texts",
+    ),
+    rate(
+        "same_greedy_tokens",
+        "answers whose tokens llama.cpp finds most likely, every one",
+        lambda row: row.expected == row.read,
+        "higher",
+        over=_READ,
+        of="items",
+    ),
+    metric(
+        "same_top_tokens",
+        "fraction",
+        Value(
+            "tokens of the answers that llama.cpp finds most likely / tokens of the answers",
+            lambda rows: Fraction(
+                sum(one == other for row in rows for one, other in zip(row.expected, row.read, strict=True)),
+                sum(len(row.expected) for row in rows),
+            ),
+        ),
+        "higher",
+        over=_READ,
+    ),
+    metric(
+        "logit_distance",
+        "logits",
+        Value("the largest difference of two logits", lambda rows: max(row.largest for row in rows)),
+        "lower",
+        over=_READ,
+    ),
+    metric(
+        "logit_divergence",
+        "nats",
+        Value(
+            "divergence of the next token, averaged over the tokens of all answers",
+            lambda rows: (
+                sum(row.divergence * len(row.expected) for row in rows) / sum(len(row.expected) for row in rows)
+            ),
+        ),
+        "lower",
+        over=_READ,
+    ),
+    metric("export_probes", "items", count, over=_READ),
+)
+"""Only of an export that llama.cpp has read."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
+from specs.digests import Contract
+from specs.stages.packaging.llama_cpp import is_installed
+from specs.stages.packaging.parity import GgufFormat
 from specs.stages.stage import Placed
 
 
@@ -15,3 +18,22 @@ class PackageParameters(Placed):
     probe_items: Annotated[int, Field(ge=1, le=1000)] = 10
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class ExportParameters(Contract):
+    """Write the model as a GGUF file with its tokenizer, and have llama.cpp read it in another process, on the CPU."""
+
+    format: GgufFormat = "f16"
+    """Of the matrices: ``f32``, ``f16``, or ``q8_0`` with 8 bits and a scale for every 32 values."""
+    verify: Literal["if_installed", "llama_cpp", "no"] = "if_installed"
+    """Whether llama.cpp reads the file (extra ``gguf``). ``if_installed`` is registered as one of the other two, by
+    what is installed where the session opens; with ``no`` the checks of the reading are not applicable."""
+    probe_items: Annotated[int, Field(ge=1, le=1000)] = 8
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 48
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    def registered(self) -> Self:
+        """Return what is registered of these."""
+        if self.verify != "if_installed":
+            return self
+        return self.model_copy(update={"verify": "llama_cpp" if is_installed() else "no"})

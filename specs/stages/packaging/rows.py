@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specs.digests import Contract, Count
+from specs.digests import Contract, Count, Quantity
 
 
 class PackageRow(Contract):
@@ -13,3 +13,31 @@ class PackageRow(Contract):
     item: str
     expected: tuple[Count, ...]
     reloaded: tuple[Count, ...]
+
+
+class ExportRow(Contract):
+    """One probe: the checkpoint's greedy answer, and what llama.cpp finds most likely after each of its tokens.
+
+    Where llama.cpp was not asked, there is the answer alone.
+    """
+
+    unique_by = ("item",)
+
+    item: str
+    expected: tuple[Count, ...]
+    read: tuple[Count, ...] | None = None
+    """The most likely token at each place of ``expected``, after the checkpoint's own tokens before it."""
+    largest: Quantity | None = None
+    """The largest difference of two logits."""
+    divergence: Quantity | None = None
+    """Of llama.cpp's next token from the checkpoint's, in nats, on average over the answer's places."""
+
+
+class ExportTextRow(Contract):
+    """One text as the checkpoint's tokenizer and the exported one read it."""
+
+    unique_by = ("text",)
+
+    text: str
+    expected: tuple[Count, ...]
+    read: tuple[Count, ...]

@@ -103,9 +103,9 @@ def test_weights_that_are_not_the_recorded_ones_are_not_copied(run: Path, tmp_pa
             file.unlink()
             file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
         case "a file more":
-            (weights / "config.json").write_text("{}", encoding="utf-8")
+            (weights / "more.json").write_text("{}", encoding="utf-8")
         case "a link":
-            (weights / "config.json").symlink_to(file)
+            (weights / "more.json").symlink_to(file)
         case "a file less":
             file.unlink()
         case _:

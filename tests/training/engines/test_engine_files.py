@@ -16,7 +16,8 @@ from tests.fixtures.small_text import small_model
 from training.engines.checkpoint import load
 from training.engines.engine import NotWhole, ends_of
 from training.engines.engine_factory import make_engine
-from training.engines.gguf_file import NoGguf, write_gguf
+from training.engines.gguf_file import write_gguf
+from training.engines.gguf_weights import NoGguf
 from training.engines.token_sampling import Sampling
 
 

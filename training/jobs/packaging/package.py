@@ -20,10 +20,10 @@ from specs.stages.packaging.parameters import PackageParameters
 from specs.stages.packaging.rows import PackageRow
 from training.engines.batched import output_of
 from training.engines.checkpoint import device_of, free, load
-from training.engines.engine import Batched
 from training.engines.stop_strings import Watch
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job
+from training.jobs.packaging.probe_answers import encoded, greedy
 from training.jobs.witness.asked import Asked, NotAsked, left_rows
 from training.rules.prompt_encoding import dialogue_ids, form_of
 from training.rules.tasks import load_items
@@ -45,7 +45,7 @@ def package(job: Job[PackageParameters]) -> Done:
         shutil.copyfile(path, target / path.name)
     job.progress(1, 3, "steps")
     prompts = [item.prompt for item in probes]
-    expected = _greedy(model, tokenizer, prompts, form, parameters.max_new_tokens)
+    expected = greedy(model, tokenizer, encoded(tokenizer, prompts, form), parameters.max_new_tokens)
     job.progress(2, 3, "steps")
     questions, answers = job.folder / "questions.json", job.folder / "answers.json"
     asked = {"prompts": prompts, "form": form, "max_new_tokens": parameters.max_new_tokens}
@@ -71,12 +71,6 @@ def package(job: Job[PackageParameters]) -> Done:
     return Done(device, dtype, sum(len(row.expected) for row in rows), effective)
 
 
-def _greedy(model: Any, tokenizer: Any, prompts: list[str], form: Form, max_new_tokens: int) -> list[list[int]]:
-    encoded = [dialogue_ids(tokenizer, [{"role": "user", "content": prompt}], form).ids for prompt in prompts]
-    outputs = Batched(model, tokenizer, len(prompts), share=False).complete(encoded, Sampling(max_new_tokens))
-    return [list(output.ids) for (output,) in outputs]
-
-
 def asked(job: Job[PackageParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what checkpoint and package were asked for these rows; raises NotAsked and EncodingFault."""
     form, limit = form_of(job.order.declared()), job.parameters.max_new_tokens
@@ -98,7 +92,8 @@ def asked(job: Job[PackageParameters], tokenizer: Any, places: Sequence[int]) ->
 
 def answer(folder: Path, prompts: list[str], form: Form, max_new_tokens: int) -> list[list[int]]:
     """Return the greedy answers of a checkpoint, as token ids; raises EncodingFault if it changes a prompt."""
-    return _greedy(*load(folder), prompts, form, max_new_tokens)
+    model, tokenizer = load(folder)
+    return greedy(model, tokenizer, encoded(tokenizer, prompts, form), max_new_tokens)
 
 
 def main(arguments: list[str]) -> None:

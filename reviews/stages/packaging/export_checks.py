@@ -1,0 +1,102 @@
+"""The judge of ``export`` stages: does llama.cpp read the same model, and the same text?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reviews.checks.definition import Checks, Found, need
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_lines import Subjects, as_written
+from reviews.evidence.row_reader import read_rows
+from reviews.stages.packaging.usable_checks import found_of
+from specs.errors import EvidenceMissing
+from specs.stages.metric import MetricSet
+from specs.stages.packaging.llama_cpp import HINT
+from specs.stages.packaging.parameters import ExportParameters
+from specs.stages.packaging.parity import BARS
+from specs.stages.packaging.rows import ExportRow, ExportTextRow
+from training.rules.packaging.checkpoint_folder import CheckpointFolder
+from training.rules.packaging.gguf_rules import gguf
+
+CHECKS = Checks(("export",))
+_UNREAD = f"registered without a reading by llama.cpp, which was not installed or not wanted ({HINT})"
+
+
+def read(evidence: Evidence, output: str) -> Subjects | None:
+    """Return the rows of what llama.cpp read; None where it was registered to read nothing."""
+    if evidence.granted(ExportParameters).verify != "llama_cpp":
+        return None
+    form = ExportRow if output == "rows" else ExportTextRow
+    return as_written(read_rows(evidence.outputs.get(output), form, f"export {output}"), output)
+
+
+def shown(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return whether llama.cpp finds the same tokens for each probe; errors as :func:`read_rows`."""
+    rows = read_rows(evidence.outputs.get("rows"), ExportRow, "export rows", may_be_empty=True)
+    return [
+        {"item": row.item, "tokens": len(row.expected), "same": row.expected == row.read, "largest": row.largest}
+        for row in rows
+    ]
+
+
+@CHECKS.add(
+    "export.file",
+    "The exported file is whole and describes the granted model",
+    source="a GGUF file that loads and reads other text: no pre-tokenizer, no rope base, another end token",
+    reads_weights=True,
+)
+def _file(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Read the header and every number of the file, and compare them with the checkpoint that was granted."""
+    folder, model = evidence.outputs.get("export"), evidence.inputs.get("model")
+    if folder is None or model is None or not model.is_dir():
+        raise EvidenceMissing("export or checkpoint is not there")
+    files = sorted(folder.rglob("*.gguf"))
+    if len(files) != 1:
+        return Found("FAIL", f"the export holds {len(files)} GGUF files instead of one", float(len(files)))
+    return found_of(tuple(gguf(CheckpointFolder(model), files[0])), "the exported file")
+
+
+@CHECKS.add(
+    "export.tokens",
+    "llama.cpp reads text as the checkpoint's tokenizer does",
+    source="numbers read as other tokens than in training, under another name of the pre-tokenizer",
+)
+def _tokens(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    if evidence.granted(ExportParameters).verify != "llama_cpp":
+        return Found("NOT_APPLICABLE", _UNREAD)
+    need(metrics, "same_token_ids")
+    rows = read_rows(evidence.outputs.get("texts"), ExportTextRow, "export texts")
+    wrong = [row for row in rows if row.expected != row.read]
+    if wrong:
+        told = f"{len(wrong)} of {len(rows)} texts become other tokens in llama.cpp"
+        return Found("FAIL", told, float(len(wrong)), tuple({"text": row.text} for row in wrong), repairable=False)
+    return Found("PASS", f"{len(rows)} texts become the same tokens in llama.cpp", float(len(rows)))
+
+
+@CHECKS.add(
+    "export.answers",
+    "llama.cpp continues as the checkpoint does",
+    source="an export that loads and computes another model",
+)
+def _answers(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    given = evidence.granted(ExportParameters)
+    if given.verify != "llama_cpp":
+        return Found("NOT_APPLICABLE", _UNREAD)
+    rows = read_rows(evidence.outputs.get("rows"), ExportRow, "export rows")
+    asked = [item.id for item in evidence.heldout][: given.probe_items]
+    if [row.item for row in rows] != asked:
+        return Found("FAIL", f"{len(rows)} probes were read, registered are the first {len(asked)} items")
+    if any(row.read is None for row in rows):
+        raise EvidenceMissing("there are probes that llama.cpp did not read")
+    if not any(row.expected for row in rows):
+        return Found("FAIL", "every answer is empty: equal tokens show nothing", 0.0)
+    bar = BARS[given.format]
+    same, distance = need(metrics, "same_top_tokens"), need(metrics, "logit_distance")
+    divergence = need(metrics, "logit_divergence")
+    told = (
+        f"{same:.1%} of the tokens are the same (at least {bar.same_tokens:.1%}), logits differ by {distance:.2g} (at "
+        f"most {bar.largest_distance:g}), by {divergence:.2g} nats on average (at most {bar.mean_divergence:g})"
+    )
+    apart = same < bar.same_tokens or distance > bar.largest_distance or divergence > bar.mean_divergence
+    others = tuple({"item": row.item, "largest": row.largest} for row in rows if row.expected != row.read)
+    return Found("FAIL" if apart else "PASS", f"{given.format}: {told}", same, others if apart else ())

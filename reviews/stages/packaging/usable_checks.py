@@ -1,0 +1,68 @@
+"""Are the files of a checkpoint whole, before anything is spent on it? Files are read only, nothing is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reviews.checks.definition import Checks, Found
+from reviews.evidence.evidence import Evidence
+from specs.errors import EvidenceMissing
+from specs.stages.kind import StageKind
+from specs.stages.metric import MetricSet
+from specs.stages.registry import outputs_of
+from training.rules.packaging.flaw import Flaw
+from training.rules.packaging.ship_rules import check_files
+
+_NEVER_EXCUSED = ("not_finite", "too_large", "code", "pickle", "remote_code", "unreadable", "missing_tensor")
+"""What is wrong with a checkpoint even where its base has it."""
+
+
+def _leaves_checkpoint(kind: StageKind) -> bool:
+    return any("checkpoint" in one.values() for one in (kind.outputs, *(more.outputs for more in kind.added)))
+
+
+CHECKS = Checks(_leaves_checkpoint)
+
+
+@CHECKS.add(
+    "checkpoint.files",
+    "The checkpoint can be used: its files are whole and fit each other",
+    source="a checkpoint that trained well and could not be loaded, encoded for, or stopped",
+    reads_weights=True,
+)
+def _files(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Apply the rules of the ship gate to every checkpoint that the stage leaves."""
+    due = outputs_of(evidence.stage.kind, evidence.stage.parameters)
+    names = [name for name, kind in due.items() if kind == "checkpoint"]
+    if not names:
+        return Found("NOT_APPLICABLE", "the stage leaves no checkpoint")
+    if missing := [name for name in names if name not in evidence.outputs]:
+        raise EvidenceMissing(f"checkpoint '{missing[0]}' is not there")
+    base = evidence.inputs.get("model")
+    base = base if base is not None and base.is_dir() else None
+    flaws = [flaw for name in names for flaw in _flaws(evidence.outputs[name], base)]
+    if base is not None and any(one.name not in _NEVER_EXCUSED for one in flaws):
+        had = {one[:3] for one in _flaws(base, None) if one.name not in _NEVER_EXCUSED}
+        inherited = [one for one in flaws if one[:3] in had]
+        if inherited and len(inherited) == len(flaws):
+            first = flaws[0]
+            told = f"{first.line()}: as the model that it was made of"
+            return Found("WARN", told, float(len(inherited)), _rows(inherited))
+        flaws = [one for one in flaws if one not in inherited]
+    return found_of(tuple(flaws), "the checkpoint")
+
+
+def _flaws(folder: Path, base: Path | None) -> list[Flaw]:
+    return [flaw for one in check_files(folder, base, trained=False) for flaw in one.flaws]
+
+
+def found_of(flaws: tuple[Flaw, ...], what: str) -> Found:
+    """Return what a check says of flaws: the first in words, all of them as rows."""
+    if not flaws:
+        return Found("PASS", f"{what} passes every rule on its files", 0.0)
+    more = f" and {len(flaws) - 1} more" if len(flaws) > 1 else ""
+    return Found("FAIL", f"{flaws[0].line()}{more}", float(len(flaws)), _rows(list(flaws)), repairable=False)
+
+
+def _rows(flaws: list[Flaw]) -> tuple[dict[str, str], ...]:
+    return tuple({"layer": one.layer, "file": one.file, "found": one.told, "mend": one.mend} for one in flaws)

@@ -1,0 +1,135 @@
+"""`peergate ship`: check a checkpoint folder, and release the model of an accepted session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeRun, chosen
+from sessions.commands.output import print_json, print_line, say
+from sessions.disk_errors import telling_no_place
+from sessions.run.private_files import as_the_user_wants
+from specs.errors import ExitCode, UserError
+from specs.text import one_line
+from training.rules.packaging.bounded_json import WrongFile
+from training.rules.packaging.flaw import Flaw
+from training.rules.packaging.ship_rules import Outcome, check_files
+
+app = typer.Typer(help="Check whether a model can be used, and release it.", no_args_is_help=True)
+_LEFT_OUT = ("training", "lineage", "digests", "gguf")
+"""Layers that need what a folder may not have: the Trainer's log, a base, a signed list, an export."""
+
+
+@app.command("check")
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A checkpoint folder, of any origin.")],
+    base: Annotated[Path | None, typer.Option("--base", help="The checkpoint that it was trained from.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Id of the key that must have signed its list.")] = None,
+    files_only: Annotated[bool, typer.Option("--files-only", help="Read files, load nothing.")] = False,
+    floor: Annotated[
+        float, typer.Option("--floor", min=0.0, help="The fewest tokens a second, on this machine.")
+    ] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Check a checkpoint layer by layer: files, config, weights, tokenizer, template, lineage, digests, reload.
+
+    No pickle and no code of the folder is loaded. Exit codes: 0 every layer that applies passes, 2 DIR or --base is no
+    folder, 3 something is wrong, 4 a layer that applies could not be run.
+    """
+    for one in (folder, *([base] if base is not None else [])):
+        if not one.is_dir():
+            raise UserError("is no folder", where=str(one))
+    outcomes, signed_by = _outcomes(folder, base, key)
+    if not files_only:
+        outcomes += _loaded(folder, floor, whole=all(one.status != "FAIL" for one in outcomes))
+    failed = any(one.status == "FAIL" for one in outcomes)
+    blocked = any(one.status == "NOT_RUN" and one.layer not in _LEFT_OUT for one in outcomes)
+    if as_json:
+        layers = [one._asdict() | {"flaws": [flaw._asdict() for flaw in one.flaws]} for one in outcomes]
+        print_json({"folder": str(folder), "passed": not failed, "signed_by": signed_by, "layers": layers})
+    else:
+        _print(outcomes, signed_by)
+    raise typer.Exit(int(ExitCode.REJECTED if failed else ExitCode.BLOCKED if blocked else ExitCode.DONE))
+
+
+def _outcomes(folder: Path, base: Path | None, key: str | None) -> tuple[list[Outcome], str]:
+    """Return what the files show, and the id of the key that signed their list."""
+    from sessions.shipping.release import RELEASE, read_release
+    from specs.digests import digest_file
+
+    wrong: list[Flaw] = []
+    listed: dict[str, str] | None = None
+    signed_by = ""
+    again = "get the release again from who made it"
+    try:
+        release = read_release(folder)
+    except WrongFile as error:
+        release = None
+        wrong.append(Flaw("digests", "signature", RELEASE, error.why, again))
+    if release is not None:
+        listed, signed_by = release.files | {RELEASE: digest_file(folder / RELEASE)}, release.key_id
+        if key is not None and release.key_id != key:
+            why = f"is signed by the key {release.key_id}, not by {one_line(key, 80)}"
+            wrong.append(Flaw("digests", "other_key", RELEASE, why, again))
+    elif key is not None and not wrong:
+        wrong.append(Flaw("digests", "unsigned", RELEASE, "is missing: nothing is signed", again))
+    outcomes = list(check_files(folder, base, listed))
+    if wrong:
+        at = next(number for number, one in enumerate(outcomes) if one.layer == "digests")
+        outcomes[at] = Outcome("digests", "FAIL", (*wrong, *outcomes[at].flaws))
+    return outcomes, signed_by
+
+
+def _loaded(folder: Path, floor: float, *, whole: bool) -> list[Outcome]:
+    if not whole:
+        why = "its files are not whole"
+        return [Outcome("reload", "NOT_RUN", why=why), Outcome("throughput", "NOT_RUN", why=why)]
+    from sessions.shipping.reload_check import check_reload
+
+    say("loading it in two fresh processes")
+    return list(check_reload(folder, floor))
+
+
+def _print(outcomes: list[Outcome], signed_by: str) -> None:
+    for one in outcomes:
+        print_line(f"{one.status:8} {one.layer}{f': {one.why}' if one.why else ''}")
+        for flaw in one.flaws:
+            print_line(f"         {flaw.file}: {flaw.told}")
+            print_line(f"           {flaw.mend}")
+    if signed_by:
+        print_line(f"signed by {signed_by}: compare this id with one that you know")
+
+
+@app.command("push")
+def push(
+    run: SomeRun,
+    to: Annotated[str, typer.Argument(metavar="DEST", help="A folder to make, or hub:OWNER/NAME.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Make it, check it, and only list what would go.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="A public repository; a private one without it.")] = False,
+    runs: Runs = DEFAULT_RUNS,
+    as_json: Json = False,
+) -> None:
+    """Release the model of an accepted session: weights, exports, model card, evidence, sums and a signed list.
+
+    For the Hub the token is taken from HF_TOKEN. Exit codes: 0 released, 2 there is no session, it is not accepted,
+    DEST is there or no token; 3 its files are not whole; 4 it left no model; 5 trail or weights are not what was
+    recorded.
+    """
+    from sessions.shipping.push import release_run
+
+    found = chosen(run, runs)
+    with as_the_user_wants(), telling_no_place(Path(to) if not to.startswith("hub:") else Path.cwd()):
+        done = release_run(found, to, say, dry_run=dry_run, public=public)
+    if done.flaws:
+        for flaw in done.flaws:
+            print_line(flaw.line())
+        raise typer.Exit(int(ExitCode.REJECTED))
+    if as_json:
+        told: dict[str, Any] = {"to": to, "sent": not dry_run, "key": done.key_id, "files": done.files}
+        print_json(told)
+        return
+    for name, digest in done.files.items():
+        print_line(f"{digest}  {name}")
+    print_line(f"{to}: {len(done.files)} files{', nothing was sent' if dry_run else ''}, signed by {done.key_id}")

@@ -1,0 +1,85 @@
+"""The model card: rendered from the recorded report and the registered spec, so that no number in it is typed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Template
+
+from reviews.evidence.gather import find
+from reviews.trail.envelope import Recorded
+from sessions.report.report import REPORT_JSON
+from sessions.report.template import template
+from sessions.run.final_model import FinalModel
+from specs import markdown
+from specs.digests import digest_bytes
+from specs.errors import AuditDamage, EvidenceMissing
+from specs.masking import current
+from specs.regular_files import read_regular
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.registry import kind_of
+
+CARD = "README.md"
+
+
+def model_card(run: Path, entries: Sequence[Recorded], resolved: ResolvedSpec, model: FinalModel) -> str:
+    """Return the card of a session's model: what it is, data, training, evaluation, limits, gates.
+
+    Raises:
+        EvidenceMissing: the session has no report.
+        AuditDamage: the report is not the recorded one.
+    """
+    report = _recorded_report(run, entries)
+    spec = resolved.spec
+    treatment = next((one for one in report["stages"] if one["stage"] == spec.analysis.treatment), None)
+    accepted = [one for one in (treatment or {"attempts": []})["attempts"] if one["gate"]]
+    text = _template().render(
+        report=report,
+        spec=spec,
+        model=model,
+        source=report["model"],
+        data={name: {"path": one.path, "digest": resolved.data_digests.get(name)} for name, one in spec.data.items()},
+        trained=[_trained(report, stage.name) for stage in spec.stages if kind_of(stage).trains],
+        evaluated=list(accepted[-1]["metrics"].values()) if accepted else [],
+        warnings=[
+            {"place": f"{stage['stage']}.{attempt['attempt']}", **check}
+            for stage in report["stages"]
+            for attempt in stage["attempts"]
+            for check in (attempt["gate"] or {"checks": []})["checks"]
+            if check["status"] not in ("PASS", "NOT_APPLICABLE")
+        ],
+        parameters={one.name: one.parameters.model_dump(mode="json") for one in spec.stages if kind_of(one).trains},
+    )
+    return current().text(text)
+
+
+def _recorded_report(run: Path, entries: Sequence[Recorded]) -> dict[str, Any]:
+    written = find(entries, "report")
+    due = written.body["files"].get(REPORT_JSON) if written else None
+    if due is None:
+        raise EvidenceMissing("the session has no report", where=str(run))
+    try:
+        data = read_regular(run / REPORT_JSON)
+    except OSError as error:
+        raise EvidenceMissing(f"the report cannot be read: {error.strerror or error}", where=str(run)) from error
+    if digest_bytes(data) != due:
+        raise AuditDamage(f"{REPORT_JSON} is not the recorded {due}", where=str(run))
+    return json.loads(data)
+
+
+def _trained(report: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return what is measured of the accepted training of a stage."""
+    stage = next((one for one in report["stages"] if one["stage"] == name), None)
+    attempts = [one for one in stage["attempts"] if one["attempt"] == stage["accepted_attempt"]] if stage else []
+    metrics = list(attempts[-1]["metrics"].values()) if attempts else []
+    return {"stage": name, "kind": stage["kind"] if stage else "", "metrics": metrics}
+
+
+@cache
+def _template() -> Template:
+    filters = {"cell": markdown.cell, "code": markdown.code, "html": markdown.html, "written": markdown.Markup}
+    return template("model_card.md.j2", filters, finalize=markdown.finalize)

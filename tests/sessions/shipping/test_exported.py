@@ -1,0 +1,120 @@
+"""Sessions that export their model: read by llama.cpp, or registered without, and released with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.audit.verify import verify_run
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import gather
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.shipping.release import read_release
+from specs.errors import EvidenceMissing
+from tests.e2e.sessions import called
+from tests.factories.evidence_on_disk import write_rows
+from tests.factories.small_export import exported, texts, with_export
+from tests.fixtures.quick_session import drive, open_quick, quick_session
+
+pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
+
+
+@pytest.fixture(scope="module", params=["llama_cpp", "no"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = open_quick(tmp_path_factory.mktemp(request.param), with_export(request.param))
+    drive(quick_session(run))
+    return run
+
+
+def evidence(run: Path) -> Evidence:
+    return gather(run, read_entries(run / "trail.sqlite"), Store(run / "store"), "gguf", 1)
+
+
+def states(found: Evidence) -> dict[str, str]:
+    try:
+        metrics = measure(found)
+    except EvidenceMissing:
+        metrics = None
+    return {one.id: one.status for one in run_checks(found, metrics) if one.id.startswith(("export.", "jobs.measured"))}
+
+
+def test_the_session_is_accepted_and_verified_with_and_without_a_reading(run: Path) -> None:
+    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    assert not verify_run(run, "trail.sqlite", "store").damage
+    read = "PASS" if "llama_cpp" in str(run) else "NOT_APPLICABLE"
+    assert states(evidence(run)) == {
+        "jobs.measured": "PASS",
+        "export.file": "PASS",
+        "export.tokens": read,
+        "export.answers": read,
+    }
+
+
+def test_the_release_holds_the_export(run: Path, tmp_path: Path) -> None:
+    done = called("ship", "push", run, tmp_path / "released")
+    assert done.returncode == 0, done.stderr + done.stdout
+    release = read_release(tmp_path / "released")
+    assert release is not None and "gguf-model.gguf" in release.files
+
+
+def spoilt(found: Evidence, folder: Path, name: str, rows: list[dict[str, Any]]) -> Evidence:
+    return replace(found, outputs=found.outputs | {name: write_rows(folder / f"{name}.jsonl", rows)})
+
+
+def _export(found: Evidence, folder: Path, change: bytes, to: bytes) -> Evidence:
+    made = Path(shutil.copytree(found.outputs["export"], folder / "export"))
+    data = (made / "model.gguf").read_bytes()
+    assert change in data
+    (made / "model.gguf").write_bytes(data.replace(change, to))
+    return replace(found, outputs=found.outputs | {"export": made})
+
+
+@pytest.mark.parametrize(
+    ("flaw", "check", "status"),
+    [
+        ("other token ids", "export.tokens", "FAIL"),
+        ("other tokens", "export.answers", "FAIL"),
+        ("logits far away", "export.answers", "FAIL"),
+        ("a next token of another distribution", "export.answers", "FAIL"),
+        ("another probe", "export.answers", "FAIL"),
+        ("silent probes", "export.answers", "FAIL"),
+        ("a probe that was not read", "export.answers", "BLOCKED"),
+        ("no pre-tokenizer", "export.file", "FAIL"),
+        ("no file", "export.file", "FAIL"),
+    ],
+)
+def test_a_flaw_closes_the_gate(run: Path, tmp_path: Path, flaw: str, check: str, status: str) -> None:
+    if "llama_cpp" not in str(run):
+        pytest.skip("nothing was read")
+    found, rows = evidence(run), exported(read=True)
+    changes: dict[str, dict[str, Any]] = {
+        "other tokens": {"read": [1, 2, 4]},
+        "logits far away": {"largest": 0.5},
+        "a next token of another distribution": {"divergence": 0.5},
+        "another probe": {"item": "unknown"},
+    }
+    match flaw:
+        case "other token ids":
+            found = spoilt(found, tmp_path, "texts", [texts(read=True)[0] | {"read": [2]}])
+        case "silent probes":
+            found = spoilt(found, tmp_path, "rows", [row | {"expected": [], "read": []} for row in rows])
+        case "a probe that was not read":
+            found = spoilt(found, tmp_path, "rows", [rows[0], exported(read=False)[1]])
+        case "no pre-tokenizer":
+            found = _export(found, tmp_path, b"tokenizer.ggml.pre", b"tokenizer.ggml.xxx")
+        case "no file":
+            (tmp_path / "export").mkdir()
+            found = replace(found, outputs=found.outputs | {"export": tmp_path / "export"})
+        case _:
+            # A spec says f16: what 16 bits may do is no flaw, what is beyond it is.
+            parameters = found.parameters | {"format": "f32"}
+            found = replace(spoilt(found, tmp_path, "rows", [rows[0] | changes[flaw], rows[1]]), parameters=parameters)
+    assert states(found)[check] == status, json.dumps(states(found))

@@ -1,0 +1,180 @@
+"""An export is read by llama.cpp itself, in a process of its own: the same token ids, the same next tokens."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specs.session.loading import load_spec
+from specs.stages.artifacts import Item
+from specs.stages.packaging import parameters as packaging_parameters
+from specs.stages.packaging.llama_cpp import PACKAGE
+from specs.stages.packaging.parameters import ExportParameters
+from specs.stages.packaging.parity import BARS, GgufFormat
+from specs.stages.packaging.rows import ExportRow, ExportTextRow
+from tests.factories.spec_files import write_spec
+from tests.fixtures.critic_jobs import lines
+from tests.fixtures.small_text import small_model
+from tests.fixtures.stage_jobs import stage_job
+from tests.fixtures.tiny_qwen import tiny_qwen
+from training.engines.gguf_weights import NoGguf
+from training.jobs.job import Job
+from training.jobs.packaging.export import FILE, export
+from training.jobs.row_files import read_rows
+from training.rules.packaging.checkpoint_folder import CheckpointFolder
+from training.rules.packaging.gguf_header import read_header
+from training.rules.packaging.gguf_rules import gguf as gguf_rules
+from training.rules.packaging.tokenizer_texts import TEXTS
+
+pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
+READ = pytest.mark.skipif(find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed (make test-gguf)")
+ITEMS = [
+    Item(id=f"i{n}", group=f"g{n}", kind="lowercase", prompt=text, constraint={})
+    for n, text in enumerate(("tell a tale of 12 suns", "name 100 seas in 2024"))
+]
+MODELS = {"llama": partial(small_model, chat=True), "qwen2": tiny_qwen}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return {name: make(folder / name) for name, make in MODELS.items()}
+
+
+def job_of(folder: Path, model: Path, **given: Any) -> Job[ExportParameters]:
+    inputs = {"model": model, "items": lines(folder / "items.jsonl", ITEMS)}
+    return stage_job(folder / "run", "export", inputs, "instruct", probe_items=2, max_new_tokens=6, **given)
+
+
+@READ
+@pytest.mark.parametrize("format", BARS)
+@pytest.mark.parametrize("model", MODELS)
+def test_llama_cpp_reads_the_same_text_and_continues_it_likewise(
+    model: str, format: GgufFormat, checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    job = job_of(tmp_path, checkpoints[model], format=format, verify="llama_cpp")
+    done = export(job)
+    texts = read_rows(job.out / "texts.jsonl", ExportTextRow)
+    assert len(texts) == len(TEXTS) + 2 and [row.text for row in texts if row.expected != row.read] == []
+    rows = read_rows(job.out / "rows.jsonl", ExportRow)
+    assert [row.item for row in rows] == ["i0", "i1"] and any(row.expected for row in rows)
+    assert max(row.largest or 0 for row in rows) < BARS[format].largest_distance
+    if format == "f32":
+        assert all(row.expected == row.read for row in rows)
+        assert max(row.divergence or 0 for row in rows) < BARS[format].mean_divergence
+    else:
+        assert min(row.largest or 0 for row in rows) > 0
+    assert set(done.facts["tensors"]) == {"f32", format} and "llama.cpp" in done.facts["read_by"]
+    assert list(gguf_rules(CheckpointFolder(checkpoints[model]), job.out / "export" / FILE)) == []
+
+
+@READ
+def test_a_file_that_llama_cpp_refuses_ends_the_job_with_its_reason(
+    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def spoiled(folder: Path, target: Path, *_: Any, **__: Any) -> dict[str, int]:
+        target.write_bytes(b"GGUF" + b"\0" * 60)
+        return {}
+
+    monkeypatch.setattr("training.jobs.packaging.export.write_gguf", spoiled)
+    with pytest.raises(SystemExit, match="cannot read the export"):
+        export(job_of(tmp_path, checkpoints["llama"], verify="llama_cpp"))
+    assert "gguf" in capfd.readouterr().err.lower()
+
+
+def test_without_a_reading_the_file_is_written_and_the_answers_are_there(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    job = job_of(tmp_path, checkpoints["llama"], format="q8_0", verify="no")
+    done = export(job)
+    rows = read_rows(job.out / "rows.jsonl", ExportRow)
+    assert (job.out / "texts.jsonl").read_bytes() == b"" and all(row.expected for row in rows)
+    assert {row.read for row in rows} == {None}
+    assert "read_by" not in done.facts
+    held = read_header(job.out / "export" / FILE)
+    assert held.metadata["tokenizer.ggml.pre"] == "gpt-2" and held.metadata["tokenizer.chat_template"]
+    assert {one.dtype for one in held.tensors.values()} == {"F32", "Q8_0"}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "splits text by Whitespace"),
+        ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}}, "with a space before"),
+        ({"normalizer": {"type": "Lowercase"}}, "normalises text"),
+    ],
+)
+def test_a_tokenizer_that_llama_cpp_would_read_otherwise_is_refused(
+    change: dict[str, Any], why: str, checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    model = Path(shutil.copytree(checkpoints["llama"], tmp_path / "model"))
+    path = model / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | change), encoding="utf-8")
+    with pytest.raises(SystemExit, match=why):
+        export(job_of(tmp_path, model, verify="no"))
+
+
+def test_values_beyond_16_bits_are_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    from training.engines import gguf_file
+
+    model = Path(shutil.copytree(checkpoints["llama"], tmp_path / "model"))
+    from safetensors.torch import load_file, save_file
+
+    held = load_file(model / "model.safetensors")
+    held["model.layers.0.mlp.up_proj.weight"][0, 0] = 70_000
+    save_file(held, model / "model.safetensors")
+    gguf_file.write_gguf(model, tmp_path / "whole.gguf", "f32", vocabulary=True)
+    with pytest.raises(NoGguf, match="values that f16 cannot"):
+        gguf_file.write_gguf(model, tmp_path / "half.gguf", "f16", vocabulary=True)
+
+
+SPOILT: dict[str, tuple[str, str]] = {
+    "another architecture": ("architecture", "general.architecture"),
+    "no pre-tokenizer": ("missing_key", "tokenizer.ggml.pre"),
+    "no rope base": ("missing_key", "rope.freq_base"),
+    "no head count of keys": ("missing_key", "head_count_kv"),
+    "no vocabulary": ("no_vocabulary", "tokenizer.ggml.tokens"),
+    "another end token": ("end_token", "eos_token_id"),
+    "no chat template": ("template", "chat_template"),
+    "one layer more": ("other_key", "block_count"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_what_llama_cpp_would_load_or_misread_is_found_in_the_file(
+    name: str, checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    """The header is written again with one key renamed or one value changed; lengths stay, so offsets do."""
+    from training.engines.gguf_file import write_gguf
+
+    path = tmp_path / "model.gguf"
+    write_gguf(checkpoints["llama"], path, vocabulary=True)
+    assert list(gguf_rules(CheckpointFolder(checkpoints["llama"]), path)) == []
+    data, (rule, key) = path.read_bytes(), SPOILT[name]
+    if name == "another architecture":
+        data = data.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0Llama", 1)
+    elif name in ("another end token", "one layer more"):
+        at = data.index(key.encode()) + len(key) + 4
+        data = data[:at] + bytes([data[at] + 1]) + data[at + 1 :]
+    else:
+        data = data.replace(key.encode(), b"x" * len(key), 1)
+    path.write_bytes(data)
+    assert rule in {flaw.name for flaw in gguf_rules(CheckpointFolder(checkpoints["llama"]), path)}
+
+
+@pytest.mark.parametrize(("installed", "registered"), [(True, "llama_cpp"), (False, "no")])
+def test_what_is_installed_is_registered(
+    installed: bool, registered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packaging_parameters, "is_installed", lambda: installed)
+    added = "        - {metric: identical_outputs, at_least: 1}\n"
+    stage = "  - name: gguf\n    kind: export\n    inputs: {model: train.checkpoint, items: heldout}\n"
+    stage += "    parameters: {seed: 7}\n"
+    spec = load_spec(write_spec(tmp_path, (added, added + stage))).spec
+    assert spec.stage("gguf").parameters.verify == registered

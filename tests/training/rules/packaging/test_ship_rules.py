@@ -1,0 +1,65 @@
+"""Every mutation of a good checkpoint is found, with the right name, and the good one is not flagged."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from specs.digests import digest_file
+from tests.factories.mutated_checkpoints import HEALTHY, MUTATIONS, WEIGHTS, flipped
+from tests.fixtures.tiny_training import tiny_checkpoint
+from training.rules.packaging.ship_rules import check_files
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("good") / "model")
+
+
+def found(folder: Path, base: Path | None) -> set[str]:
+    return {f"{flaw.layer}.{flaw.name}" for one in check_files(folder, base) for flaw in one.flaws}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_is_found_by_its_name(name: str, good: Path, tmp_path: Path) -> None:
+    mutation = MUTATIONS[name]
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    mutation.spoil(folder)
+    assert found(folder, good if mutation.base else None) == mutation.found
+    # With the base more may be found, but never less.
+    assert found(folder, good) >= mutation.found
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_good_checkpoint_has_no_flaw(name: str, good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    HEALTHY[name](folder)
+    outcomes = check_files(folder, good)
+    assert [flaw.line() for one in outcomes for flaw in one.flaws] == []
+    run = {one.layer for one in outcomes if one.status == "PASS"}
+    assert run >= {"structure", "config", "weights", "tokenizer", "template", "generation", "lineage"}
+
+
+def test_a_bit_that_leaves_a_possible_weight_is_found_by_its_digest_alone(good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    listed = {path.name: digest_file(path) for path in good.iterdir()}
+    assert all(one.status != "FAIL" for one in check_files(folder, None, listed))
+    flipped(3)(folder)
+    assert found(folder, good) == set()
+    (digests,) = [one for one in check_files(folder, good, listed) if one.layer == "digests"]
+    assert [(flaw.name, flaw.file) for flaw in digests.flaws] == [("changed", f"'{WEIGHTS}'")]
+    (folder / WEIGHTS).unlink()
+    (folder / "notes.txt").touch()
+    (digests,) = [one for one in check_files(folder, good, listed) if one.layer == "digests"]
+    assert sorted(flaw.name for flaw in digests.flaws) == ["missing", "unlisted"]
+
+
+def test_a_model_of_another_family_is_not_taken_for_checked(good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    config = (folder / "config.json").read_text(encoding="utf-8")
+    (folder / "config.json").write_text(config.replace('"llama"', '"mamba"'), encoding="utf-8")
+    states = {one.layer: (one.status, one.why) for one in check_files(folder)}
+    assert states["config"][0] == states["weights"][0] == "NOT_RUN"
+    assert "'mamba' is not known here" in states["config"][1]

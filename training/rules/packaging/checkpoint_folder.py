@@ -1,0 +1,111 @@
+"""A checkpoint folder of unknown origin: its files are read when a rule asks for them, once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from training.rules.packaging.bounded_json import WrongFile, read_bytes, read_object
+from training.rules.weight_files import Tensor, WrongWeights, tensors_of
+
+CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer.json"
+TOKENIZER_CONFIG, TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
+_SMALL = 4_000_000
+
+
+class CheckpointFolder:
+    """The files of a checkpoint. Properties raise WrongFile where a file is missing or not what its name says."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Return config.json."""
+        return read_object(self.path / CONFIG, _SMALL)
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        """Return generation_config.json."""
+        return read_object(self.path / GENERATION, _SMALL)
+
+    @cached_property
+    def tokenizer(self) -> dict[str, Any]:
+        """Return tokenizer.json."""
+        return read_object(self.path / TOKENIZER)
+
+    @cached_property
+    def tokenizer_config(self) -> dict[str, Any]:
+        """Return tokenizer_config.json."""
+        return read_object(self.path / TOKENIZER_CONFIG, _SMALL)
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """Return where every tensor is; raises WrongWeights."""
+        try:
+            return tensors_of(self.path)
+        except OSError as error:
+            raise WrongWeights(f"the weights cannot be read: {error}") from error
+
+    @cached_property
+    def template(self) -> str:
+        """Return the chat template: of its own file, or of tokenizer_config.json; empty if there is none."""
+        try:
+            return read_bytes(self.path / TEMPLATE, _SMALL).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise WrongFile(TEMPLATE, "is no UTF-8 text") from error
+        except WrongFile as error:
+            if not error.missing:
+                raise
+        given = self.tokenizer_config.get("chat_template", "")
+        if not isinstance(given, str | list):
+            raise WrongFile(TOKENIZER_CONFIG, "has a chat_template that is no text")
+        return given if isinstance(given, str) else json.dumps(given)
+
+    @cached_property
+    def token_ids(self) -> dict[str, int]:
+        """Return every token of tokenizer.json with its id, added ones included."""
+        try:
+            model: Any = self.tokenizer["model"]["vocab"]
+            if isinstance(model, dict):
+                found = {str(token): _natural(id) for token, id in model.items()}
+            else:
+                found = {str(pair[0]): place for place, pair in enumerate(model)}
+            return found | {str(one["content"]): _natural(one["id"]) for one in self.tokenizer["added_tokens"]}
+        except (KeyError, TypeError, ValueError, LookupError) as error:
+            raise WrongFile(TOKENIZER, "has no vocabulary that can be read") from error
+
+    def named_token(self, role: str) -> str | None:
+        """Return the token that tokenizer_config.json gives a role, such as ``eos_token``; None without."""
+        given = self.tokenizer_config.get(role)
+        content = given.get("content") if isinstance(given, dict) else given
+        return content if isinstance(content, str) else None
+
+    def has(self, name: str) -> bool:
+        """Say whether there is a file of this name."""
+        return (self.path / name).is_file()
+
+
+def ends_of(described: dict[str, Any]) -> set[int]:
+    """Return the end tokens that a configuration names; a value that is no id is left out."""
+    given = described.get("eos_token_id")
+    every = given if isinstance(given, list) else [given]
+    return {one for one in every if isinstance(one, int) and not isinstance(one, bool)}
+
+
+def readable(read: Callable[[], Any]) -> bool:
+    """Say whether a property can be read."""
+    try:
+        read()
+    except (WrongFile, WrongWeights):
+        return False
+    return True
+
+
+def _natural(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**31:
+        raise ValueError("no id")
+    return given

@@ -1,0 +1,40 @@
+"""What is wrong with a checkpoint: the layer, the file, what was found and what to do."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Layer = Literal[
+    "structure",
+    "config",
+    "weights",
+    "tokenizer",
+    "template",
+    "generation",
+    "training",
+    "lineage",
+    "digests",
+    "gguf",
+    "reload",
+    "throughput",
+]
+
+
+class Flaw(NamedTuple):
+    """One thing that is wrong."""
+
+    layer: Layer
+    name: str
+    """Of the rule that found it, such as ``missing_tensor``."""
+    file: str
+    told: str
+    """What was found, with both values."""
+    mend: str
+
+    def line(self) -> str:
+        """Return it as one line."""
+        return f"{self.layer}: {self.file}: {self.told} ({self.mend})"
+
+
+class NotRun(Exception):
+    """A rule could not be applied; the message says why."""

@@ -1,0 +1,132 @@
+"""Can llama.cpp read a GGUF file as it was meant? Some of what is wrong it loads without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from training.rules.packaging.bounded_json import WrongFile
+from training.rules.packaging.checkpoint_folder import CheckpointFolder, ends_of
+from training.rules.packaging.flaw import Flaw
+from training.rules.packaging.gguf_header import GgufHeader, GgufTensor, read_header
+from training.rules.weight_files import told
+
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
+"""What llama.cpp calls the models that are written here."""
+_AGAIN = "export the checkpoint again"
+_KEYS = {
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+}
+"""Key of the file, below its architecture -> that of config.json."""
+_WIDTH = {"F32": "<f4", "F16": "<f2"}
+_LAYER = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
+
+
+def gguf(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
+    """Yield what is wrong with a GGUF file of this checkpoint."""
+    try:
+        header = read_header(path)
+    except WrongFile as error:
+        yield Flaw("gguf", "unreadable", path.name, error.why, _AGAIN)
+        return
+    try:
+        config = folder.config
+    except WrongFile:
+        config = dict[str, Any]()
+    said = header.metadata
+    named = said.get("general.architecture")
+    due = ARCHITECTURES.get((config.get("architectures") or [""])[0]) if config else None
+    known = sorted({*ARCHITECTURES.values()})
+    if named not in known or (due is not None and named != due):
+        why = f"general.architecture is {told(str(named))}, llama.cpp calls it {due or ' or '.join(known)}"
+        yield Flaw("gguf", "architecture", path.name, why, _AGAIN)
+        return
+    for key, of in _KEYS.items():
+        yield from _key(path.name, said, f"{named}.{key}", config.get(of))
+    rope: Any = config.get("rope_parameters") or config
+    theta = rope.get("rope_theta") if isinstance(rope, dict) else None
+    yield from _key(path.name, said, f"{named}.rope.freq_base", theta)
+    yield from _vocabulary(path.name, header, folder)
+    yield from _tensors(path, header, said.get(f"{named}.block_count"))
+
+
+def _key(file: str, said: dict[str, Any], key: str, due: Any) -> Iterator[Flaw]:
+    value = said.get(key)
+    if value is None:
+        why = f"has no {key}: llama.cpp would refuse it or take its own default"
+        yield Flaw("gguf", "missing_key", file, why, _AGAIN)
+    elif isinstance(due, int | float) and isinstance(value, int | float) and abs(value - due) > 1e-6 * abs(due):
+        yield Flaw("gguf", "other_key", file, f"{key} is {value}, config.json says {due}", _AGAIN)
+
+
+def _vocabulary(file: str, header: GgufHeader, folder: CheckpointFolder) -> Iterator[Flaw]:
+    said = header.metadata
+    tokens: Any = said.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list) or not tokens:
+        yield Flaw("gguf", "no_vocabulary", file, "has no vocabulary: llama.cpp could encode no text", _AGAIN)
+        return
+    embedding = header.tensors.get("token_embd.weight")
+    if embedding is not None and embedding.shape[-1] != len(tokens):
+        why = f"lists {len(tokens)} tokens, token_embd.weight has {embedding.shape[-1]} rows"
+        yield Flaw("gguf", "vocab_size", file, why, _AGAIN)
+    if said.get("tokenizer.ggml.model") == "gpt2":
+        for key in ("tokenizer.ggml.pre", "tokenizer.ggml.merges"):
+            if not said.get(key):
+                yield Flaw("gguf", "missing_key", file, f"has no {key}: text would be split otherwise", _AGAIN)
+    try:
+        ids, end, template = folder.token_ids, folder.named_token("eos_token"), folder.template
+        stops = ends_of(folder.generation) or ends_of(folder.config)
+    except WrongFile:
+        return
+    wrong = next((one for one, id in ids.items() if id >= len(tokens) or tokens[id] != one), None)
+    if wrong is not None:
+        yield Flaw("gguf", "vocabulary", file, f"has another token for {told(wrong)} than tokenizer.json", _AGAIN)
+    ended = said.get("tokenizer.ggml.eos_token_id")
+    if ended is None or (end in ids and ended != ids[end] and ended not in stops):
+        due = ids.get(end) if end is not None else None
+        yield Flaw("gguf", "end_token", file, f"tokenizer.ggml.eos_token_id is {ended}, it is {due}", _AGAIN)
+    if template and said.get("tokenizer.chat_template") != template:
+        yield Flaw("gguf", "template", file, "has another chat template than the checkpoint", _AGAIN)
+
+
+def _tensors(path: Path, header: GgufHeader, layers: Any) -> Iterator[Flaw]:
+    due = {"token_embd.weight", "output_norm.weight"}
+    if isinstance(layers, int) and 0 < layers < 10_000:
+        due |= {f"blk.{layer}.{name}.weight" for layer in range(layers) for name in _LAYER}
+    for name in sorted(due - header.tensors.keys())[:5]:
+        yield Flaw("gguf", "missing_tensor", path.name, f"has no tensor {name}", _AGAIN)
+    for name in sorted(one for one in header.tensors if one.startswith("blk.") and f"{_stem(one)}.weight" not in due)[
+        :5
+    ]:
+        yield Flaw("gguf", "unexpected_tensor", path.name, f"has a tensor {told(name)} of no layer", _AGAIN)
+    for name, tensor in sorted(header.tensors.items()):
+        if wrong := _not_finite(path, tensor):
+            why = f"tensor {told(name)} holds {wrong} values that are not finite"
+            yield Flaw("gguf", "not_finite", path.name, why, _AGAIN)
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _not_finite(path: Path, tensor: GgufTensor) -> int:
+    """Return how many values, or scales of blocks of 8 bits, are not finite; other types are not looked into."""
+    import numpy
+
+    if tensor.end == tensor.start:
+        return 0
+    every: Any = numpy.memmap(path, "u1", "r", tensor.start, (tensor.end - tensor.start,))
+    if tensor.dtype == "Q8_0":
+        values = numpy.ascontiguousarray(every.reshape(-1, 34)[:, :2]).view("<f2")
+    elif tensor.dtype in _WIDTH:
+        values = every.view(_WIDTH[tensor.dtype])
+    else:
+        return 0
+    return int((~numpy.isfinite(values)).sum())

@@ -1,0 +1,133 @@
+"""Is a checkpoint the declared base, trained, and does the trainer's own log say that training went well?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from training.rules.packaging.bounded_json import WrongFile, read_object
+from training.rules.packaging.checkpoint_folder import CONFIG, TEMPLATE, TOKENIZER, CheckpointFolder
+from training.rules.packaging.flaw import Flaw, NotRun
+from training.rules.weight_files import WrongWeights, compare, told
+
+LOG = "trainer_state.json"
+_COMPUTING = (
+    *("model_type", "architectures", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps", "vocab_size", "max_position_embeddings"),
+    *("attention_bias", "mlp_bias", "sliding_window", "use_sliding_window"),
+)
+"""Keys of config.json that decide what the weights compute."""
+_COPY = "copy it from the base"
+
+
+def described(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield where a checkpoint is described otherwise than its base: configuration, tokenizer, template."""
+    try:
+        yield from _described(folder.config, base.config)
+    except WrongFile as error:
+        raise NotRun(f"{error}, so base and checkpoint cannot be compared") from error
+    yield from _same_text(folder, base)
+
+
+def trained(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield where weights are not those of the base, trained."""
+    try:
+        change = compare(base.path, folder.path)
+    except WrongWeights as error:
+        yield Flaw("lineage", "other_model", "model.safetensors", f"is not the base, trained: {error}", "name its base")
+        return
+    except OSError as error:
+        raise NotRun(f"the weights cannot be read: {error}") from error
+    matrices = [name for name, one in folder.tensors.items() if len(one.shape) > 1]
+    if 2 * len(change.replaced) > len(matrices):
+        why = (
+            f"{len(change.replaced)} of {len(matrices)} matrices are further from the base than zeros: "
+            "these are the weights of another model"
+        )
+        yield Flaw("lineage", "other_weights", "model.safetensors", why, "name the base it was trained from")
+
+
+def _described(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Flaw]:
+    for name in _COMPUTING:
+        was, now = old.get(name), new.get(name)
+        if was in (None, False) if now is None else was is None:
+            continue
+        if was != now:
+            why = f"{name} is {told(str(now))}, in the base {told(str(was))}"
+            yield Flaw("lineage", "config", CONFIG, why, f"write the base's {name}")
+    if (was := _rope(old)) != (now := _rope(new)):
+        why = f"positions are turned by {told(str(now))}, in the base by {told(str(was))}"
+        yield Flaw("lineage", "rope", CONFIG, why, "copy rope_parameters of the base")
+
+
+def _rope(config: dict[str, Any]) -> dict[str, Any]:
+    """Return how positions are turned, as transformers 5 writes it; older versions have keys of their own."""
+    given: Any = config.get("rope_parameters") or config.get("rope_scaling")
+    found: dict[str, Any] = {"rope_type": "default", **(given if isinstance(given, dict) else {})}
+    found.setdefault("rope_theta", config.get("rope_theta"))
+    theta = found["rope_theta"]
+    found["rope_theta"] = float(theta) if isinstance(theta, int | float) else theta
+    found.pop("type", None)
+    return found
+
+
+def _same_text(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
+    if folder.has(TOKENIZER) and base.has(TOKENIZER):
+        try:
+            ours, theirs = _encodes(folder), _encodes(base)
+        except (WrongFile, KeyError, TypeError) as error:
+            raise NotRun(f"a tokenizer cannot be read: {told(str(error))}") from error
+        for part in ours:
+            if ours[part] != theirs[part]:
+                yield Flaw("lineage", "tokenizer", TOKENIZER, f"has another {part} than the base", _COPY)
+                break
+    try:
+        now, was = folder.template, base.template
+    except WrongFile as error:
+        raise NotRun(str(error)) from error
+    if was and now != was:
+        why = "is another than the base's: the model would be asked otherwise than it was trained"
+        yield Flaw("lineage", "template", TEMPLATE, why, _COPY)
+
+
+def _encodes(folder: CheckpointFolder) -> dict[str, Any]:
+    found = folder.tokenizer
+    return {
+        "vocabulary": folder.token_ids,
+        "merges": [
+            tuple(one.split(" ") if isinstance(one, str) else one) for one in found["model"].get("merges") or ()
+        ],
+        "pre-tokenizer": found.get("pre_tokenizer"),
+        "normalizer": found.get("normalizer"),
+    }
+
+
+def training_log(folder: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield the first step whose loss or gradient was no number; raises NotRun without a log of the Trainer.
+
+    By default the Trainer logs a loss of NaN as 0.0 (``logging_nan_inf_filter``), which then looks like the best step.
+    """
+    if not folder.has(LOG):
+        raise NotRun(f"there is no {LOG}")
+    try:
+        history: Any = read_object(folder.path / LOG).get("log_history")
+    except WrongFile as error:
+        yield Flaw("training", "unreadable", LOG, error.why, "keep the log of the Trainer as it was written")
+        return
+    steps = [one for one in history if isinstance(one, dict) and "loss" in one] if isinstance(history, list) else []
+    for one in steps:
+        loss, norm = one["loss"], one.get("grad_norm")
+        empty = loss == 0 and (norm is None or norm == 0)
+        if empty or not _finite(loss) or (norm is not None and not _finite(norm)):
+            why = (
+                f"step {told(str(one.get('step')))} has loss {told(str(loss))} and gradient norm {told(str(norm))}: "
+                "a loss that is no number is logged as 0.0"
+            )
+            mend = "train again with logging_nan_inf_filter=False and a lower learning rate, from the base"
+            yield Flaw("training", "not_a_number", LOG, why, mend)
+            return
+
+
+def _finite(given: Any) -> bool:
+    return isinstance(given, int | float) and math.isfinite(given)

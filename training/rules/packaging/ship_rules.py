@@ -1,0 +1,102 @@
+"""All rules on the files of a checkpoint, by layer, and what each said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from specs.digests import digest_file, list_tree
+from training.rules.packaging import lineage_rules, structure_rules, tokenizer_rules, weight_rules
+from training.rules.packaging.checkpoint_folder import CheckpointFolder
+from training.rules.packaging.flaw import Flaw, Layer, NotRun
+from training.rules.packaging.gguf_rules import gguf
+from training.rules.weight_files import told
+
+Rule = Callable[[], Iterator[Flaw]]
+
+
+class Outcome(NamedTuple):
+    """What the rules of a layer said."""
+
+    layer: Layer
+    status: Literal["PASS", "FAIL", "NOT_RUN"]
+    flaws: tuple[Flaw, ...] = ()
+    why: str = ""
+    """Why a rule was not run."""
+
+
+def apply(layer: Layer, *rules: Rule) -> Outcome:
+    """Return what the rules of one layer say; what one found counts, whether or not another could not be run."""
+    found: list[Flaw] = []
+    why = ""
+    for rule in rules:
+        try:
+            found += rule()
+        except NotRun as error:
+            why = str(error)
+    status = "FAIL" if found else "NOT_RUN" if why else "PASS"
+    return Outcome(layer, status, tuple(found), why)
+
+
+def check_files(
+    path: Path, base: Path | None = None, listed: Mapping[str, str] | None = None, *, trained: bool = True
+) -> tuple[Outcome, ...]:
+    """Return what every rule says of the files in a folder, layer by layer.
+
+    ``base`` is the model that it was trained from, ``listed`` the recorded digest of each file; without them lineage
+    and digests are not run. Without ``trained`` the weights are not compared with those of the base.
+    """
+    folder = CheckpointFolder(path)
+    files = sorted(path.rglob("*.gguf"))
+    return (
+        apply("structure", lambda: structure_rules.structure(folder)),
+        apply("config", lambda: structure_rules.config(folder)),
+        apply("weights", lambda: weight_rules.layout(folder), lambda: weight_rules.numbers(folder)),
+        apply("tokenizer", lambda: tokenizer_rules.tokenizer(folder)),
+        apply("template", lambda: tokenizer_rules.template(folder)),
+        apply("generation", lambda: tokenizer_rules.generation(folder)),
+        apply("training", lambda: lineage_rules.training_log(folder)),
+        apply("lineage", *_lineage(folder, base, trained=trained)),
+        apply("digests", lambda: _digests(path, listed)),
+        apply("gguf", *(_of_file(folder, file) for file in files)) if files else _without_gguf(),
+    )
+
+
+def _of_file(folder: CheckpointFolder, file: Path) -> Rule:
+    return lambda: gguf(folder, file)
+
+
+def _without_gguf() -> Outcome:
+    return Outcome("gguf", "NOT_RUN", why="there is no GGUF file")
+
+
+def _lineage(folder: CheckpointFolder, path: Path | None, *, trained: bool) -> Iterator[Rule]:
+    if path is None:
+        yield _no_base
+        return
+    base = CheckpointFolder(path)
+    yield lambda: lineage_rules.described(folder, base)
+    if trained:
+        yield lambda: lineage_rules.trained(folder, base)
+
+
+def _no_base() -> Iterator[Flaw]:
+    raise NotRun("no base is given")
+
+
+def _digests(path: Path, listed: Mapping[str, str] | None) -> Iterator[Flaw]:
+    if listed is None:
+        raise NotRun("no recorded digests are given")
+    try:
+        here = {one.relative_to(path).as_posix(): one for one in list_tree(path)}
+    except ValueError as error:
+        yield Flaw("digests", "link", path.name, str(error), "replace it by the file")
+        return
+    for name in sorted(listed.keys() | here.keys()):
+        if name not in here:
+            yield Flaw("digests", "missing", told(name), "is recorded and missing", "copy it again")
+        elif name not in listed:
+            yield Flaw("digests", "unlisted", told(name), "is not recorded", "remove it")
+        elif (found := digest_file(here[name])) != listed[name]:
+            yield Flaw("digests", "changed", told(name), f"is {found}, recorded as {listed[name]}", "copy it again")

@@ -1,0 +1,123 @@
+"""Is every file there, is none of them code, and does the configuration name its model?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from training.rules.packaging.bounded_json import WrongFile, read_object
+from training.rules.packaging.checkpoint_folder import (
+    CONFIG,
+    GENERATION,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    CheckpointFolder,
+)
+from training.rules.packaging.flaw import Flaw, NotRun
+from training.rules.packaging.model_families import FAMILIES, REQUIRED, family_of, wrong_sizes
+from training.rules.weight_files import INDEX, told
+
+_CODE = (
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".pkl",
+    ".pickle",
+    ".joblib",
+    ".h5",
+    ".keras",
+    ".npy",
+    ".msgpack",
+    ".py",
+    ".so",
+)
+"""Formats that run code when they are loaded, or are code."""
+_PICKLED = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""How files of torch.save and pickle begin."""
+_SAVE_AGAIN = "save the checkpoint again with `save_pretrained` of model and tokenizer"
+
+
+def structure(folder: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield files that are missing, lead out of the folder, or could run code."""
+    for path in sorted(folder.path.rglob("*")):
+        name = path.relative_to(folder.path).as_posix()
+        if path.is_symlink():
+            yield Flaw("structure", "link", name, "is a symbolic link", "replace it by the file")
+        elif path.suffix.lower() in _CODE and path.is_file():
+            mend = "delete it; weights belong in model.safetensors, which runs no code"
+            yield Flaw("structure", "code", name, "can run code when it is loaded", mend)
+    weights = sorted(folder.path.glob("*.safetensors"))
+    if not weights:
+        yield Flaw("structure", "no_weights", "model.safetensors", "is missing", _SAVE_AGAIN)
+    for path in weights:
+        if _pickled(path):
+            yield Flaw(
+                "structure", "pickle", path.name, "is a pickle under another name: it was not loaded", _SAVE_AGAIN
+            )
+    for name in (CONFIG, GENERATION, TOKENIZER_CONFIG):
+        if not folder.has(name):
+            yield Flaw("structure", "missing_file", name, "is missing", _SAVE_AGAIN)
+    if not folder.has(TOKENIZER) and not any(folder.path.glob("*.model")):
+        mend = "give the trainer its tokenizer (`processing_class`), or copy the tokenizer of the base"
+        yield Flaw(
+            "structure", "missing_file", TOKENIZER, "is missing: nothing can encode text for these weights", mend
+        )
+    yield from _shards(folder)
+
+
+def _pickled(path: Path) -> bool:
+    try:
+        with path.open("rb") as handle:
+            return handle.read(4).startswith(_PICKLED)
+    except OSError:
+        return False
+
+
+def _shards(folder: CheckpointFolder) -> Iterator[Flaw]:
+    if not folder.has(INDEX):
+        return
+    try:
+        placed: Any = read_object(folder.path / INDEX).get("weight_map")
+    except WrongFile as error:
+        yield Flaw("structure", "index", INDEX, error.why, _SAVE_AGAIN)
+        return
+    if not isinstance(placed, dict) or not all(isinstance(one, str) for one in placed.values()):
+        yield Flaw("structure", "index", INDEX, "has no weight_map from tensors to files", _SAVE_AGAIN)
+        return
+    here = {path.name for path in folder.path.glob("*.safetensors")}
+    for name in sorted({*placed.values()} - here):
+        yield Flaw("structure", "missing_shard", told(name), f"is named by {INDEX} and missing", "copy the file")
+    for name in sorted(here - {*placed.values()}):
+        yield Flaw("structure", "stray_shard", name, f"is not named by {INDEX}", "delete it, or write the index again")
+
+
+def config(folder: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield what config.json lacks or says of no model that is known; raises NotRun for another family."""
+    try:
+        found = folder.config
+    except WrongFile as error:
+        yield Flaw("config", "unreadable", CONFIG, error.why, _SAVE_AGAIN)
+        return
+    if "auto_map" in found:
+        yield Flaw("config", "remote_code", CONFIG, "has an auto_map, which loads code", "use a model of transformers")
+    kind, family = found.get("model_type"), family_of(found)
+    if kind is not None and family is None:
+        raise NotRun(f"model_type {told(str(kind))} is not known here; known are {', '.join(FAMILIES)}")
+    copy = "copy the value of the base's config.json"
+    for name in REQUIRED:
+        if found.get(name) is None:
+            yield Flaw("config", "missing_key", CONFIG, f"has no {name}: a loader would take its own default", copy)
+    rope: Any = found.get("rope_parameters")
+    theta = rope.get("rope_theta") if isinstance(rope, dict) else found.get("rope_theta")
+    if not isinstance(theta, int | float) or not 0 < theta < float("inf"):
+        why = "has no rope_theta: positions would be turned otherwise than in training"
+        yield Flaw("config", "rope", CONFIG, why, "copy rope_parameters of the base's config.json")
+    for name in wrong_sizes(found):
+        if found.get(name) is not None:
+            yield Flaw("config", "size", CONFIG, f"{name} is {told(str(found[name]))}, no positive number", copy)
+    named = found.get("architectures")
+    if family is not None and named is not None and named != [family.architecture]:
+        why = f"architectures is {told(str(named))}, {kind} is {family.architecture}"
+        yield Flaw("config", "architecture", CONFIG, why, f'write ["{family.architecture}"]')

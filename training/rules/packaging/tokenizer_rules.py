@@ -1,0 +1,134 @@
+"""Do tokenizer, chat template and generation configuration fit each other and the weights?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from training.rules.packaging.bounded_json import WrongFile
+from training.rules.packaging.checkpoint_folder import (
+    GENERATION,
+    TEMPLATE,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    CheckpointFolder,
+    ends_of,
+)
+from training.rules.packaging.flaw import Flaw, NotRun
+from training.rules.weight_files import told
+
+_COPY = "copy the tokenizer's files of the base"
+_SPECIAL = re.compile(r"<\|[A-Za-z0-9_]{1,40}\|>|<(?:start|end)_of_turn>")
+"""How templates write special tokens."""
+_NAMED = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+
+
+def tokenizer(folder: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield where the vocabulary does not fit the weights, or has no end; raises NotRun for another format."""
+    if not folder.has(TOKENIZER):
+        raise NotRun(f"{TOKENIZER} is missing: a sentencepiece model is only loaded, by the reload")
+    try:
+        ids = folder.token_ids
+    except WrongFile as error:
+        yield Flaw("tokenizer", "unreadable", error.file, error.why, _COPY)
+        return
+    rows = _rows(folder)
+    if rows is not None and (beyond := [one for one in ids if ids[one] >= rows]):
+        why = f"token {told(beyond[0])} has id {ids[beyond[0]]}, vocab_size is {rows}"
+        yield Flaw("tokenizer", "vocab_size", TOKENIZER, why, "resize the embeddings, or copy the base's tokenizer")
+    yield from _merges(folder, ids)
+    try:
+        end = folder.named_token("eos_token")
+    except WrongFile as error:
+        # Where it is missing, that is reported as a missing file.
+        if not error.missing:
+            yield Flaw("tokenizer", "unreadable", error.file, error.why, _COPY)
+        return
+    if end is None:
+        yield Flaw("tokenizer", "no_end", TOKENIZER_CONFIG, "names no eos_token: answers would not end", _COPY)
+    elif end not in ids:
+        yield Flaw("tokenizer", "no_end", TOKENIZER_CONFIG, f"eos_token {told(end)} is no token", _COPY)
+
+
+def _merges(folder: CheckpointFolder, ids: dict[str, int]) -> Iterator[Flaw]:
+    model: Any = folder.tokenizer["model"]
+    given = model.get("merges") if isinstance(model, dict) else None
+    if given is None:
+        return
+    pairs = [one.split(" ") if isinstance(one, str) else one for one in given] if isinstance(given, list) else None
+    if pairs is None or not all(isinstance(one, list) and len(one) == 2 for one in pairs):
+        yield Flaw("tokenizer", "merges", TOKENIZER, "has merges that are no pairs", _COPY)
+        return
+    for pair in pairs:
+        if not all(isinstance(one, str) and one in ids for one in pair):
+            why = f"merge {told(str(pair))} is of tokens that the vocabulary lacks"
+            yield Flaw("tokenizer", "merges", TOKENIZER, why, _COPY)
+            return
+
+
+def template(folder: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield where the chat template is missing, does not parse, or writes tokens that this vocabulary lacks."""
+    from jinja2 import TemplateSyntaxError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    try:
+        found = folder.template
+    except WrongFile as error:
+        yield Flaw("template", "unreadable", error.file, error.why, _COPY)
+        return
+    if not found:
+        why = "is missing: users would have to guess how the model is asked"
+        yield Flaw("template", "missing", TEMPLATE, why, f"{_COPY}, or write what training used")
+        return
+    try:
+        # Parsed only, never rendered.
+        ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"]).parse(found)
+    except (TemplateSyntaxError, RecursionError) as error:
+        # `{% generation %}` is an addition of transformers.
+        if "generation" not in found:
+            yield Flaw("template", "syntax", TEMPLATE, f"does not parse: {told(str(error))}", _COPY)
+    try:
+        ids = folder.token_ids
+    except WrongFile as error:
+        raise NotRun(f"{error}, so the template's tokens cannot be looked up") from error
+    if unknown := sorted({*_SPECIAL.findall(found)} - ids.keys()):
+        why = f"writes {told(unknown[0])}, which is no token of {TOKENIZER}"
+        yield Flaw("template", "unknown_token", TEMPLATE, why, "use the template of this model's tokenizer")
+
+
+def generation(folder: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield where generation would not end at the tokenizer's end token, or names tokens beyond the vocabulary."""
+    try:
+        found = folder.generation
+    except WrongFile as error:
+        if error.missing:
+            raise NotRun(f"{GENERATION} is missing, which is reported as such") from error
+        yield Flaw("generation", "unreadable", GENERATION, error.why, "copy that of the base")
+        return
+    rows = _rows(folder)
+    for name in _NAMED:
+        given: Any = found.get(name)
+        for one in given if isinstance(given, list) else [given]:
+            fits = one is None or (isinstance(one, int) and 0 <= one < (rows or 2**31))
+            if not fits:
+                why = f"{name} {told(str(one))} is no token: vocab_size is {rows}"
+                yield Flaw("generation", "vocab_size", GENERATION, why, "copy that of the base")
+                return
+    try:
+        end, ids = folder.named_token("eos_token"), folder.token_ids
+        stops = ends_of(found) or ends_of(folder.config)
+    except WrongFile as error:
+        raise NotRun(f"{error}, so the end tokens cannot be compared") from error
+    if end in ids and ids[end] not in stops:
+        named = ", ".join(map(str, sorted(stops))) or "none"
+        why = f"stops at {named}, the tokenizer's end {told(end)} is {ids[end]}: answers run on"
+        yield Flaw("generation", "end_token", GENERATION, why, f"write eos_token_id: {ids[end]}")
+
+
+def _rows(folder: CheckpointFolder) -> int | None:
+    try:
+        given = folder.config.get("vocab_size")
+    except WrongFile:
+        return None
+    return given if isinstance(given, int) and not isinstance(given, bool) else None
