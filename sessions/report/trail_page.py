@@ -79,8 +79,8 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         closed=decision,
         closed_state=_state(decision),
         overrides=sum(is_override(one) for one in entries),
-        keys=_keys(entries),
-        gates=_gates(entries, store),
+        keys=keys_of(entries),
+        gates=gates_of(entries, store),
         told=[
             {"seq": one.entry.entry.seq, "kind": one.entry.entry.kind, "time": _time(one.entry)}
             | {"what": one.what, "lines": one.lines}
@@ -109,7 +109,7 @@ def _shown(entries: Sequence[Recorded], told: set[int]) -> list[Recorded]:
     return [one for one in entries if one.entry.seq in wanted]
 
 
-def _keys(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+def keys_of(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     """Return the keys of the newest policy, for people to compare."""
     newest = next((one.entry.policy for one in reversed(entries) if one.entry.policy is not None), None)
     if newest is None:
@@ -118,7 +118,7 @@ def _keys(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     return [key.model_dump(include=shown) for key in Policy.model_validate(newest).keys]
 
 
-def _gates(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+def gates_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
     """Return one row for each decision: what was judged, by whom, and the outcome."""
     rows: list[dict[str, Any]] = []
     verdicts = {one.entry.key: one for one in entries if one.entry.kind == "verdict"}
