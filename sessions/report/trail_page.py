@@ -6,6 +6,7 @@ it is untrusted: escaped and made plain.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Template
+from markupsafe import Markup
 
 from reviews.audit.export import PAGE, STORE
 from reviews.gate.human_answers import is_override
@@ -53,7 +55,11 @@ _SHOWN = (
 def page_code() -> str:
     """Return the digest of the code that makes the page."""
     here = Path(__file__)
-    sources = [here, FOLDER / _TEMPLATE, *(here.with_name(f"{name}.py") for name in _SOURCES)]
+    sources = [
+        here,
+        *(FOLDER / name for name in (_TEMPLATE, "parts.html.j2", "page.css")),
+        *(here.with_name(f"{name}.py") for name in _SOURCES),
+    ]
     sources.append(Path(str(plain_text.__file__)))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
@@ -70,6 +76,8 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
     evidence = _Evidence(store)
     return _template().render(
         code=page_code(),
+        style=Markup(_style()),
+        style_hash=Markup(style_hash()),
         session=entries[0].entry.session if entries else "",
         count=len(entries),
         newest=entries[-1].digest if entries else "",
@@ -94,6 +102,16 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
 
 def _time(one: Recorded) -> str:
     return when(one).replace("T", " ")[:19]
+
+
+@cache
+def _style() -> str:
+    return (FOLDER / "page.css").read_text(encoding="utf-8")
+
+
+def style_hash() -> str:
+    """Return the source that the page's policy allows: its style, and nothing else, by digest."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()}"
 
 
 @cache

@@ -206,6 +206,7 @@ COMMANDS = {
     "replicate": {"run", "--runs", "--seeds", "--show", "--by", "--json"},
     "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
     "graph": set[str](),
+    "view": {"run", "--runs", "--port", "--open"},
     "spec pin": {"spec", "--json"},
     "spec schema": set[str](),
     "spec check": {"spec", "--json", "--profile"},

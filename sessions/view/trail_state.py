@@ -1,0 +1,54 @@
+"""The trail of a session for its page: entries in order, and what was verified of them by this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reviews.audit.export import verify_export
+from reviews.audit.verify import Audit, verify_trail
+from reviews.trail.envelope import Recorded
+from sessions.commands.audit.trail_place import Place
+from sessions.report import timeline
+from sessions.report.overview import when
+from sessions.report.trail_page import keys_of
+from sessions.view.places import Read
+from specs.errors import UserError
+
+ENTRIES_AT_ONCE = 500
+
+
+def trail_page(read: Read, first: int) -> dict[str, Any]:
+    """Return the entries from a number on, the story, and the keys that may sign."""
+    told = {one.entry.entry.seq: one for one in timeline.tell(read.entries, read.store)}
+    first = max(0, min(first, max(len(read.entries) - 1, 0)) // ENTRIES_AT_ONCE * ENTRIES_AT_ONCE)
+    shown = read.entries[first : first + ENTRIES_AT_ONCE]
+    return {
+        "count": len(read.entries),
+        "first": first,
+        "last": first + len(shown) - 1,
+        "step": ENTRIES_AT_ONCE,
+        "rows": [{"one": one, "time": when(one), "told": told.get(one.entry.seq)} for one in shown],
+        "keys": keys_of(read.entries),
+    }
+
+
+def checked_trail(place: Place) -> Audit:
+    """Verify signatures, roles, order, tree and head of a trail; of an export, its files and what it means too."""
+    if place.is_export:
+        return verify_export(place.folder)
+    return verify_trail(place.folder, place.trail.name)[0]
+
+
+def entry_page(entries: Sequence[Recorded], seq: int) -> dict[str, Any]:
+    """Return one entry with its neighbours, and the digests it names; raises UserError without such an entry."""
+    if not 0 <= seq < len(entries):
+        raise UserError(f"there is no entry {seq}", hint=f"entries are 0 to {len(entries) - 1}")
+    one = entries[seq]
+    names = {name: value for name, value in one.body.items() if isinstance(value, str) and value.startswith("sha256:")}
+    made = one.body.get("outputs")
+    if isinstance(made, dict):
+        names |= {
+            f"output {name}": str(each.get("digest", "")) for name, each in made.items() if isinstance(each, dict)
+        }
+    return {"one": one, "time": when(one), "names": names, "count": len(entries)}
