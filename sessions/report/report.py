@@ -380,3 +380,14 @@ def steps_of(entries: Sequence[Recorded], store: Store, name: str = "loss") -> d
                 values = [getattr(row, name, None) for row in rows]
                 found[stage, one.body["attempt"]] = [value for value in values if value is not None]
     return found
+
+
+def curves_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+    """Return the loss and the learning rate of each training attempt, from its raw rows."""
+    found: list[dict[str, Any]] = []
+    for name, title in (("loss", "loss, nats per token"), ("learning_rate", "learning rate")):
+        for (stage, attempt), values in steps_of(entries, store, name).items():
+            drawn = plots.curve(values, title)
+            if drawn is not None:
+                found.append(drawn | {"stage": stage, "attempt": attempt})
+    return sorted(found, key=lambda one: (one["stage"], one["attempt"]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ MOST_EVIDENCE = 20_000_000
 GROUP = 250
 """Entries that open at once."""
 _TEMPLATE = "trail.html.j2"
-_SOURCES = ("page_result", "result", "template", "timeline")
+_SOURCES = ("gate_page", "page_result", "plots", "report", "result", "template", "timeline")
 STATES = ("approve", "null", "reject", "overridden", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
 MOST_REASONS = 6
 """Reasons of the end at the head of the page; a check may name many rows."""
@@ -68,6 +68,7 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
     """Return the page of a trail."""
     # Slow: imports all code of a gate.
     from sessions.report.page_result import page_result
+    from sessions.report.report import curves_of
 
     closing = next((one for one in entries if one.entry.kind == "close"), None)
     told = list(timeline.tell(entries, store))
@@ -88,7 +89,8 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         closed_state=_state(decision),
         overrides=sum(is_override(one) for one in entries),
         keys=keys_of(entries),
-        gates=gates_of(entries, store),
+        gates=[one | {"whole": _whole(entries, store, one)} for one in gates_of(entries, store)],
+        curves=_read_or(curves_of, entries, store) or [],
         told=[
             {"seq": one.entry.entry.seq, "kind": one.entry.entry.kind, "time": _time(one.entry)}
             | {"what": one.what, "lines": one.lines}
@@ -98,6 +100,23 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         left_out=len(entries) - len(shown),
         groups=[[_entry(one, evidence) for one in shown[at : at + GROUP]] for at in range(0, len(shown), GROUP)],
     )
+
+
+def _whole(entries: list[Recorded], store: Store, gate: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the checks and criteria of a gate; None where they cannot be read."""
+    from sessions.report.gate_page import gate_page
+
+    return _read_or(gate_page, entries, store, gate["stage"], gate["attempt"])
+
+
+def _read_or(read: Callable[..., Any], *given: Any) -> Any:
+    """Return what a function reads of unverified entries and values; None where it cannot."""
+    from sessions.report.page_result import UNREADABLE
+
+    try:
+        return read(*given)
+    except UNREADABLE:
+        return None
 
 
 def _time(one: Recorded) -> str:

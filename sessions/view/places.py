@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,4 +112,4 @@ def state_of(place: Place, entries: list[Recorded] | None = None) -> Overview:
         runs_now = not place.is_export and found.state in OPEN and is_running(place.folder)
     except (PeergateError, OSError) as error:
         return damaged(name, place.folder, error)
-    return Overview(**{**vars(found), "state": "running"}) if runs_now else found
+    return replace(found, state="running") if runs_now else found

@@ -18,9 +18,9 @@ from starlette.routing import Route
 
 from sessions.jobs.heartbeat import mark_of
 from sessions.jobs.launcher import job_folder
+from sessions.report.gate_page import gate_page
 from sessions.report.transcript import Transcript
 from sessions.view import pages
-from sessions.view.gate_page import gate_page
 from sessions.view.glances import Glances
 from sessions.view.job_progress import running_key
 from sessions.view.number_page import number_page
@@ -28,7 +28,7 @@ from sessions.view.places import Read, Reader, Scope, stamp_of, state_of
 from sessions.view.samples import SHOWN, SampleReader, in_full
 from sessions.view.session_page import session_page
 from sessions.view.stored_value import RowFiles, value_lines
-from sessions.view.trail_state import checked_trail, entry_page, trail_page
+from sessions.view.trail_state import Checks, entry_page, trail_page
 from specs.errors import AuditDamage, PeergateError, UserError
 
 LOOKS_EVERY_S = 1.0
@@ -45,6 +45,7 @@ class Viewer:
         self.samples = SampleReader()
         self.rows = RowFiles()
         self.glances = Glances(self.reader)
+        self.checks = Checks(scope)
 
     def app(self) -> Starlette:
         """Return the application."""
@@ -91,12 +92,12 @@ class Viewer:
             return self.trail(request)
         if not read.is_session:
             return self.trail(request)
-        return _html("session.html.j2", read, here="", page=session_page(read))
+        return self._of("session.html.j2", read, here="", page=session_page(read))
 
     def sample_list(self, request: Request) -> Response:
         """Show the samples; the rows are asked for by the script."""
         read = self._read(request)
-        return _html("samples.html.j2", read, here="samples", samples=self.samples.of(read), shown=SHOWN)
+        return self._of("samples.html.j2", read, here="samples", samples=self.samples.of(read), shown=SHOWN)
 
     def samples_json(self, request: Request) -> Response:
         """Return some of the selected samples."""
@@ -113,15 +114,14 @@ class Viewer:
     def transcript(self, request: Request) -> Response:
         """Show what the builder said and did."""
         read = self._read(request)
-        return _html(
-            "transcript.html.j2", read, here="transcript", attempts=list(Transcript(read.store).attempts(read.entries))
-        )
+        attempts = list(Transcript(read.store).attempts(read.entries))
+        return self._of("transcript.html.j2", read, here="transcript", attempts=attempts)
 
     def trail(self, request: Request) -> Response:
         """Show the entries of a trail, damaged or not, and what was verified."""
         name = request.path_params["name"]
         place = self.reader.scope.place(name)
-        audit = checked_trail(place)
+        audit = self.checks.of(name)
         try:
             page = trail_page(self.reader.read(name), _whole(request.query_params, "from"))
         except AuditDamage:
@@ -131,18 +131,18 @@ class Viewer:
     def entry(self, request: Request) -> Response:
         """Show one entry."""
         read = self._read(request)
-        return _html("entry.html.j2", read, page=entry_page(read.entries, request.path_params["seq"]))
+        return self._of("entry.html.j2", read, page=entry_page(read.entries, request.path_params["seq"]))
 
     def gate(self, request: Request) -> Response:
         """Show one gate."""
         read, at = self._read(request), request.path_params
-        return _html("gate.html.j2", read, gate=gate_page(read.entries, read.store, at["stage"], at["attempt"]))
+        return self._of("gate.html.j2", read, gate=gate_page(read.entries, read.store, at["stage"], at["attempt"]))
 
     def number(self, request: Request) -> Response:
         """Show where a number comes from."""
         read, at = self._read(request), request.path_params
         page = number_page(read, at["stage"], at["attempt"], at["metric"])
-        return _html("number.html.j2", read, page=page, at=at)
+        return self._of("number.html.j2", read, page=page, at=at)
 
     def value(self, request: Request) -> Response:
         """Show a stored value, with a place in it marked."""
@@ -150,13 +150,13 @@ class Viewer:
         found = re.fullmatch(r"(\d{1,9})-(\d{1,9})", request.query_params.get("lines", ""))
         pointer = request.query_params.get("at", "")
         lines = value_lines(read.store, digest, pointer, (int(found[1]), int(found[2])) if found else None)
-        return _html("value.html.j2", read, digest=digest, lines=lines, pointer=pointer)
+        return self._of("value.html.j2", read, digest=digest, lines=lines, pointer=pointer)
 
     def row_list(self, request: Request) -> Response:
         """Show rows of a stored file, one of them marked."""
         read, digest = self._read(request), request.path_params["digest"]
         line = _whole(request.query_params, "line")
-        return _html("rows.html.j2", read, digest=digest, line=line, page=self.rows.page(read.store, digest, line))
+        return self._of("rows.html.j2", read, digest=digest, line=line, page=self.rows.page(read.store, digest, line))
 
     async def events(self, request: Request) -> Response:
         """Stream a message whenever the session, its job or who runs it has changed."""
@@ -183,10 +183,12 @@ class Viewer:
     def _read(self, request: Request) -> Read:
         return self.reader.read(request.path_params["name"])
 
+    def _of(self, template: str, read: Read, **values: Any) -> Response:
+        """Return a page of a session, with a warning on it if the trail is damaged."""
+        return _html(template, name=read.name, damage=self.checks.of(read.name).damage, **values)
 
-def _html(template: str, read: Read | None = None, /, **values: Any) -> Response:
-    if read is not None:
-        values |= {"name": read.name}
+
+def _html(template: str, /, **values: Any) -> Response:
     return HTMLResponse(pages.render(template, **values))
 
 
@@ -198,7 +200,16 @@ def _page(make: Callable[[Request], Response]) -> Callable[[Request], Any]:
             return await run_in_threadpool(make, request)
         except UserError as error:
             return _problem(error, 404, request)
-        except (PeergateError, ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError, TemplateError) as error:
+        except (
+            PeergateError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            OSError,
+            RecursionError,
+            TemplateError,
+        ) as error:
             # Entries and stored values are read unverified: what they lack or hold wrongly is no fault of the page.
             return _problem(error, 409, request)
 

@@ -21,15 +21,15 @@ class Bound:
 
     def __init__(self, scope: Scope, port: int) -> None:
         """Bind the port, any free one for 0; raises UserError if it cannot be had."""
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            self._socket.bind((HOST, port))
+            self.socket.bind((HOST, port))
         except (OSError, OverflowError) as error:
-            self._socket.close()
+            self.socket.close()
             told = getattr(error, "strerror", None) or str(error)
             raise UserError(f"port {port} cannot be had: {told}", hint="another --port, or none") from error
-        self.port: int = self._socket.getsockname()[1]
+        self.port: int = self.socket.getsockname()[1]
         self.access = Access(Viewer(scope).app(), self.port)
 
     def address(self, path: str = "") -> str:
@@ -45,4 +45,4 @@ class Bound:
     def serve(self) -> None:
         """Serve until the process is interrupted."""
         with suppress(KeyboardInterrupt):
-            self.server().run(sockets=[self._socket])
+            self.server().run(sockets=[self.socket])

@@ -16,11 +16,11 @@ from sessions.commands.options import session_words
 from sessions.report.next_steps import answers_to, remedies
 from sessions.report.overview import waits_for_verdict
 from sessions.report.page_result import page_result
-from sessions.report.report import stage_of, steps_of
+from sessions.report.plots import curve
+from sessions.report.report import curves_of, stage_of
 from sessions.report.result import further_seeds, question
 from sessions.report.trail_page import gates_of
-from sessions.report.transcript import Attempt, Transcript
-from sessions.view.curves import curve
+from sessions.report.transcript import Attempt, Event, Transcript
 from sessions.view.job_progress import running_job
 from sessions.view.places import Read, state_of
 from specs.session.session_spec import ResolvedSpec
@@ -91,21 +91,14 @@ def numbers_of(entries: Sequence[Recorded], resolved: ResolvedSpec, base: str) -
     }
 
 
-def curves_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
-    """Return the loss and the learning rate of each training attempt, from its raw rows."""
-    found: list[dict[str, Any]] = []
-    for name, title in (("loss", "loss, nats per token"), ("learning_rate", "learning rate")):
-        for (stage, attempt), values in steps_of(entries, store, name).items():
-            drawn = curve(values, title)
-            if drawn is not None:
-                found.append(drawn | {"stage": stage, "attempt": attempt})
-    return sorted(found, key=lambda one: (one["stage"], one["attempt"]))
-
-
 def newest_events(attempts: Sequence[Attempt], most: int) -> list[dict[str, Any]]:
     """Return the last events of a transcript, the newest first."""
-    events = [{"at": f"{one.stage}.{one.attempt}", "event": event} for one in attempts for event in one.events]
-    return sorted(events, key=lambda one: one["event"].seq, reverse=True)[:most]
+    events = [(event, f"{one.stage}.{one.attempt}") for one in attempts for event in one.events]
+    return [{"at": at, "event": event} for event, at in sorted(events, key=_seq, reverse=True)[:most]]
+
+
+def _seq(one: tuple[Event, str]) -> int:
+    return one[0].seq
 
 
 def _waits(read: Read, resolved: ResolvedSpec) -> dict[str, Any]:

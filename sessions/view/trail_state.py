@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +13,12 @@ from sessions.commands.audit.trail_place import Place
 from sessions.report import timeline
 from sessions.report.overview import when
 from sessions.report.trail_page import keys_of
-from sessions.view.places import Read
+from sessions.view.places import Read, Scope, stamp_of
 from specs.errors import UserError
 
 ENTRIES_AT_ONCE = 500
+AGAIN_AFTER_S = 5.0
+"""Seconds between two verifications of a trail that grows."""
 
 
 def trail_page(read: Read, first: int) -> dict[str, Any]:
@@ -38,6 +41,25 @@ def checked_trail(place: Place) -> Audit:
     if place.is_export:
         return verify_export(place.folder)
     return verify_trail(place.folder, place.trail.name)[0]
+
+
+class Checks:
+    """Verifies trails again after they have changed; those that grow, every few seconds. For several threads."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._kept: dict[str, tuple[str, float, Audit]] = {}
+
+    def of(self, name: str) -> Audit:
+        """Return what was found of a trail, seconds ago at most; raises UserError if there is no such session."""
+        place = self._scope.place(name)
+        stamp, now = stamp_of(place), time.monotonic()
+        known = self._kept.get(name)
+        if known is not None and (known[0] == stamp or now - known[1] < AGAIN_AFTER_S):
+            return known[2]
+        found = checked_trail(place)
+        self._kept[name] = stamp, time.monotonic(), found
+        return found
 
 
 def entry_page(entries: Sequence[Recorded], seq: int) -> dict[str, Any]:

@@ -107,7 +107,10 @@ if (list) {
   const height = () => (matchMedia("(max-width: 40rem)").matches ? 168 : 88);
   const MOST_PIXELS = 8_000_000;
   // Browsers make no element of any height: a long list is scrolled in proportion.
-  const scale = () => Math.max(1, total * height() / MOST_PIXELS);
+  const scale = () => {
+    const whole = total * height();
+    return whole <= MOST_PIXELS ? 1 : (whole - list.clientHeight) / (MOST_PIXELS - list.clientHeight);
+  };
   const top = () => Math.floor(list.scrollTop * scale() / height());
   const load = page => {
     if (pages.has(page)) return;
@@ -173,10 +176,9 @@ if (list) {
   };
   const choose = place => {
     current = Math.max(0, Math.min(total - 1, place));
-    const first = current * height() / scale();
-    const size = height();
-    if (first < list.scrollTop) list.scrollTop = first;
-    else if (first + size > list.scrollTop + list.clientHeight) list.scrollTop = first + size - list.clientHeight;
+    const begin = current * height(), end = begin + height(), seen = list.scrollTop * scale();
+    if (begin < seen) list.scrollTop = begin / scale();
+    else if (end > seen + list.clientHeight) list.scrollTop = (end - list.clientHeight) / scale();
     draw();
   };
   const select = () => { version++; pages = new Map(); total = 0; current = -1; list.scrollTop = 0; byId("found").textContent = "reading"; room.replaceChildren(); load(0); };

@@ -40,6 +40,7 @@ def gate_page(entries: Sequence[Recorded], store: Store, stage: str, attempt: in
         "attempt": attempt,
         "entry": decided.entry.seq,
         "conditions": decided.body.get("conditions", []),
+        "count": len(checks),
         "by_status": [(status, [_check(one) for one in checks if one.status == status]) for status in ORDER],
         "reviewer": judged.body.get("reviewer", "") if judged else "",
         "error": judged.body.get("error", "") if judged else "not on record",
