@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from reviews.evidence.gather import gather, registered_spec
@@ -119,39 +119,47 @@ def samples_of(read: Read) -> Samples:
     return Samples(tuple(Sample(number, one, None) for number, one in enumerate(alone, 1)), (analysis.baseline,))
 
 
+class _Judged(NamedTuple):
+    """Samples as they were judged, by what they were judged from, with the last selections."""
+
+    stamp: tuple[str, ...]
+    samples: Samples
+    selected: OrderedDict[tuple[str, str, str], tuple[int, ...]]
+
+
 class SampleReader:
     """Keeps the samples of one session and the last selections: judging a hundred thousand rows takes a while."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: tuple[Any, ...] = ()
-        self._samples: Samples | None = None
-        self._selected: OrderedDict[tuple[str, str, str], tuple[int, ...]] = OrderedDict()
+        self._judged: _Judged | None = None
 
     def of(self, read: Read) -> Samples:
         """Return the samples of a session; errors as :func:`samples_of`."""
+        return self._of(read).samples
+
+    def _of(self, read: Read) -> _Judged:
         measured = (one.digest for one in read.entries if one.entry.kind in ("metrics", "amendment"))
         stamp = (str(read.place.folder), *measured)
         with self._lock:
-            if self._samples is None or self._of != stamp:
-                self._samples, self._of = samples_of(read), stamp
-                self._selected.clear()
-            return self._samples
+            if self._judged is None or self._judged.stamp != stamp:
+                self._judged = _Judged(stamp, samples_of(read), OrderedDict())
+            return self._judged
 
     def page(self, read: Read, asked: tuple[str, str, str], start: int, count: int) -> dict[str, Any]:
         """Return some of the rows that are asked for by name, kind and text, in the form of the page's JSON."""
-        samples = self.of(read)
-        with self._lock:
-            places = self._selected.get(asked)
+        judged = self._of(read)
+        places = judged.selected.get(asked)
         if places is None:
-            places = samples.select(*asked)
+            places = judged.samples.select(*asked)
             with self._lock:
-                self._selected[asked] = places
-                while len(self._selected) > KEPT:
-                    self._selected.popitem(last=False)
+                judged.selected[asked] = places
+                while len(judged.selected) > KEPT:
+                    judged.selected.popitem(last=False)
         start = min(max(start, 0), len(places))
         chosen = places[start : start + min(max(count, 0), MOST_AT_ONCE)]
-        return {"total": len(places), "from": start, "rows": [_in_list(samples.rows[place]) for place in chosen]}
+        rows = [_in_list(judged.samples.rows[place]) for place in chosen]
+        return {"total": len(places), "from": start, "rows": rows}
 
 
 def _in_list(one: Sample) -> dict[str, Any]:
@@ -185,8 +193,3 @@ def in_full(samples: Samples, number: int) -> dict[str, Any]:
             masked_line(name, 100): masked_line(value, 2000) for name, value in one.newest.item.constraint.items()
         },
     }
-
-
-def glimpses(samples: Samples, most: int) -> Sequence[Sample]:
-    """Return the first rows, for a page that holds all it shows."""
-    return samples.rows[:most]

@@ -131,7 +131,7 @@ class Viewer:
     def entry(self, request: Request) -> Response:
         """Show one entry."""
         read = self._read(request)
-        return self._of("entry.html.j2", read, page=entry_page(read.entries, request.path_params["seq"]))
+        return self._of("entry.html.j2", read, page=entry_page(read, request.path_params["seq"]))
 
     def gate(self, request: Request) -> Response:
         """Show one gate."""

@@ -33,9 +33,14 @@ class Line(NamedTuple):
     marked: bool
 
 
+def is_digest(value: object) -> bool:
+    """Say whether a value is a digest as trails name it."""
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
 def checked(digest: str) -> str:
     """Return a digest, or raise UserError: it becomes a path."""
-    if not _DIGEST.fullmatch(digest):
+    if not is_digest(digest):
         raise UserError("this is no digest", hint="sha256: and 64 hexadecimal digits")
     return digest
 

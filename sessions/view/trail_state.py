@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from reviews.audit.export import verify_export
 from reviews.audit.verify import Audit, verify_trail
-from reviews.trail.envelope import Recorded
 from sessions.commands.audit.trail_place import Place
 from sessions.report import timeline
 from sessions.report.overview import when
 from sessions.report.trail_page import keys_of
 from sessions.view.places import Read, Scope, stamp_of
+from sessions.view.stored_value import is_digest
 from specs.errors import UserError
 
 ENTRIES_AT_ONCE = 500
@@ -62,15 +61,14 @@ class Checks:
         return found
 
 
-def entry_page(entries: Sequence[Recorded], seq: int) -> dict[str, Any]:
-    """Return one entry with its neighbours, and the digests it names; raises UserError without such an entry."""
-    if not 0 <= seq < len(entries):
-        raise UserError(f"there is no entry {seq}", hint=f"entries are 0 to {len(entries) - 1}")
-    one = entries[seq]
-    names = {name: value for name, value in one.body.items() if isinstance(value, str) and value.startswith("sha256:")}
-    made = one.body.get("outputs")
-    if isinstance(made, dict):
-        names |= {
-            f"output {name}": str(each.get("digest", "")) for name, each in made.items() if isinstance(each, dict)
-        }
-    return {"one": one, "time": when(one), "names": names, "count": len(entries)}
+def entry_page(read: Read, seq: int) -> dict[str, Any]:
+    """Return one entry with what it names, as far as that is kept; raises UserError without such an entry."""
+    if not 0 <= seq < len(read.entries):
+        raise UserError(f"there is no entry {seq}", hint=f"entries are 0 to {len(read.entries) - 1}")
+    one = read.entries[seq]
+    names = {name: value for name, value in one.body.items() if isinstance(value, str) and is_digest(value)}
+    outputs = one.body.get("outputs")
+    made = outputs.items() if isinstance(outputs, dict) else ()
+    rows = {name: each["digest"] for name, each in made if isinstance(each, dict) and is_digest(each.get("digest"))}
+    kept = {digest for digest in (*names.values(), *rows.values()) if read.store.path(digest).is_file()}
+    return {"one": one, "time": when(one), "names": names, "rows": rows, "kept": kept, "count": len(read.entries)}

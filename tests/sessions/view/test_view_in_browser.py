@@ -7,14 +7,15 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState, job_folder
+from sessions.view import samples
 from sessions.view.places import Read, Scope
-from sessions.view.samples import SampleReader, Samples
 from specs.job_records import JobOrder
 from tests.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
 from tests.fixtures.hostile_trail import plant, small_trail
@@ -110,19 +111,24 @@ def test_the_list_is_searched_filtered_and_sorted(page: Page, address: str) -> N
     unharmed(page, address)
 
 
-def test_a_hundred_thousand_samples_are_scrolled(page: Page, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = SampleReader.of
-    made: list[Samples] = []
+def test_a_hundred_thousand_samples_are_scrolled(
+    chromium: Browser, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def many(read: Read) -> samples.Samples:
+        few = judged(read)
+        rows = [few.rows[place % N]._replace(number=place + 1) for place in range(100_000)]
+        return few._replace(rows=tuple(rows))
 
-    def many(reader: SampleReader, read: Read) -> Samples:
-        if not made:
-            few = judged(reader, read)
-            rows = [few.rows[place % N]._replace(number=place + 1) for place in range(100_000)]
-            made.append(few._replace(rows=tuple(rows)))
-        return made[0]
+    judged = samples.samples_of
+    monkeypatch.setattr(samples, "samples_of", many)
+    # A server that has judged nothing yet.
+    with served(Scope(workspace)) as bound:
+        scroll(chromium.page(), bound.address("s/accepted/samples"))
 
-    monkeypatch.setattr(SampleReader, "of", many)
-    page.open(address.partition("/enter/")[0] + "/s/accepted/samples")
+
+def scroll(page: Page, address: str) -> None:
+    page.look(*WIDE)
+    page.open(address)
     page.until("document.querySelector('#found').textContent === '100000 items'")
     seen = (
         "[...document.querySelectorAll('#list .row')].filter(one => { const box = one.getBoundingClientRect(), list ="
@@ -282,8 +288,15 @@ def say_progress(run: Path, done: int) -> None:
 def test_a_running_session_is_followed_to_its_end(chromium: Browser, tmp_path: Path) -> None:
     run = open_quick(tmp_path, name="live")
     launcher = Slow()
-    thread = threading.Thread(target=lambda: drive(quick_session(run, launcher=launcher)), daemon=True)
-    thread.start()
+    with ThreadPoolExecutor(1) as beside:
+        seen = beside.submit(follow, chromium, run, launcher)
+        drive(quick_session(run, launcher=launcher))
+        seen.result()
+    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+
+
+def follow(chromium: Browser, run: Path, launcher: Slow) -> None:
+    """Look on while a session trains; its job ends however this ends."""
     try:
         assert launcher.runs.wait(120)
         say_progress(run, 1)
@@ -305,8 +318,6 @@ def test_a_running_session_is_followed_to_its_end(chromium: Browser, tmp_path: P
             unharmed(page, bound.address())
     finally:
         launcher.end.set()
-        thread.join(timeout=120)
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
 
 
 def test_a_stream_continues_when_the_server_comes_back(chromium: Browser, closed_quick: Path) -> None:
