@@ -191,6 +191,7 @@ def test_a_damaged_trail_is_named_on_every_page(closed_quick: Path, tmp_path: Pa
         assert "This trail is damaged" in client.get(f"/s/small/{path}").text, path
     trail = client.get("/s/small/trail").text
     assert ">Damaged<" in trail and "entry 5" in trail
+    assert "Accepted, says a damaged trail" in client.get("/s/small/").text
     assert "This trail is damaged" not in Client(Scope(closed_quick.parent)).get("/s/small/").text
 
 
