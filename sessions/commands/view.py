@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import webbrowser
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
@@ -61,6 +62,7 @@ def view(
         path = f"s/{quote(folder.name)}/" if re.fullmatch(r"[\w.-]+", folder.name, re.ASCII) else ""
     bound = Bound(scope, port)
     print_line(bound.address(path))
-    if open_browser:
-        webbrowser.open(bound.address(path))
-    bound.serve()
+    with bound.door(path) if open_browser else nullcontext("") as door:
+        if door:
+            webbrowser.open(door)
+        bound.serve()

@@ -41,6 +41,8 @@ MOST_EVIDENCE = 20_000_000
 """Characters of all values together; later values are named by their file in the store."""
 GROUP = 250
 """Entries that open at once."""
+MOST_GATES = 200
+"""Gates whose checks are on the page: each is looked up in all entries."""
 _TEMPLATE = "trail.html.j2"
 _SOURCES = ("gate_page", "page_result", "plots", "report", "result", "template", "timeline")
 STATES = ("approve", "null", "reject", "overridden", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
@@ -89,7 +91,10 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         closed_state=_state(decision),
         overrides=sum(is_override(one) for one in entries),
         keys=keys_of(entries),
-        gates=[one | {"whole": _whole(entries, store, one)} for one in gates_of(entries, store)],
+        gates=[
+            one | {"whole": _whole(entries, store, one) if place <= MOST_GATES else None}
+            for place, one in enumerate(gates_of(entries, store), 1)
+        ],
         curves=_read_or(curves_of, entries, store) or [],
         told=[
             {"seq": one.entry.entry.seq, "kind": one.entry.entry.kind, "time": _time(one.entry)}

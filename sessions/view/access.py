@@ -6,6 +6,8 @@ cookie, and a name that it points at this machine is not the name of a loopback 
 
 from __future__ import annotations
 
+import html
+import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
@@ -31,7 +33,7 @@ HEADERS = (
     (b"cache-control", b"no-store"),
 )
 ENTER = "/enter/"
-"""The token follows. Its page sets the cookie and leads on, so that the token stays in no address or history."""
+"""The token follows. Its page sets the cookie and leads on, so that the token stays in no address."""
 
 
 class Access:
@@ -67,9 +69,25 @@ class Access:
             await _answer(send, 403, "This is not the token that `peergate view` printed.")
             return
         cookie = f"{self._name}={self._cookie}; HttpOnly; SameSite=Strict; Path=/"
-        # One slash: two would lead to another machine.
-        place = "/" + "".join(one for one in where if one.isalnum() or one in "/._-").lstrip("/")
-        await _answer(send, 303, "", ((b"set-cookie", cookie.encode()), (b"location", place.encode("ascii", "ignore"))))
+        await _answer(send, 200, onward(_place(where)), ((b"set-cookie", cookie.encode()),), b"text/html")
+
+
+def _place(where: str) -> str:
+    """Return the path of a page of this server that an address leads to."""
+    # One slash: two would lead to another machine.
+    return "/" + re.sub(r"[^A-Za-z0-9/._-]", "", where).lstrip("/")
+
+
+def onward(address: str) -> str:
+    """Return a page that leads on at once.
+
+    No redirect: browsers send a strict cookie only where a page of this server leads to the next one.
+    """
+    shown = html.escape(address)
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Peergate</title>'
+        f'<meta http-equiv="refresh" content="0;url={shown}"><p><a href="{shown}">Continue</a></p>'
+    )
 
 
 def _host(header: str) -> str:
@@ -95,7 +113,9 @@ def _with_headers(send: Send) -> Send:
     return sent
 
 
-async def _answer(send: Send, status: int, text: str, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), *HEADERS, *more]
+async def _answer(
+    send: Send, status: int, text: str, more: tuple[tuple[bytes, bytes], ...] = (), kind: bytes = b"text/plain"
+) -> None:
+    headers = [(b"content-type", kind + b"; charset=utf-8"), *HEADERS, *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": f"{text}\n".encode()})

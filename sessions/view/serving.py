@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from sessions.view.access import ENTER, Access
+from sessions.view.access import ENTER, Access, onward
 from sessions.view.places import Scope
 from sessions.view.server import Viewer
 from specs.errors import UserError
@@ -36,10 +39,28 @@ class Bound:
         """Return the address that lets a browser in, at a page."""
         return f"http://{HOST}:{self.port}{ENTER}{self.access.token}/{path}"
 
+    @contextmanager
+    def door(self, path: str) -> Generator[str]:
+        """Give the address of a file that leads to a page, as long as the block lasts.
+
+        A browser is started with the address as an argument, which other users of the machine can read; the token is
+        in the file, which they cannot.
+        """
+        with tempfile.TemporaryDirectory(prefix="peergate-view-") as folder:
+            file = Path(folder) / "open.html"
+            file.write_text(onward(self.address(path)), encoding="utf-8")
+            yield file.as_uri()
+
     def server(self) -> uvicorn.Server:
         """Return the server, which stops soon although streams are open."""
         settings: dict[str, Any] = {"log_level": "warning", "access_log": False, "lifespan": "off"}
-        settings |= {"server_header": False, "timeout_graceful_shutdown": 1, "ws": "none", "interface": "asgi3"}
+        settings |= {
+            "server_header": False,
+            "timeout_graceful_shutdown": 1,
+            "ws": "none",
+            "proxy_headers": False,
+            "interface": "asgi3",
+        }
         return uvicorn.Server(uvicorn.Config(self.access, **settings))
 
     def serve(self) -> None:

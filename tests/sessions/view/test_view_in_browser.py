@@ -327,3 +327,15 @@ def test_a_stream_continues_when_the_server_comes_back(chromium: Browser, closed
         page.until("document.querySelector('#stream').textContent === 'live'")
     page.until("document.querySelector('#stream').textContent.startsWith('no connection')")
     assert len(page.run("document.querySelector('#sessions tbody').innerText")) > len(str(N))
+
+
+def test_a_file_leads_a_browser_in(chromium: Browser, closed_quick: Path) -> None:
+    """As `--open` does it: from another site, whose way in a strict cookie must not stop."""
+    with served(Scope(closed_quick.parent)) as bound, bound.door("s/small/") as door:
+        file = Path(door.removeprefix("file://"))
+        assert file.parent.stat().st_mode & 0o777 == 0o700 and bound.access.token not in door
+        page = chromium.page()
+        page.call("Page.navigate", url=door)
+        page.until("document.querySelector('h1')?.textContent === 'Accepted'")
+        assert bound.access.token not in page.run("location.href + document.referrer")
+    assert not file.exists()
