@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import webbrowser
 from contextlib import nullcontext
 from pathlib import Path
@@ -62,6 +63,8 @@ def view(
         path = f"s/{quote(folder.name)}/" if re.fullmatch(r"[\w.-]+", folder.name, re.ASCII) else ""
     bound = Bound(scope, port)
     print_line(bound.address(path))
+    # Who started this through a pipe waits for the address.
+    sys.stdout.flush()
     with bound.door(path) if open_browser else nullcontext("") as door:
         if door:
             webbrowser.open(door)

@@ -69,6 +69,7 @@ class Viewer:
                 Route("/sessions.json", _page(self.sessions_json)),
                 Route("/events", self.list_events),
                 Route("/static/{file}", _page(_static)),
+                Route("/favicon.ico", _page(_icon)),
                 *routes,
                 Route("/s/{name}/events", self.events),
             ]
@@ -250,7 +251,16 @@ def _stream(request: Request, stamp: Callable[[], str]) -> Response:
 
 
 def _static(request: Request) -> Response:
-    found: tuple[Path, str] | None = pages.STATIC.get(request.path_params["file"])
+    return _file(request.path_params["file"])
+
+
+def _icon(request: Request) -> Response:
+    """Return what browsers ask for by themselves."""
+    return _file("icon.svg")
+
+
+def _file(name: str) -> Response:
+    found: tuple[Path, str] | None = pages.STATIC.get(name)
     if found is None:
         raise UserError("there is no such file")
     return Response(found[0].read_bytes(), media_type=found[1])
