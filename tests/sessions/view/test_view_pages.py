@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 
+from reviews.gate.panel import Panel
+from reviews.reviewers.checklist import Checklist
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.page_result import page_result
 from sessions.view.places import Reader, Scope
 from sessions.view.samples import SHOWN
 from specs.job_records import JobOrder
-from tests.fixtures.hostile_trail import plant, small_trail
-from tests.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from specs.trail.verdict import Finding, Packet, Span, Verdict
+from tests.fixtures.hostile_trail import Critical, plant, small_trail
+from tests.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
 from tests.fixtures.view_client import Answer, Client
 from tests.sessions.report.test_trail_page import HOSTILE
 
@@ -246,3 +249,36 @@ def test_a_session_without_a_comparison_shows_the_baseline_alone(tmp_path: Path)
     assert client.get("/s/small/").status == 200
     assert client.get("/s/small/samples").status == 409
     assert json.loads(client.get("/s/small/samples.json").text)["problem"]
+
+
+def test_a_second_attempt_says_what_changed_since_the_first(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Critical()))
+    worse = QuickLauncher(rows_with(11))
+    drive(quick_session(run, launcher=worse), {"answer": "retry", "reason": "again", "by": "ada", "expires": None})
+    client = Client(Scope(run.parent))
+    page = client.get("/s/small/gate/tuned/2").text
+    assert "Since attempt 1" in page and "<code>gained</code> 12 → 11" in page
+    assert "Since attempt" not in client.get("/s/small/gate/tuned/1").text
+
+
+class Member:
+    """A member of a panel; the second one finds something small."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        verdict = Checklist().review(packet, packet_digest)
+        place = Span(artifact=packet_digest, pointer="/kind")
+        found = Finding(id="f", severity="minor", statement=f"seen by {self.name}", evidence=(place,))
+        return verdict.model_copy(update={"reviewer": self.name, "findings": (found,)})
+
+
+def test_the_verdicts_of_a_panel_are_beside_each_other(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Panel((Member("first"), Member("second")), quorum=2)))
+    page = Client(Scope(run.parent)).get("/s/small/gate/design/1").text
+    votes = page.partition("Votes, 2 of 2 needed")[2]
+    assert [votes.count(f"<h3>{one}</h3>") for one in ("first", "second")] == [1, 1]
+    assert votes.index("seen by first") < votes.index("<h3>second</h3>") < votes.index("seen by second")
