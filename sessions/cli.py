@@ -42,6 +42,7 @@ class _Root(LazyGroup):
             "amend": ("human", "Change the registered spec of an open session."),
         },
         "Look inside": {
+            "view": ("view", "Show sessions in a browser on this machine: results, samples, gates, numbers, trails."),
             "replicate": (
                 "seeds",
                 "Run the registered design of a closed session with further seeds, and count all of them.",

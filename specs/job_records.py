@@ -175,6 +175,15 @@ class Progress(Contract):
     unit: str
     note: dict[str, float | str] = {}
 
+    def seconds_left(self, first: Progress) -> float:
+        """Return the seconds left at the speed since an earlier line, 0 where nothing was done since.
+
+        From the first line of a job on it is the speed without the loading of the model.
+        """
+        if self.done <= first.done:
+            return 0.0
+        return (self.total - self.done) * max(self.time - first.time, 1e-3) / (self.done - first.done)
+
 
 CLOCK_TOLERANCE_S = 60.0
 

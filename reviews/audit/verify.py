@@ -113,47 +113,8 @@ def verify_run(
     anchors: Sequence[Anchor] = (),
 ) -> Audit:
     """Verify the session in a run folder, against a policy and heads that were kept elsewhere if there are any."""
-    audit = Audit(path=run)
-    path = run / trail_name
-    tree = tree_of(run) if run.is_dir() else Tree(set(), set(), {})
-    own = {path.name, seal_path(path).name, pointer_path(path).name, *(path.name + end for end in SIDE_FILES)}
-    no_files = dict.fromkeys(tree.folders, "a folder") | tree.others
-    audit.damage.extend(f"{name}: is {no_files[name]}" for name in sorted(own & no_files.keys()))
-    if audit.damage:
-        # None of these is opened: a FIFO would block.
-        return audit
-    in_database = pointer_path(path).is_file()
-    if not in_database and (not path.is_file() or path.stat().st_size == 0):
-        audit.readable = False
-        audit.notes.append(f"{path} is missing: this is not the run folder of a session")
-        return audit
-    try:
-        trail = read_trail(path)
-    except sqlite3.DatabaseError as error:
-        code: int = getattr(error, "sqlite_errorcode", 0)
-        no_room = code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-        if no_room and code != sqlite3.SQLITE_IOERR_SHORT_READ:
-            # Reading a trail that is open elsewhere makes a file beside it, which takes room on the disk.
-            audit.readable = False
-            audit.notes.append(f"{path} cannot be read: {error}; is the disk full?")
-        elif path.read_bytes()[:16] != b"SQLite format 3\x00" and not seal_path(path).exists():
-            audit.readable = False
-            audit.notes.append(f"{path} is not a trail: {error}")
-        else:
-            audit.damage.append(f"trail: the database is damaged: {error}")
-        return audit
-    except AuditDamage as error:
-        audit.damage.append(f"trail: {error.message}")
-        return audit
-    except (DatabaseUnreachable, UserError) as error:
-        audit.readable = False
-        audit.notes.append(str(error))
-        return audit
-    walk = walk_trail(trail)
-    read_walk(audit, walk, policy, anchors)
-    audit.damage.extend(walk.misfits)
-    audit.damage.extend(seal_damage(path, walk, audit.notes))
-    if audit.damage:
+    audit, walk, tree = verify_trail(run, trail_name, policy=policy, anchors=anchors)
+    if walk is None or audit.damage:
         # What follows would only repeat the same damage in other words.
         return audit
     entries = walk.entries
@@ -172,6 +133,56 @@ def verify_run(
         audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)
         audit.damage.extend(replication_damage(run, entries, trail_name, store_name, audit.notes))
     return audit
+
+
+def verify_trail(
+    run: Path, trail_name: str, *, policy: Policy | None = None, anchors: Sequence[Anchor] = ()
+) -> tuple[Audit, Walk | None, Tree]:
+    """Check signatures, order, tree and head of the trail in a run folder, without its evidence.
+
+    Returns what was found, the walk through the entries (None if the trail cannot be read), and the folder's files.
+    """
+    audit = Audit(path=run)
+    path = run / trail_name
+    tree = tree_of(run) if run.is_dir() else Tree(set(), set(), {})
+    own = {path.name, seal_path(path).name, pointer_path(path).name, *(path.name + end for end in SIDE_FILES)}
+    no_files = dict.fromkeys(tree.folders, "a folder") | tree.others
+    audit.damage.extend(f"{name}: is {no_files[name]}" for name in sorted(own & no_files.keys()))
+    if audit.damage:
+        # None of these is opened: a FIFO would block.
+        return audit, None, tree
+    in_database = pointer_path(path).is_file()
+    if not in_database and (not path.is_file() or path.stat().st_size == 0):
+        audit.readable = False
+        audit.notes.append(f"{path} is missing: this is not the run folder of a session")
+        return audit, None, tree
+    try:
+        trail = read_trail(path)
+    except sqlite3.DatabaseError as error:
+        code: int = getattr(error, "sqlite_errorcode", 0)
+        no_room = code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+        if no_room and code != sqlite3.SQLITE_IOERR_SHORT_READ:
+            # Reading a trail that is open elsewhere makes a file beside it, which takes room on the disk.
+            audit.readable = False
+            audit.notes.append(f"{path} cannot be read: {error}; is the disk full?")
+        elif path.read_bytes()[:16] != b"SQLite format 3\x00" and not seal_path(path).exists():
+            audit.readable = False
+            audit.notes.append(f"{path} is not a trail: {error}")
+        else:
+            audit.damage.append(f"trail: the database is damaged: {error}")
+        return audit, None, tree
+    except AuditDamage as error:
+        audit.damage.append(f"trail: {error.message}")
+        return audit, None, tree
+    except (DatabaseUnreachable, UserError) as error:
+        audit.readable = False
+        audit.notes.append(str(error))
+        return audit, None, tree
+    walk = walk_trail(trail)
+    read_walk(audit, walk, policy, anchors)
+    audit.damage.extend(walk.misfits)
+    audit.damage.extend(seal_damage(path, walk, audit.notes))
+    return audit, walk, tree
 
 
 def _not_installed(entries: list[Recorded], store: Store) -> str:

@@ -106,12 +106,9 @@ class Terminal:
         self.say(f"  {stage}: {progress.done}/{progress.total} {progress.unit}{eta}  {note}".rstrip())
 
     def _left(self, progress: JobProgress) -> float:
-        """Return the seconds left at the speed since the first report, so without the loading of the model."""
         if self._first is None or progress.done <= self._first.done:
             self._first = progress
-            return 0.0
-        speed = (progress.done - self._first.done) / max(progress.time - self._first.time, 1e-3)
-        return (progress.total - progress.done) / speed
+        return progress.seconds_left(self._first)
 
     def job_ended(self, stage: str, text: str) -> None:
         """Remove the bar and say how the job ended."""

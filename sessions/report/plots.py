@@ -1,7 +1,8 @@
-"""Plots of the report, as SVG: the same data gives the same bytes."""
+"""Plots of the report, as SVG, and curves of pages, as shapes: the same data gives the same bytes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ NAMES = ("effect.svg", "loss.svg", "accuracy.svg", "pairs.svg")
 NAME_CHARACTERS = 40
 FLAT_CHARACTERS = 60
 """Of all names below an axis together: more are written at a slant, so that they do not overlap."""
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 600, 180, 56, 22, 10
+MOST_POINTS = 600
+"""Of a longer line every so many-th number is drawn, and the last."""
 
 
 def recorded(files: Collection[str], folder: str) -> list[str]:
@@ -180,3 +184,32 @@ def _axes(x: str, y: str, height: float = 3.6) -> tuple[Any, Any]:
 
 def _save(figure: Any, path: Path) -> None:
     figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def curve(values: Sequence[float], name: str) -> dict[str, Any] | None:
+    """Return a line through values by their number as a shape for a page; None with fewer than two finite values."""
+    points = [(place, value) for place, value in enumerate(values, 1) if math.isfinite(value)]
+    if len(points) < 2:
+        return None
+    low, high = min(value for _, value in points), max(value for _, value in points)
+    step = -(-len(points) // MOST_POINTS)
+    kept = points[::step] if points[-1] in points[::step] else [*points[::step], points[-1]]
+    first, last = points[0][0], points[-1][0]
+    span = (high - low) or 1.0
+
+    def at(point: tuple[int, float]) -> str:
+        x = _LEFT + (_WIDTH - _LEFT - 8) * (point[0] - first) / (last - first)
+        y = _TOP + (_HEIGHT - _TOP - _BOTTOM) * (high - point[1]) / span
+        return f"{x:.1f},{y:.1f}"
+
+    return {
+        "name": name,
+        "points": " ".join(map(at, kept)),
+        "low": f"{low:.4g}",
+        "high": f"{high:.4g}",
+        "first": first,
+        "last": last,
+        "count": len(points),
+        "begin": f"{points[0][1]:.4g}",
+        "end": f"{points[-1][1]:.4g}",
+    }

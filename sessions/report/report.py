@@ -142,8 +142,8 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
     resolved, registered = registered_spec(entries, store)
     session = entries[0].entry.session
     limits = resolved.spec.thresholds
-    stages = [_stage(entries, store, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
-    arms = _arms(run, entries, store, resolved)
+    stages = [stage_of(entries, store, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
+    arms = arms_of(run, entries, store, resolved)
     asked = question(entries) if outcome == WAITING else None
     comparison = comparison_of(entries, store, resolved)
     balance = ledger.balance_of(entries, resolved.spec.budget)
@@ -171,7 +171,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "builder": resolved.spec.builder.vendor,
         "reviewer": ", ".join(one.vendor for one in resolved.spec.reviewers()),
         "not_judged": list(Verdict.model_validate(store.get_value(judged)).not_judged if judged else NOT_JUDGED),
-        "design": _gate(entries, store, "design", designs),
+        "design": gate_of(entries, store, "design", designs),
         "comparison": comparison,
         "witnessed": witnessed(
             entries, store, [stage.name for stage in resolved.spec.stages if not kind_of(stage).replayed]
@@ -257,7 +257,7 @@ def _person(one: Recorded) -> dict[str, Any]:
     }
 
 
-def _gate(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
+def gate_of(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
     """Return what one gate saw and decided."""
     decided = find(entries, f"decision/{stage}.{attempt}")
     if decided is None:
@@ -286,7 +286,7 @@ def _gate(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -
 _JOB = {"exit": "ended", "lost": "lost", "launch": "launched"}
 
 
-def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str, limits: Thresholds) -> dict[str, Any]:
+def stage_of(entries: Sequence[Recorded], store: Store, name: str, kind: str, limits: Thresholds) -> dict[str, Any]:
     """Return every attempt of a stage, failed ones included."""
     session = entries[0].entry.session
     attempts: list[dict[str, Any]] = []
@@ -307,13 +307,13 @@ def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str, limi
                 "metrics_digest": digest,
                 "metrics": metrics,
                 "critic": critic_in_words(kind, metrics, limits),
-                "gate": _gate(entries, store, name, number),
+                "gate": gate_of(entries, store, name, number),
             }
         )
     return {"stage": name, "kind": kind, "accepted_attempt": accepted_attempt(entries, name), "attempts": attempts}
 
 
-def _arms(run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Arms | None:
+def arms_of(run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Arms | None:
     """Return the judged rows of both arms; None if the comparison was not reached."""
     treatment = resolved.spec.analysis.treatment
     last = next(
@@ -372,15 +372,31 @@ def _trained(entries: Sequence[Recorded], store: Store) -> list[Diagnosis]:
 
 def _losses(entries: Sequence[Recorded], store: Store) -> dict[str, list[float]]:
     """Return the step losses of each training attempt, from its raw rows."""
+    return {f"{stage}, attempt {number}": values for (stage, number), values in steps_of(entries, store).items()}
+
+
+def steps_of(entries: Sequence[Recorded], store: Store, name: str = "loss") -> dict[tuple[str, int], list[float]]:
+    """Return a column of the steps of each training attempt, from its raw rows, by stage and attempt."""
     resolved, _ = registered_spec(entries, store)
     training = {stage.name for stage in resolved.spec.stages if kind_of(stage).trains}
-    found: dict[str, list[float]] = {}
+    found: dict[tuple[str, int], list[float]] = {}
     for one in entries:
         if one.entry.kind == "exit" and one.body["stage"] in training and "rows" in one.body["outputs"]:
             stage, path = one.body["stage"], store.path(one.body["outputs"]["rows"]["digest"])
             # Rows that cannot be read were no evidence either, so they have no curve.
             with suppress(EvidenceMissing):
                 rows = read_rows(path, kind_of(resolved.spec.stage(stage)).rows["rows"], "steps")
-                losses = [getattr(row, "loss", None) for row in rows]
-                found[f"{stage}, attempt {one.body['attempt']}"] = [loss for loss in losses if loss is not None]
+                values = [getattr(row, name, None) for row in rows]
+                found[stage, one.body["attempt"]] = [value for value in values if value is not None]
     return found
+
+
+def curves_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+    """Return the loss and the learning rate of each training attempt, from its raw rows."""
+    found: list[dict[str, Any]] = []
+    for name, title in (("loss", "loss, nats per token"), ("learning_rate", "learning rate")):
+        for (stage, attempt), values in steps_of(entries, store, name).items():
+            drawn = plots.curve(values, title)
+            if drawn is not None:
+                found.append(drawn | {"stage": stage, "attempt": attempt})
+    return sorted(found, key=lambda one: (one["stage"], one["attempt"]))

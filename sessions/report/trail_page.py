@@ -6,14 +6,16 @@ it is untrusted: escaped and made plain.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Template
+from markupsafe import Markup
 
 from reviews.audit.export import PAGE, STORE
 from reviews.gate.human_answers import is_override
@@ -39,8 +41,10 @@ MOST_EVIDENCE = 20_000_000
 """Characters of all values together; later values are named by their file in the store."""
 GROUP = 250
 """Entries that open at once."""
+MOST_GATES = 200
+"""Gates whose checks are on the page: each is looked up in all entries."""
 _TEMPLATE = "trail.html.j2"
-_SOURCES = ("page_result", "result", "template", "timeline")
+_SOURCES = ("gate_page", "page_result", "plots", "report", "result", "template", "timeline")
 STATES = ("approve", "null", "reject", "overridden", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
 MOST_REASONS = 6
 """Reasons of the end at the head of the page; a check may name many rows."""
@@ -53,7 +57,11 @@ _SHOWN = (
 def page_code() -> str:
     """Return the digest of the code that makes the page."""
     here = Path(__file__)
-    sources = [here, FOLDER / _TEMPLATE, *(here.with_name(f"{name}.py") for name in _SOURCES)]
+    sources = [
+        here,
+        *(FOLDER / name for name in (_TEMPLATE, "parts.html.j2", "page.css")),
+        *(here.with_name(f"{name}.py") for name in _SOURCES),
+    ]
     sources.append(Path(str(plain_text.__file__)))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
@@ -62,6 +70,7 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
     """Return the page of a trail."""
     # Slow: imports all code of a gate.
     from sessions.report.page_result import page_result
+    from sessions.report.report import curves_of
 
     closing = next((one for one in entries if one.entry.kind == "close"), None)
     told = list(timeline.tell(entries, store))
@@ -70,6 +79,8 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
     evidence = _Evidence(store)
     return _template().render(
         code=page_code(),
+        style=Markup(_style()),
+        style_hash=Markup(style_hash()),
         session=entries[0].entry.session if entries else "",
         count=len(entries),
         newest=entries[-1].digest if entries else "",
@@ -79,8 +90,12 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         closed=decision,
         closed_state=_state(decision),
         overrides=sum(is_override(one) for one in entries),
-        keys=_keys(entries),
-        gates=_gates(entries, store),
+        keys=keys_of(entries),
+        gates=[
+            one | {"whole": _whole(entries, store, one) if place <= MOST_GATES else None}
+            for place, one in enumerate(gates_of(entries, store), 1)
+        ],
+        curves=_read_or(curves_of, entries, store) or [],
         told=[
             {"seq": one.entry.entry.seq, "kind": one.entry.entry.kind, "time": _time(one.entry)}
             | {"what": one.what, "lines": one.lines}
@@ -92,8 +107,35 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
     )
 
 
+def _whole(entries: list[Recorded], store: Store, gate: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the checks and criteria of a gate; None where they cannot be read."""
+    from sessions.report.gate_page import gate_page
+
+    return _read_or(gate_page, entries, store, gate["stage"], gate["attempt"])
+
+
+def _read_or(read: Callable[..., Any], *given: Any) -> Any:
+    """Return what a function reads of unverified entries and values; None where it cannot."""
+    from sessions.report.page_result import UNREADABLE
+
+    try:
+        return read(*given)
+    except UNREADABLE:
+        return None
+
+
 def _time(one: Recorded) -> str:
     return when(one).replace("T", " ")[:19]
+
+
+@cache
+def _style() -> str:
+    return (FOLDER / "page.css").read_text(encoding="utf-8")
+
+
+def style_hash() -> str:
+    """Return the source that the page's policy allows: its style, and nothing else, by digest."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()}"
 
 
 @cache
@@ -109,7 +151,7 @@ def _shown(entries: Sequence[Recorded], told: set[int]) -> list[Recorded]:
     return [one for one in entries if one.entry.seq in wanted]
 
 
-def _keys(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+def keys_of(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     """Return the keys of the newest policy, for people to compare."""
     newest = next((one.entry.policy for one in reversed(entries) if one.entry.policy is not None), None)
     if newest is None:
@@ -118,7 +160,7 @@ def _keys(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     return [key.model_dump(include=shown) for key in Policy.model_validate(newest).keys]
 
 
-def _gates(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+def gates_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
     """Return one row for each decision: what was judged, by whom, and the outcome."""
     rows: list[dict[str, Any]] = []
     verdicts = {one.entry.key: one for one in entries if one.entry.kind == "verdict"}

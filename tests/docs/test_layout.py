@@ -208,6 +208,7 @@ COMMANDS = {
     "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
     "export": {"format", "run", "--out", "--runs", "--json"},
     "graph": set[str](),
+    "view": {"run", "--runs", "--port", "--open"},
     "spec pin": {"spec", "--json"},
     "spec schema": set[str](),
     "spec check": {"spec", "--json", "--profile"},

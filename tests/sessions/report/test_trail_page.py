@@ -28,11 +28,13 @@ HOSTILE = (
 )
 LISTED = """
 html head meta title style body h1 h2 p strong code nav a ol li span div table thead tbody tr th td br details summary
-pre header ul dl dt dd
+pre header ul dl dt dd svg line rect polyline text
+figure figcaption
 """
 TAGS = set(LISTED.split())
 ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open"} | {
-    *("style", "role", "aria-label", "data-name"),
+    *("role", "aria-label", "data-name", "viewbox", "preserveaspectratio", "vector-effect"),
+    *("x", "y", "x1", "x2", "y1", "y2", "width", "height", "points", "text-anchor"),
 }
 
 

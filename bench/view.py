@@ -1,0 +1,122 @@
+"""How long the page of `peergate view` takes with many sessions, and with a hundred thousand samples.
+
+    python -m bench.view [--sessions 1000] [--samples 100000] [--folder DIR]
+
+Sessions are copies of one that was run with quick jobs. Samples are rows of both arms in files, read, paired and judged
+as the page and the report do it, beside a plain read of the same files as JSON. ``0`` leaves a part out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.many_sessions import no_plots
+from reviews.evidence.gather import gather
+from reviews.stages.evaluation.judged_answers import both_sides
+from reviews.trail.tables.open_table import read_entries
+from sessions.report.session_list import INDEX
+from sessions.view import samples as view_samples
+from sessions.view.places import Read, Scope
+from sessions.view.samples import Sample, SampleReader, Samples
+from sessions.view.trail_state import checked_trail
+from tests.fixtures.quick_session import drive, open_quick, quick_session
+from tests.fixtures.view_client import Client
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sessions", type=int, default=1000, help="sessions in the list")
+    parser.add_argument("--samples", type=int, default=100_000, help="items with answers of both arms")
+    parser.add_argument("--folder", type=Path, default=None, help="where to work; a temporary folder by default")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="view-bench-", dir=given.folder))
+    try:
+        with no_plots():
+            run = open_quick(folder)
+            drive(quick_session(run))
+            if given.sessions:
+                many_sessions(run, folder / "many", given.sessions)
+            if given.samples:
+                many_samples(run, folder, given.samples)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def timed(what: str, step: Callable[[], Any]) -> float:
+    """Print how long the second of two calls takes, as the first may import or compile; return its processor time."""
+    step()
+    begun, cpu = time.perf_counter(), time.process_time()
+    step()
+    took, used = time.perf_counter() - begun, time.process_time() - cpu
+    print(f"{what}: {took:.3f} s, of the processor {used:.3f} s", flush=True)
+    return used
+
+
+def many_sessions(run: Path, runs: Path, count: int) -> None:
+    """Measure the list of many sessions."""
+    for number in range(count):
+        copy = runs / f"session-{number:05}"
+        copy.mkdir(parents=True)
+        for name in ("trail.sqlite", "spec.resolved.json"):
+            if (run / name).is_file():
+                shutil.copyfile(run / name, copy / name)
+    client = Client(Scope(runs))
+
+    def anew() -> None:
+        (runs / INDEX).unlink(missing_ok=True)
+        assert client.get("/").text.count("<tr data-name") == count
+
+    timed(f"list of {count} sessions, read for the first time", anew)
+    timed(f"list of {count} sessions", lambda: client.get("/"))
+
+
+def many_samples(run: Path, folder: Path, count: int) -> None:
+    """Measure pages of many samples beside a plain read of their files."""
+    entries = read_entries(run / "trail.sqlite")
+    place = Scope(run.parent).place(run.name)
+    read = Read(run.name, place, entries)
+    timed(f"verifying a trail of {len(entries)} entries", lambda: checked_trail(place))
+    evidence = gather(run, entries, read.store, "tuned", 1)
+    items = [evidence.heldout[number % len(evidence.heldout)] for number in range(count)]
+    items = [item.model_copy(update={"id": f"{item.id}-{number}"}) for number, item in enumerate(items)]
+    paths: list[Path] = []
+    for name, source in (("before", evidence.baseline_rows), ("after", evidence.outputs["rows"])):
+        assert source is not None
+        rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+        path = folder / f"{name}.jsonl"
+        with path.open("w", encoding="utf-8") as file:
+            for number, item in enumerate(items):
+                file.write(json.dumps(rows[number % len(rows)] | {"item": item.id}) + "\n")
+        paths.append(path)
+    large = replace(evidence, heldout=tuple(items))
+
+    def plainly() -> list[Any]:
+        return [json.loads(line) for path in paths for line in path.open(encoding="utf-8")]
+
+    def judged() -> Samples:
+        pairs = both_sides(large, *paths)
+        return Samples(tuple(Sample(number, *pair) for number, pair in enumerate(pairs, 1)), ("base", "tuned"))
+
+    plain = timed(f"plain read of 2 x {count} rows as JSON", plainly)
+    print(f"  ratio: {timed(f'read, paired and judged, once for all pages of {count} samples', judged) / plain:.1f}")
+    samples = judged()
+
+    reader = SampleReader()
+    view_samples.samples_of = lambda _: samples
+    timed("a page of 60 rows at the end", lambda: reader.page(read, ("all", "", ""), count - 60, 60))
+    timed("a filter", lambda: samples.select("gained", "", ""))
+    timed("a search that finds one row", lambda: samples.select("all", "", items[-1].id))
+    timed("the counts of all filters", samples.counts)
+
+
+if __name__ == "__main__":
+    main()

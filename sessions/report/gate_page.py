@@ -1,0 +1,108 @@
+"""What a gate saw and said: checks, criteria, findings with their places, votes, and changes since the last try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from reviews.checks.remedies import remedy_of
+from reviews.evidence.gather import find
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from sessions.report.report import gate_of
+from sessions.report.result import checks_of
+from specs.errors import PeergateError, UserError
+from specs.trail.verdict import CheckResult, Status, Verdict
+
+ORDER: tuple[Status, ...] = ("FAIL", "ERROR", "BLOCKED", "WARN", "PASS", "NOT_APPLICABLE")
+"""What keeps a gate closed comes first."""
+
+
+def gate_page(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any]:
+    """Return everything on record of one gate.
+
+    Raises:
+        UserError: this gate has not decided.
+        EvidenceMissing: what it saw is not in the store.
+        AuditDamage: it has other bytes than its name.
+    """
+    gate = gate_of(entries, store, stage, attempt)
+    decided = find(entries, f"decision/{stage}.{attempt}")
+    if gate is None or decided is None:
+        raise UserError(f"the gate of {stage}.{attempt} has not decided")
+    checks = checks_of(entries, store, stage, attempt)
+    judged = find(entries, f"verdict/{stage}.{attempt}")
+    verdict = verdict_of(store, gate["verdict"])
+    return gate | {
+        "stage": stage,
+        "attempt": attempt,
+        "entry": decided.entry.seq,
+        "conditions": decided.body.get("conditions", []),
+        "count": len(checks),
+        "by_status": [(status, [_check(one) for one in checks if one.status == status]) for status in ORDER],
+        "reviewer": judged.body.get("reviewer", "") if judged else "",
+        "error": judged.body.get("error", "") if judged else "not on record",
+        "judged": judged.entry.seq if judged else None,
+        "verdict_value": verdict,
+        "votes": [
+            {"vote": one, "verdict": verdict_of(store, one.verdict)} for one in (verdict.votes if verdict else ())
+        ],
+        "before": _since(entries, store, stage, attempt),
+    }
+
+
+def verdict_of(store: Store, digest: str | None) -> Verdict | None:
+    """Return a stored verdict; None without a digest, or if it cannot be read."""
+    try:
+        return Verdict.model_validate(store.get_value(digest)) if digest else None
+    except (PeergateError, ValidationError, ValueError):
+        return None
+
+
+def _check(one: CheckResult) -> dict[str, Any]:
+    remedy = remedy_of(one.id) if one.status not in ("PASS", "NOT_APPLICABLE") else ""
+    return {"check": one, "remedy": remedy}
+
+
+def _since(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
+    """Return what differs from the attempt before: parameters, checks and metrics; None for a first attempt."""
+    earlier = max((number for number in _attempts(entries, stage) if number < attempt), default=None)
+    if earlier is None:
+        return None
+    then, now = ({one.id: one for one in checks_of(entries, store, stage, each)} for each in (earlier, attempt))
+    checks = [
+        (id, then[id].status if id in then else "", now[id].status if id in now else "")
+        for id in sorted(then.keys() | now.keys())
+        if (then.get(id) and then[id].status) != (now.get(id) and now[id].status)
+    ]
+    before, after = (metrics_of_attempt(entries, store, stage, each) for each in (earlier, attempt))
+    metrics = [
+        (id, before[id]["value"] if id in before else None, after[id]["value"] if id in after else None)
+        for id in sorted(before.keys() | after.keys())
+        if before.get(id, {}).get("value") != after.get(id, {}).get("value")
+    ]
+    plan = find(entries, f"plan/{stage}.{attempt}")
+    return {
+        "attempt": earlier,
+        "changes": plan.body["changes"] if plan else {},
+        "checks": checks,
+        "metrics": metrics,
+    }
+
+
+def _attempts(entries: Sequence[Recorded], stage: str) -> list[int]:
+    return [
+        one.body["attempt"]
+        for one in entries
+        if one.entry.kind == "decision" and (one.body["stage"] or "design") == stage
+    ]
+
+
+def metrics_of_attempt(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any]:
+    """Return the metrics of an attempt by id; empty without any."""
+    measured = find(entries, f"metrics/{stage}.{attempt}")
+    digest = measured.body["metrics"] if measured else None
+    found: dict[str, Any] = store.get_value(digest)["metrics"] if digest else {}
+    return found

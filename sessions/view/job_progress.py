@@ -1,0 +1,67 @@
+"""The job of a session that runs now: how far it is, the time left, and what it says on the way.
+
+A job's progress is what the job says, for display: no metric comes from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from reviews.evidence.gather import find
+from reviews.trail.envelope import Recorded
+from sessions.jobs.launcher import job_folder
+from sessions.jobs.untrusted_files import read_end
+from specs.job_records import WITNESS, Progress
+from specs.strict_json import read_json
+
+MOST_BYTES = 1_000_000
+"""Of a progress file, its end."""
+
+
+def running_job(run: Path, entries: Sequence[Recorded]) -> dict[str, Any] | None:
+    """Return the job that was launched and has not ended, None without one."""
+    key = running_key(entries)
+    if key is None:
+        return None
+    lines = progress_of(job_folder(run, key))
+    _, stage, attempt = key.removesuffix(WITNESS).rsplit(".", 2)
+    found: dict[str, Any] = {"stage": stage, "attempt": attempt, "witness": key.endswith(WITNESS), "total": 0}
+    if lines:
+        last = lines[-1]
+        losses = [one.note["loss"] for one in lines if isinstance(one.note.get("loss"), float)]
+        found |= {"done": last.done, "total": last.total, "unit": last.unit, "note": last.note, "losses": losses}
+        found["left"] = last.seconds_left(lines[0])
+    return found
+
+
+def running_key(entries: Sequence[Recorded]) -> str | None:
+    """Return the key of the newest job or witness without an end; None if all have ended."""
+    for one in reversed(entries):
+        kind, body = one.entry.kind, one.body
+        if kind in ("exit", "lost", "witness", "close"):
+            return None
+        if kind == "launch":
+            return str(body["key"])
+        if kind == "challenge":
+            asked = f"{one.entry.session}.{body['stage']}.{body['attempt']}{WITNESS}"
+            return None if find(entries, f"witness/{body['stage']}.{body['attempt']}") else asked
+    return None
+
+
+def progress_of(folder: Path) -> list[Progress]:
+    """Return the lines of a job's progress file, from its end; those that cannot be read are left out."""
+    try:
+        data, _ = read_end(folder / "progress.jsonl", MOST_BYTES)
+    except OSError:
+        return []
+    found: list[Progress] = []
+    for line in data.rpartition(b"\n")[0].splitlines():
+        try:
+            found.append(Progress.model_validate(read_json(line)))
+        except (ValueError, ValidationError):
+            continue
+    return found

@@ -1,0 +1,115 @@
+"""What the page shows: the sessions of a workspace, or one trail, each read again only after it has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.pointer import pointer_of
+from reviews.trail.tiles import CHECKPOINT
+from sessions.commands.audit.trail_place import Place
+from sessions.jobs.heartbeat import mark_of
+from sessions.report.overview import OPEN, Overview, damaged, summary
+from sessions.report.session_list import listed
+from sessions.run.lease import is_running
+from sessions.run.run_layout import TRAIL, is_run
+from specs.errors import PeergateError, UserError
+
+KEPT = 8
+"""Trails that are kept in memory."""
+
+
+class Read(NamedTuple):
+    """A trail as it was read."""
+
+    name: str
+    place: Place
+    entries: list[Recorded]
+
+    @property
+    def store(self) -> Store:
+        """The content store beside it."""
+        return self.place.store
+
+    @property
+    def is_session(self) -> bool:
+        """Whether it is the trail of a session, and not of requested reviews."""
+        return bool(self.entries) and self.entries[0].entry.kind == "open"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What may be looked at: every session of ``runs``, or the trail ``alone``."""
+
+    runs: Path
+    alone: Place | None = None
+
+    def listed(self) -> list[Overview]:
+        """Return the sessions in a few words, by name."""
+        return listed(self.runs) if self.alone is None else [state_of(self.alone)]
+
+    def place(self, name: str) -> Place:
+        """Return the place of a session; raises UserError if there is no such session here."""
+        if self.alone is not None and name == self.alone.folder.name:
+            return self.alone
+        run = self.runs / name
+        # One part of a path: nothing outside of the workspace is read.
+        if self.alone is None and run.name == name and not name.startswith(".") and is_run(run):
+            return Place(run, run / TRAIL)
+        raise UserError(f"there is no session '{name}'", where=str(self.runs))
+
+
+def stamp_of(place: Place) -> str:
+    """Return a text that changes when entries are added; of a trail in a database it changes always."""
+    if place.is_export:
+        return str(mark_of(place.folder / CHECKPOINT))
+    if pointer_of(place.trail) is not None:
+        return f"{len(place.entries())} in a database"
+    return str([mark_of(place.trail), mark_of(place.trail.with_name(f"{place.trail.name}-wal"))])
+
+
+class Reader:
+    """Reads trails, and keeps the last ones. For several threads."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self._kept: OrderedDict[str, tuple[str, Read]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, name: str) -> Read:
+        """Return the trail of a session as it is now.
+
+        Raises:
+            UserError: there is no such session.
+            AuditDamage: the trail cannot be read.
+        """
+        place = self.scope.place(name)
+        stamp = stamp_of(place)
+        with self._lock:
+            known = self._kept.get(name)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        found = Read(name, place, place.entries())
+        with self._lock:
+            self._kept[name] = stamp, found
+            self._kept.move_to_end(name)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+
+def state_of(place: Place, entries: list[Recorded] | None = None) -> Overview:
+    """Return the state of a trail; a trail that cannot be read is damaged, which is no error."""
+    name = place.folder.name
+    try:
+        told = place.entries() if entries is None else entries
+        found = summary(name, place.folder, told, len(told))
+        runs_now = not place.is_export and found.state in OPEN and is_running(place.folder)
+    except (PeergateError, OSError) as error:
+        return damaged(name, place.folder, error)
+    return replace(found, state="running") if runs_now else found

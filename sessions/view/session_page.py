@@ -1,0 +1,114 @@
+"""What the page of one session shows: result, gates, job, curves, stages, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from reviews.evidence.gather import registered_spec
+from reviews.gate.conditions import obligations
+from reviews.gate.human_answers import is_override
+from reviews.gate.packet import DESIGN
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from sessions.commands.options import session_words
+from sessions.report.next_steps import answers_to, remedies
+from sessions.report.overview import waits_for_verdict
+from sessions.report.page_result import page_result
+from sessions.report.plots import curve
+from sessions.report.report import curves_of, stage_of
+from sessions.report.result import further_seeds, question
+from sessions.report.trail_page import gates_of
+from sessions.report.transcript import Attempt, Event, Transcript
+from sessions.view.job_progress import running_job
+from sessions.view.places import Read, state_of
+from specs.session.session_spec import ResolvedSpec
+
+NEWEST_EVENTS = 8
+"""Of the transcript, on the page of the session."""
+
+
+def session_page(read: Read) -> dict[str, Any]:
+    """Return everything on the page of a session; raises what reading its registration or its store raises."""
+    entries, store = read.entries, read.store
+    resolved, _ = registered_spec(entries, store)
+    state = state_of(read.place, entries)
+    spec = resolved.spec
+    job = None if read.place.is_export else running_job(read.place.folder, entries)
+    stages = [stage_of(entries, store, one.name, one.kind, spec.thresholds) for one in spec.stages]
+    attempts = list(Transcript(store).attempts(entries))
+    return {
+        "state": state,
+        "result": page_result(entries, store),
+        "numbers": numbers_of(entries, resolved, f"/s/{quote(read.name, safe='')}/number"),
+        "strip": gate_strip(entries, store, resolved, job),
+        "job": job | {"curve": curve(job.get("losses", ()), "loss")} if job else None,
+        "curves": curves_of(entries, store),
+        "stages": [one for one in stages if one["attempts"]],
+        "conditions": obligations(entries, int(entries[-1].entry.time_ns)),
+        "waits": _waits(read, resolved) if state.state in ("waiting", "paused") else None,
+        "remedies": remedies(entries, store),
+        "seeds": further_seeds(entries, store),
+        "newest": newest_events(attempts, NEWEST_EVENTS),
+        "builder": spec.builder.vendor,
+        "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
+    }
+
+
+def gate_strip(
+    entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec, job: dict[str, Any] | None
+) -> list[dict[str, Any]]:
+    """Return one mark for each gate that has decided, for the stage that runs, and for each that is still to come."""
+    lifted = {(one.body.get("stage") or DESIGN) for one in entries if is_override(one)}
+    marks = [
+        one | {"lifted": one["outcome"] != "approve" and one["stage"] in lifted} for one in gates_of(entries, store)
+    ]
+    decided = {one["stage"] for one in marks}
+    closed = any(one.entry.kind == "close" for one in entries)
+    for name in (DESIGN, *(one.name for one in resolved.spec.stages)):
+        runs_now = job is not None and job["stage"] == name
+        if runs_now or name not in decided:
+            outcome = "running" if runs_now else "not reached" if closed else "to come"
+            marks.append({"stage": name, "attempt": None, "outcome": outcome, "state": "", "lifted": False})
+    return marks
+
+
+_SHOWN = {"gain": "accuracy_gain", "gained": "gained", "lost": "lost", "p": "mcnemar_p"}
+"""Numbers of the effect, and the metrics they are."""
+
+
+def numbers_of(entries: Sequence[Recorded], resolved: ResolvedSpec, base: str) -> dict[str, str]:
+    """Return the addresses of the numbers of the effect, by their names in the result."""
+    analysis = resolved.spec.analysis
+    measured = {one.body["stage"]: one.body["attempt"] for one in entries if one.entry.kind == "metrics"}
+    found = {name: (getattr(analysis, name), analysis.primary_metric) for name in ("baseline", "treatment")}
+    found |= {name: (analysis.treatment, metric) for name, metric in _SHOWN.items()}
+    return {
+        name: f"{base}/{stage}/{measured[stage]}/{metric}"
+        for name, (stage, metric) in found.items()
+        if stage in measured
+    }
+
+
+def newest_events(attempts: Sequence[Attempt], most: int) -> list[dict[str, Any]]:
+    """Return the last events of a transcript, the newest first."""
+    events = [(event, f"{one.stage}.{one.attempt}") for one in attempts for event in one.events]
+    return [{"at": at, "event": event} for event, at in sorted(events, key=_seq, reverse=True)[:most]]
+
+
+def _seq(one: tuple[Event, str]) -> int:
+    return one[0].seq
+
+
+def _waits(read: Read, resolved: ResolvedSpec) -> dict[str, Any]:
+    """Return what a person can do, as `peergate status` says it."""
+    entries, named = read.entries, session_words(read.place.folder)
+    asked = question(entries)
+    if waits_for_verdict(entries) is not None:
+        give = [f"peergate review show {named}", f"peergate review give {named} --file VERDICT.json"]
+        return {"whom": "a person, for a verdict", "answers": [{"commands": give, "effect": "judges the gate"}]}
+    if asked is None:
+        resume = {"commands": [f"peergate resume {named}"], "effect": "continues where it stopped"}
+        return {"whom": "nobody: no process runs it", "answers": [resume]}
+    return {"whom": "a person", "answers": answers_to(entries, asked, named, read.store, resolved)}

@@ -1,0 +1,233 @@
+"use strict";
+// The only script of the pages. Text from the server is set as text; HTML comes from the server's own pages alone.
+const all = (what, where = document) => [...where.querySelectorAll(what)];
+const byId = name => document.getElementById(name);
+
+// Live pages: when the server says that something has changed, the page is asked for again and its parts are replaced.
+const streamed = document.body.dataset.events;
+const say = text => { const place = byId("stream"); if (place && place.textContent !== text) place.textContent = text; };
+let refreshing = false, again = false;
+
+async function refresh() {
+  if (refreshing) { again = true; return; }
+  refreshing = true;
+  try {
+    const answer = await fetch(location.href, { credentials: "same-origin" });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of all("[data-live]")) {
+      const other = fresh.getElementById(part.id);
+      if (!other || other.innerHTML === part.innerHTML) continue;
+      const open = all("details[id]", part).filter(one => one.open).map(one => one.id);
+      part.replaceChildren(...other.childNodes);
+      for (const name of open) { const one = byId(name); if (one) one.open = true; }
+    }
+    document.dispatchEvent(new Event("refreshed"));
+  } finally {
+    refreshing = false;
+    if (again) { again = false; refresh(); }
+  }
+}
+
+if (streamed) {
+  const stream = new EventSource(streamed);
+  stream.addEventListener("there", () => say("live"));
+  stream.addEventListener("changed", () => { say("live"); refresh(); });
+  stream.addEventListener("open", () => say("live"));
+  stream.addEventListener("error", () => say("no connection to the server; tried again"));
+}
+
+// The list of sessions: search, filter, sort; effect and money come in portions, the rows in order.
+const table = byId("sessions");
+if (table) {
+  const body = table.tBodies[0], search = byId("search"), state = byId("state");
+  let sorted = null;
+  const shown = () => {
+    const text = search.value.toLowerCase();
+    let count = 0;
+    for (const row of body.rows) {
+      const fits = (!state.value || row.dataset.state === state.value) && row.textContent.toLowerCase().includes(text);
+      row.hidden = !fits;
+      count += fits;
+    }
+    byId("count").textContent = `${count} of ${body.rows.length}`;
+  };
+  const key = (row, column) => {
+    const cell = row.cells[column], value = cell.dataset.value ?? cell.textContent.trim();
+    return value === "" || Number.isNaN(Number(value)) ? value : Number(value);
+  };
+  const order = () => {
+    if (!sorted) return;
+    const { column, up } = sorted;
+    const rows = [...body.rows].map(row => [key(row, column), row]);
+    rows.sort(([a], [b]) => {
+      if (a === "" || b === "") return (a === "") - (b === "");
+      return (typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1) * (up ? 1 : -1);
+    });
+    body.append(...rows.map(([, row]) => row));
+  };
+  all("th button", table).forEach(button => button.addEventListener("click", () => {
+    const head = button.closest("th"), column = head.cellIndex;
+    sorted = { column, up: sorted && sorted.column === column ? !sorted.up : true };
+    all("th", table).forEach(one => one.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", sorted.up ? "ascending" : "descending");
+    order();
+  }));
+  search.addEventListener("input", shown);
+  state.addEventListener("change", shown);
+  const fill = async () => {
+    for (let at = 0; at < body.rows.length; at += 25) {
+      const rows = [...body.rows].slice(at, at + 25);
+      const asked = new URLSearchParams(rows.map(row => ["name", row.dataset.name]));
+      const answer = await fetch(`/sessions.json?${asked}`);
+      if (!answer.ok) return;
+      const told = await answer.json();
+      for (const row of rows) {
+        const one = told[row.dataset.name];
+        if (!one || !one.most) continue;
+        const [effect, money] = [row.querySelector("[data-effect]"), row.querySelector("[data-money]")];
+        if (one.gain) { effect.textContent = `${one.gain} [${one.interval}]`; effect.dataset.value = one.gain; }
+        money.textContent = `${one.spent} of ${one.most} USD`;
+        money.dataset.value = one.spent;
+      }
+    }
+    order();
+    shown();
+  };
+  document.addEventListener("refreshed", () => { order(); shown(); fill(); });
+  shown();
+  fill();
+}
+
+// The samples: only rows in view are in the page; the server selects.
+const list = byId("list");
+if (list) {
+  const room = list.querySelector(".room"), PAGE = 60;
+  const asked = { show: "all", kind: "", text: "" };
+  let total = 0, current = -1, version = 0, pages = new Map();
+  const height = () => (matchMedia("(max-width: 40rem)").matches ? 168 : 88);
+  const MOST_PIXELS = 8_000_000;
+  // Browsers make no element of any height: a long list is scrolled in proportion.
+  const scale = () => {
+    const whole = total * height();
+    return whole <= MOST_PIXELS ? 1 : (whole - list.clientHeight) / (MOST_PIXELS - list.clientHeight);
+  };
+  const top = () => Math.floor(list.scrollTop * scale() / height());
+  const load = page => {
+    if (pages.has(page)) return;
+    const mine = version;
+    pages.set(page, null);
+    const query = new URLSearchParams({ ...asked, from: page * PAGE, count: PAGE });
+    fetch(`${location.pathname}.json?${query}`).then(async answer => {
+      const told = await answer.json();
+      if (mine !== version) return;
+      if (!answer.ok) { byId("found").textContent = told.problem; return; }
+      total = told.total;
+      pages.set(page, told.rows);
+      if (pages.size > 40) for (const one of [...pages.keys()].slice(0, 10)) if (one !== page) pages.delete(one);
+      byId("found").textContent = `${total} item${total === 1 ? "" : "s"}`;
+      draw();
+    });
+  };
+  const cell = (row, text, name, extra = "") => {
+    const one = document.createElement("div");
+    one.textContent = text;
+    if (name) { one.dataset.name = name; one.className = "said"; }
+    if (extra) one.className += ` ${extra}`;
+    row.append(one);
+    return one;
+  };
+  const rowOf = (one, place) => {
+    const row = document.createElement("div");
+    row.className = "row";
+    row.setAttribute("role", "option");
+    row.id = `row-${place}`;
+    row.setAttribute("aria-selected", place === current ? "true" : "false");
+    if (place === current) row.classList.add("current");
+    const head = cell(row, "");
+    const line = (text, kind) => { const span = document.createElement("div"); span.textContent = text; span.className = kind; head.append(span); };
+    line(`${one.number} ${one.kind}`, "quiet");
+    line(one.after_right === null ? "" : one.change, one.change);
+    if (one.truncated) line("truncated", "quiet");
+    cell(row, one.prompt, "asked");
+    cell(row, one.before, "before", "").prepend(mark(one.before_right));
+    if (one.after_right !== null) cell(row, one.after, "after").prepend(mark(one.after_right));
+    row.addEventListener("click", () => { choose(place); open(one.number); });
+    return row;
+  };
+  const mark = right => {
+    const one = document.createElement("span");
+    one.className = right ? "right" : "wrong";
+    one.textContent = right ? "right " : "wrong ";
+    return one;
+  };
+  const draw = () => {
+    room.style.height = `${Math.min(total * height(), MOST_PIXELS)}px`;
+    const first = Math.max(0, top() - 5), last = Math.min(total, top() + Math.ceil(list.clientHeight / height()) + 6);
+    const rows = [];
+    for (let place = first; place < last; place++) {
+      const page = Math.floor(place / PAGE), one = pages.get(page)?.[place % PAGE];
+      if (!one) { load(page); continue; }
+      const row = rowOf(one, place);
+      row.style.top = `${scale() === 1 ? place * height() : list.scrollTop + place * height() - list.scrollTop * scale()}px`;
+      rows.push(row);
+    }
+    room.replaceChildren(...rows);
+    if (current >= 0) list.setAttribute("aria-activedescendant", `row-${current}`);
+  };
+  const choose = place => {
+    current = Math.max(0, Math.min(total - 1, place));
+    const begin = current * height(), end = begin + height(), seen = list.scrollTop * scale();
+    if (begin < seen) list.scrollTop = begin / scale();
+    else if (end > seen + list.clientHeight) list.scrollTop = (end - list.clientHeight) / scale();
+    draw();
+  };
+  const select = () => { version++; pages = new Map(); total = 0; current = -1; list.scrollTop = 0; byId("found").textContent = "reading"; room.replaceChildren(); load(0); };
+  const dialog = byId("sample");
+  const open = async number => {
+    const answer = await fetch(`${location.pathname.replace(/samples$/, "sample")}.json?number=${number}`);
+    const one = await answer.json();
+    if (!answer.ok) return;
+    for (const place of all("[data-field]", dialog)) {
+      const value = one[place.dataset.field];
+      place.textContent = value === undefined || value === null ? "" : String(value);
+    }
+    for (const arm of ["before", "after"]) {
+      const verdict = dialog.querySelector(`[data-verdict=${arm}]`), right = one[`${arm}_right`];
+      verdict.textContent = right === null ? "" : right ? "right" : "wrong";
+      verdict.className = right === null ? "" : right ? "right" : "wrong";
+      all(`[data-arm=${arm}]`, dialog).forEach(part => { part.hidden = right === null; });
+    }
+    byId("constraint").textContent = Object.entries(one.constraint).map(([name, value]) => `${name}: ${value}`).join("\n");
+    dialog.dataset.number = number;
+    if (!dialog.open) dialog.showModal();
+  };
+  const step = by => { if (!total) return; choose(current + by); if (dialog.open) { const one = pages.get(Math.floor(current / PAGE))?.[current % PAGE]; if (one) open(one.number); } };
+  all("button[data-show]").forEach(button => button.addEventListener("click", () => {
+    asked.show = button.dataset.show;
+    all("button[data-show]").forEach(one => one.setAttribute("aria-pressed", String(one === button)));
+    select();
+  }));
+  byId("kind").addEventListener("change", event => { asked.kind = event.target.value; select(); });
+  let waiting = 0;
+  byId("search").addEventListener("input", event => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => { asked.text = event.target.value; select(); }, 200);
+  });
+  list.addEventListener("scroll", () => requestAnimationFrame(draw));
+  window.addEventListener("resize", draw);
+  document.addEventListener("keydown", event => {
+    if (event.target.matches("input, select")) { if (event.key === "Escape") event.target.blur(); return; }
+    const steps = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: 10, PageUp: -10 };
+    if (event.key in steps && !event.ctrlKey && !event.metaKey) { event.preventDefault(); step(steps[event.key]); }
+    else if (event.key === "Home") { event.preventDefault(); choose(0); }
+    else if (event.key === "End") { event.preventDefault(); choose(total - 1); }
+    else if (event.key === "Enter" && event.target === list && current >= 0) step(0) || open((pages.get(Math.floor(current / PAGE))?.[current % PAGE] || {}).number);
+    else if (event.key === "/") { event.preventDefault(); byId("search").focus(); }
+  });
+  byId("close").addEventListener("click", () => dialog.close());
+  select();
+}
+
+// A marked place is what the page was opened for.
+const marked = document.querySelector("li.marked");
+if (marked) marked.scrollIntoView({ block: "center" });

@@ -1,0 +1,74 @@
+"""The trail of a session for its page: entries in order, and what was verified of them by this process."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from reviews.audit.export import verify_export
+from reviews.audit.verify import Audit, verify_trail
+from sessions.commands.audit.trail_place import Place
+from sessions.report import timeline
+from sessions.report.overview import when
+from sessions.report.trail_page import keys_of
+from sessions.view.places import Read, Scope, stamp_of
+from sessions.view.stored_value import is_digest
+from specs.errors import UserError
+
+ENTRIES_AT_ONCE = 500
+AGAIN_AFTER_S = 5.0
+"""Seconds between two verifications of a trail that grows."""
+
+
+def trail_page(read: Read, first: int) -> dict[str, Any]:
+    """Return the entries from a number on, the story, and the keys that may sign."""
+    told = {one.entry.entry.seq: one for one in timeline.tell(read.entries, read.store)}
+    first = max(0, min(first, max(len(read.entries) - 1, 0)) // ENTRIES_AT_ONCE * ENTRIES_AT_ONCE)
+    shown = read.entries[first : first + ENTRIES_AT_ONCE]
+    return {
+        "count": len(read.entries),
+        "first": first,
+        "last": first + len(shown) - 1,
+        "step": ENTRIES_AT_ONCE,
+        "rows": [{"one": one, "time": when(one), "told": told.get(one.entry.seq)} for one in shown],
+        "keys": keys_of(read.entries),
+    }
+
+
+def checked_trail(place: Place) -> Audit:
+    """Verify signatures, roles, order, tree and head of a trail; of an export, its files and what it means too."""
+    if place.is_export:
+        return verify_export(place.folder)
+    return verify_trail(place.folder, place.trail.name)[0]
+
+
+class Checks:
+    """Verifies trails again after they have changed; those that grow, every few seconds. For several threads."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._kept: dict[str, tuple[str, float, Audit]] = {}
+
+    def of(self, name: str) -> Audit:
+        """Return what was found of a trail, seconds ago at most; raises UserError if there is no such session."""
+        place = self._scope.place(name)
+        stamp, now = stamp_of(place), time.monotonic()
+        known = self._kept.get(name)
+        if known is not None and (known[0] == stamp or now - known[1] < AGAIN_AFTER_S):
+            return known[2]
+        found = checked_trail(place)
+        self._kept[name] = stamp, time.monotonic(), found
+        return found
+
+
+def entry_page(read: Read, seq: int) -> dict[str, Any]:
+    """Return one entry with what it names, as far as that is kept; raises UserError without such an entry."""
+    if not 0 <= seq < len(read.entries):
+        raise UserError(f"there is no entry {seq}", hint=f"entries are 0 to {len(read.entries) - 1}")
+    one = read.entries[seq]
+    names = {name: value for name, value in one.body.items() if isinstance(value, str) and is_digest(value)}
+    outputs = one.body.get("outputs")
+    made = outputs.items() if isinstance(outputs, dict) else ()
+    rows = {name: each["digest"] for name, each in made if isinstance(each, dict) and is_digest(each.get("digest"))}
+    kept = {digest for digest in (*names.values(), *rows.values()) if read.store.path(digest).is_file()}
+    return {"one": one, "time": when(one), "names": names, "rows": rows, "kept": kept, "count": len(read.entries)}

@@ -1,0 +1,72 @@
+"""The job that runs now, by the trail and the job's own words, which may be anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.trail.envelope import Recorded
+from sessions.jobs.launcher import job_folder
+from sessions.view.job_progress import progress_of, running_job, running_key
+from tests.factories.bodies import body_of
+from tests.factories.sessions_on_disk import OnDisk, open_session
+
+KEY = "small.base.1"
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> OnDisk:
+    return open_session(tmp_path)
+
+
+def entries(session: OnDisk) -> list[Recorded]:
+    return list(session.trail.iterate())
+
+
+def said(session: OnDisk, *lines: str | dict[str, Any], key: str = KEY) -> Path:
+    folder = job_folder(session.run, key)
+    folder.mkdir(parents=True)
+    text = "".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in lines)
+    (folder / "progress.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def at(done: int, **more: Any) -> dict[str, Any]:
+    return {"time": 100.0 + 2 * done, "done": done, "total": 10, "unit": "steps"} | more
+
+
+def test_a_job_runs_from_its_launch_to_its_end(session: OnDisk) -> None:
+    assert running_key(entries(session)) is None
+    session.trail.append("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
+    assert running_key(entries(session)) == KEY
+    session.trail.append("exit", f"exit/{KEY}", body_of("exit", key=KEY, stage="base", attempt=1))
+    assert running_key(entries(session)) is None
+    session.trail.append("challenge", "challenge/base.1", body_of("challenge", stage="base", attempt=1))
+    found = running_job(session.run, entries(session))
+    assert found is not None and (found["stage"], found["attempt"], found["witness"]) == ("base", "1", True)
+
+
+def test_the_time_left_is_by_the_speed_since_the_first_line(session: OnDisk) -> None:
+    session.trail.append("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
+    said(session, at(1, note={"loss": 2.0}), at(4, note={"loss": 1.0, "other": "x"}))
+    found = running_job(session.run, entries(session))
+    assert found is not None
+    assert (found["done"], found["total"], found["left"], found["losses"]) == (4, 10, 12.0, [2.0, 1.0])
+
+
+def test_lines_that_are_none_are_left_out(session: OnDisk) -> None:
+    folder = said(session, "{", "[]", '{"done": "x"}', at(2), '{"time": 1e999}', "\x00")
+    with (folder / "progress.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(at(3)))
+    # The last line has not ended yet.
+    assert [one.done for one in progress_of(folder)] == [2]
+
+
+def test_a_link_in_the_place_of_the_file_is_not_followed(session: OnDisk, tmp_path: Path) -> None:
+    folder = said(session, at(2))
+    (folder / "progress.jsonl").rename(tmp_path / "elsewhere")
+    (folder / "progress.jsonl").symlink_to(tmp_path / "elsewhere")
+    assert progress_of(folder) == []

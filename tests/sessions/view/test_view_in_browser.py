@@ -1,0 +1,341 @@
+"""The pages in a real browser: clicked through, live, by keyboard, under their own policy, at two widths."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from reviews.trail.tables.open_table import read_entries
+from sessions.jobs.launcher import JobState, job_folder
+from sessions.view import samples
+from sessions.view.places import Read, Scope
+from specs.job_records import JobOrder
+from tests.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
+from tests.fixtures.hostile_trail import plant, small_trail
+from tests.fixtures.quick_session import N, QuickLauncher, drive, open_quick, quick_session
+from tests.fixtures.view_client import served
+from tests.sessions.report.test_page_in_browser import Refuses
+from tests.sessions.report.test_trail_page import HOSTILE
+from tests.sessions.view.test_view_pages import damaged
+
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(CHROMIUM is None, reason=MISSING)]
+
+WIDE, NARROW = (1280, 900), (390, 800)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def workspace(closed_quick: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sessions of every state: accepted, rejected, waiting with hostile texts, damaged."""
+    folder = tmp_path_factory.mktemp("workspace")
+    run = open_quick(folder, name="rejected")
+    drive(quick_session(run, reviewer=Refuses()))
+    shutil.copytree(closed_quick, run.parent / "accepted")
+    waiting = small_trail(tmp_path_factory.mktemp("waiting"))
+    shutil.copytree(plant(waiting, tmp_path_factory.mktemp("planted"), HOSTILE), run.parent / "waiting")
+    broken = damaged(closed_quick, tmp_path_factory.mktemp("damaged"))
+    shutil.copytree(broken, run.parent / "damaged")
+    return run.parent
+
+
+@pytest.fixture(scope="module")
+def address(workspace: Path) -> Iterator[str]:
+    with served(Scope(workspace)) as bound:
+        yield bound.address()
+
+
+@pytest.fixture
+def page(chromium: Browser, address: str) -> Page:
+    opened = chromium.page()
+    opened.look(*WIDE)
+    opened.open(address)
+    return opened
+
+
+def unharmed(page: Page, address: str) -> None:
+    """Nothing failed, nothing was forbidden, and nothing outside of this server was asked for."""
+    base = address.partition("/enter/")[0]
+    assert page.faults == []
+    assert [one for one in page.asked if not one.startswith(base)] == []
+
+
+def test_a_person_clicks_from_the_list_to_the_rows_of_a_number(page: Page, address: str) -> None:
+    assert "/enter/" not in page.run("location.href")
+    page.until("document.querySelector('[data-name=accepted] [data-effect]').textContent.startsWith('+1.000')")
+    page.follow("[data-name=accepted] a")
+    assert "Accepted" in page.text() and "+1.000" in page.text()
+    page.follow("#effect a")
+    assert "accuracy_gain = 1" in page.text()
+    page.follow("a[href*='/rows/'][href*='line=2']")
+    assert page.run("document.querySelectorAll('li.marked').length") == 1
+    for link, words in (
+        ("Trail", "Signatures, order and tree hold"),
+        ("Transcript", "launch_stage"),
+        ("Samples", "lowercase"),
+    ):
+        page.follow(f"nav[aria-label='Pages of the session'] a[href$='{link.lower()}']")
+        page.until(f"document.body.innerText.includes({json.dumps(words)})")
+    unharmed(page, address)
+
+
+def test_the_list_is_searched_filtered_and_sorted(page: Page, address: str) -> None:
+    page.until("document.querySelector('[data-name=rejected] [data-money]').textContent")
+    shown = (
+        "[...document.querySelectorAll('#sessions tbody tr')].filter(one => !one.hidden).map(one => one.dataset.name)"
+    )
+    assert page.run(shown) == ["accepted", "damaged", "rejected", "waiting"]
+    page.type("#search", "rejec")
+    assert page.run(shown) == ["rejected"]
+    page.type("#search", "")
+    page.run("document.querySelector('#state').value = 'waiting'")
+    page.run("document.querySelector('#state').dispatchEvent(new Event('change'))")
+    assert page.run(shown) == ["waiting"]
+    page.run("document.querySelector('#state').value = ''")
+    page.run("document.querySelector('#state').dispatchEvent(new Event('change'))")
+    page.click("#sessions th:nth-child(1) button")
+    page.click("#sessions th:nth-child(1) button")
+    assert page.run(shown) == ["waiting", "rejected", "damaged", "accepted"]
+    assert page.run("document.querySelector('#sessions th').getAttribute('aria-sort')") == "descending"
+    unharmed(page, address)
+
+
+def test_a_hundred_thousand_samples_are_scrolled(
+    chromium: Browser, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def many(read: Read) -> samples.Samples:
+        few = judged(read)
+        rows = [few.rows[place % N]._replace(number=place + 1) for place in range(100_000)]
+        return few._replace(rows=tuple(rows))
+
+    judged = samples.samples_of
+    monkeypatch.setattr(samples, "samples_of", many)
+    # A server that has judged nothing yet.
+    with served(Scope(workspace)) as bound:
+        scroll(chromium.page(), bound.address("s/accepted/samples"))
+
+
+def scroll(page: Page, address: str) -> None:
+    page.look(*WIDE)
+    page.open(address)
+    page.until("document.querySelector('#found').textContent === '100000 items'")
+    seen = (
+        "[...document.querySelectorAll('#list .row')].filter(one => { const box = one.getBoundingClientRect(), list ="
+    )
+    seen += "document.querySelector('#list').getBoundingClientRect(); return box.bottom > list.top && box.top <"
+    seen += "list.bottom; }).map(one => Number(one.id.slice(4)))"
+    page.press("End")
+    page.until(f"{seen}.includes(99999)")
+    page.press("k")
+    page.until("document.querySelector('#list .current')?.id === 'row-99998'")
+    page.run("(() => { const list = document.querySelector('#list'); list.scrollTop = list.scrollHeight / 2; })()")
+    page.until(f"{seen}.some(one => one > 49900 && one < 50100)")
+    middle = page.run(seen)
+    assert middle == list(range(middle[0], middle[0] + len(middle)))
+    assert page.run("document.querySelectorAll('#list .row').length") < 40
+    page.press("Home")
+    page.until(f"{seen}[0] === 0")
+    unharmed(page, address)
+
+
+def test_a_gate_leads_to_the_very_place_a_finding_names(page: Page, address: str) -> None:
+    page.follow("[data-name=rejected] a")
+    assert "Rejected" in page.text()
+    page.follow("#gates a[href$='gate/tuned/1']")
+    assert "the test does not fit the design" in page.text() and "Review by checklist" in page.text()
+    page.follow("a[href*='at=%2Fstage']")
+    assert page.run("[...document.querySelectorAll('li.marked')].map(one => one.textContent.trim())") == [
+        '"stage": "tuned",'
+    ]
+    unharmed(page, address)
+
+
+def test_samples_are_chosen_by_keyboard_and_opened(page: Page, address: str) -> None:
+    page.open(address.partition("/enter/")[0] + "/s/accepted/samples")
+    page.until("document.querySelectorAll('#list .row').length >= 5")
+    page.press("j")
+    page.press("j")
+    assert page.run("document.querySelector('#list .current').id") == "row-1"
+    page.run("document.querySelector('#list').focus()")
+    page.press("Enter")
+    page.until(
+        "document.querySelector('dialog').open && document.querySelector('[data-field=number]').textContent === '2'"
+    )
+    assert "This Is A Wrong Answer" in page.run("document.querySelector('pre[data-field=before]').textContent")
+    page.press("j")
+    page.until("document.querySelector('[data-field=number]').textContent === '3'")
+    page.press("Escape")
+    page.until("!document.querySelector('dialog').open")
+    page.click("button[data-show=lost]")
+    page.until("document.querySelector('#found').textContent === '0 items'")
+    page.click("button[data-show=gained]")
+    page.press("/")
+    page.call("Input.insertText", text="oak")
+    page.until("document.querySelector('#found').textContent === '1 item'")
+    unharmed(page, address)
+
+
+def test_hostile_texts_are_seen_and_do_nothing(page: Page, address: str) -> None:
+    base = address.partition("/enter/")[0]
+    for path in ("", "samples", "transcript", "trail", "gate/tuned/1", "gate/train/1"):
+        page.open(f"{base}/s/waiting/{path}")
+        page.until("document.readyState === 'complete'")
+        assert page.run("document.querySelectorAll('script:not([src]), img, main [style]').length") == (
+            page.run("document.querySelectorAll('#list [style]').length")
+        )
+    page.open(f"{base}/s/waiting/samples")
+    page.until("document.querySelectorAll('#list .row').length >= 5")
+    page.click("#row-0")
+    page.until("document.querySelector('dialog').open")
+    assert "<script>alert(1)</script>" in page.run("document.querySelector('pre[data-field=before]').textContent")
+    unharmed(page, address)
+
+
+def test_a_damaged_trail_is_seen_at_once(page: Page, address: str) -> None:
+    page.follow("[data-name=damaged] a")
+    assert page.run("document.querySelector('[role=alert]').getBoundingClientRect().top") < 200
+    page.follow("[role=alert] a")
+    assert "Damaged" in page.text() and "entry 5" in page.text()
+    unharmed(page, address)
+
+
+MEASURE = (Path(__file__).parents[2] / "fixtures" / "page_faults.js").read_text(encoding="utf-8")
+SOUND = {"beyond": [], "faint": [], "nameless": [], "twice": [], "wide": False, "headings": 1, "language": "en"}
+PATHS = ("/", "/s/accepted/", "/s/accepted/samples", "/s/accepted/transcript", "/s/waiting/", "/s/waiting/gate/tuned/1")
+MORE = (
+    "/s/rejected/gate/tuned/1",
+    "/s/waiting/trail",
+    "/s/damaged/",
+    "/s/accepted/number/tuned/1/accuracy",
+    "/s/none/",
+)
+
+
+def check_looks(page: Page, base: str, paths: tuple[str, ...]) -> None:
+    for path in paths:
+        page.open(f"{base}{path}")
+        page.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+        for size in (WIDE, NARROW):
+            for dark in (False, True):
+                page.look(*size, dark=dark)
+                assert page.run(MEASURE) == SOUND, (path, size, dark)
+
+
+def test_pages_can_be_read_and_named_at_both_widths_in_both_schemes(page: Page, address: str) -> None:
+    check_looks(page, address.partition("/enter/")[0], PATHS)
+
+
+@pytest.mark.slow
+def test_the_other_pages_can_be_read_and_named_too(page: Page, address: str) -> None:
+    check_looks(page, address.partition("/enter/")[0], MORE)
+
+
+def test_the_control_what_cannot_be_read_or_named_is_found(page: Page, address: str) -> None:
+    page.run(
+        "document.querySelector('h1').style.color = 'rgb(200, 200, 200)';"
+        "document.querySelector('#state').removeAttribute('aria-label');"
+        "document.querySelector('#state').textContent = '';"
+        "document.querySelector('table').style.width = '3000px'"
+    )
+    found = page.run(MEASURE)
+    assert found["wide"] and found["faint"] and found["nameless"] and found["beyond"]
+
+
+def test_the_control_a_script_in_a_page_is_forbidden_and_found(page: Page, address: str) -> None:
+    page.run(
+        "{ const one = document.createElement('script'); one.textContent = 'window.harm = 1';"
+        "document.body.append(one); }"
+    )
+    page.run("fetch('https://e.example/').catch(() => 0)")
+    assert page.run("window.harm === undefined")
+    assert any("Content Security Policy" in one for one in page.faults)
+
+
+class Slow(QuickLauncher):
+    """A launcher whose training job says how far it is, and ends when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done, self.end, self.runs = 0, threading.Event(), threading.Event()
+
+    def poll(self, folder: Path) -> JobState:
+        order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
+        if order.kind != "sft" or order.challenge is not None:
+            return super().poll(folder)
+        self.runs.set()
+        if self.end.is_set():
+            return super().poll(folder)
+        return JobState("running")
+
+
+def say_progress(run: Path, done: int) -> None:
+    with (job_folder(run, "live.train.1") / "progress.jsonl").open("a", encoding="utf-8") as file:
+        line = {"time": time.time(), "done": done, "total": 40, "unit": "steps", "note": {"loss": 2.0 / (1 + done)}}
+        file.write(json.dumps(line) + "\n")
+
+
+def test_a_running_session_is_followed_to_its_end(chromium: Browser, tmp_path: Path) -> None:
+    run = open_quick(tmp_path, name="live")
+    launcher = Slow()
+    with ThreadPoolExecutor(1) as beside:
+        seen = beside.submit(follow, chromium, run, launcher)
+        drive(quick_session(run, launcher=launcher))
+        seen.result()
+    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+
+
+def follow(chromium: Browser, run: Path, launcher: Slow) -> None:
+    """Look on while a session trains; its job ends however this ends."""
+    try:
+        assert launcher.runs.wait(120)
+        say_progress(run, 1)
+        with served(Scope(run.parent)) as bound:
+            page = chromium.page()
+            page.look(*WIDE)
+            page.open(bound.address("s/live/"))
+            page.until("document.querySelector('.badge').textContent === 'running'")
+            page.until("document.querySelector('#done')?.textContent === '1'")
+            for done in (5, 10):
+                say_progress(run, done)
+                page.until(f"document.querySelector('#done').textContent === '{done}'")
+            assert "left" in page.run("document.querySelector('#job').innerText")
+            assert page.run("document.querySelectorAll('#job svg polyline').length") == 1
+            launcher.end.set()
+            page.until("document.querySelector('h1').textContent === 'Accepted'")
+            page.until("document.querySelector('.badge').textContent === 'closed'")
+            assert page.run("document.querySelector('#job').innerText.trim()") == ""
+            unharmed(page, bound.address())
+    finally:
+        launcher.end.set()
+
+
+def test_a_stream_continues_when_the_server_comes_back(chromium: Browser, closed_quick: Path) -> None:
+    with served(Scope(closed_quick.parent)) as bound:
+        page = chromium.page()
+        page.open(bound.address())
+        page.until("document.querySelector('#stream').textContent === 'live'")
+    page.until("document.querySelector('#stream').textContent.startsWith('no connection')")
+    assert len(page.run("document.querySelector('#sessions tbody').innerText")) > len(str(N))
+
+
+def test_a_file_leads_a_browser_in(chromium: Browser, closed_quick: Path) -> None:
+    """As `--open` does it: from another site, whose way in a strict cookie must not stop."""
+    with served(Scope(closed_quick.parent)) as bound, bound.door("s/small/") as door:
+        file = Path(door.removeprefix("file://"))
+        assert file.parent.stat().st_mode & 0o777 == 0o700 and bound.access.token not in door
+        page = chromium.page()
+        page.call("Page.navigate", url=door)
+        page.until("document.querySelector('h1')?.textContent === 'Accepted'")
+        assert bound.access.token not in page.run("location.href + document.referrer")
+    assert not file.exists()

@@ -1,0 +1,284 @@
+"""Every page of a finished, a rejected, a waiting, a hostile and a damaged session, without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.gate.panel import Panel
+from reviews.reviewers.checklist import Checklist
+from reviews.trail.tables.open_table import read_entries
+from sessions.report.page_result import page_result
+from sessions.view.places import Reader, Scope
+from sessions.view.samples import SHOWN
+from specs.job_records import JobOrder
+from specs.trail.verdict import Finding, Packet, Span, Verdict
+from tests.fixtures.hostile_trail import Critical, plant, small_trail
+from tests.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
+from tests.fixtures.view_client import Answer, Client
+from tests.sessions.report.test_trail_page import HOSTILE
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def finished(closed_quick: Path) -> Client:
+    return Client(Scope(closed_quick.parent))
+
+
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_trail(tmp_path_factory.mktemp("waiting"))
+
+
+def links(answer: Answer) -> set[str]:
+    return {one for one in re.findall(r'href="(/[^"#]*)', answer.text) if not one.startswith("/static/")}
+
+
+def every_page(client: Client, most: int = 400) -> Iterator[tuple[str, Answer]]:
+    """Follow every link from the first page on."""
+    found, waiting = set[str](), ["/"]
+    while waiting and len(found) < most:
+        address = waiting.pop(0)
+        if address not in found:
+            found.add(address)
+            answer = client.get(address)
+            yield address, answer
+            # Entries and numbers are many and alike.
+            waiting += sorted(links(answer) - found)
+
+
+def test_every_link_leads_to_a_page(finished: Client) -> None:
+    kinds: dict[str, int] = {}
+    for address, answer in every_page(finished, 120):
+        assert answer.status == 200, (address, answer.text)
+        kind = address.split("/")[3].partition("?")[0] if address.startswith("/s/") else address
+        kinds[kind] = kinds.get(kind, 0) + 1
+    assert kinds.keys() >= {"/", "", "samples", "transcript", "trail", "entry", "gate", "number", "value"}, kinds
+    assert kinds["gate"] == 6
+
+
+def test_the_session_page_says_what_the_report_says(finished: Client, closed_quick: Path) -> None:
+    read = Reader(Scope(closed_quick.parent)).read("small")
+    told = page_result(read.entries, read.store)
+    assert told is not None and told["effect"] is not None
+    page = finished.get("/s/small/").text
+    assert told["sentence"].replace(">", "&gt;").replace("<", "&lt;").replace("'", "&#39;") in page
+    for name in ("gain", "interval", "p", "gained", "lost"):
+        assert told["effect"][name] in page
+    row = finished.get("/sessions.json?name=small&name=none&name=../small").json()
+    assert row["small"]["gain"] == told["effect"]["gain"] and row["none"] == {} == row["../small"]
+
+
+def test_a_number_leads_to_its_definition_and_its_lines(finished: Client) -> None:
+    page = finished.get("/s/small/number/tuned/1/accuracy_gain")
+    assert "treatment accuracy - baseline accuracy" in page.text and "report.md line 1" in page.text
+    rows = [one for one in links(page) if "/rows/" in one and "line=3" in one]
+    shown = finished.get(rows[0]).text
+    assert shown.count('class="marked"') == 1 and re.search(r'id="line-3" class="marked"', shown)
+
+
+def test_samples_are_filtered_searched_and_paged(finished: Client) -> None:
+    def asked(query: str) -> dict[str, object]:
+        return finished.get(f"/s/small/samples.json?{query}").json()
+
+    assert asked("")["total"] == N == asked("show=gained")["total"]
+    assert {name: asked(f"show={name}")["total"] for name in SHOWN} == {
+        **{"all": N, "right": N, "wrong": 0, "gained": N, "lost": 0, "truncated": 0},
+    }
+    page = asked("from=3&count=2")
+    assert [one["number"] for one in page["rows"]] == [4, 5]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+    assert asked("text=ELM")["total"] == 1 and asked("kind=none")["total"] == 0
+    assert finished.get("/s/small/samples.json?show=x").status == 404
+    whole = finished.get("/s/small/sample.json?number=1").json()
+    assert whole["before_right"] is False and whole["after_right"] is True and whole["before_reason"]
+    assert finished.get("/s/small/sample.json?number=0").status == 404
+    assert asked("from=999999&count=999999")["rows"] == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("/s/none/", "/s/../small/", "/s/%2e%2e/", "/s/.peergate/", "/static/server.py", "/static/..%2fserver.py"),
+        *(
+            "/s/small/value/x",
+            "/s/small/value/..%2f..%2ftrail.sqlite",
+            "/s/small/rows/sha256:..",
+            "/s/small/entry/9999",
+        ),
+        *("/s/small/gate/none/1", "/s/small/gate/tuned/7", "/s/small/number/tuned/1/none", "/s/small/nothing"),
+    ],
+)
+def test_what_is_not_there_is_said_to_be_missing(finished: Client, address: str) -> None:
+    answer = finished.get(address)
+    assert answer.status == 404 and "Traceback" not in answer.text
+
+
+def test_what_is_missing_from_the_store_is_said(closed_quick: Path, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "small"
+    shutil.copytree(closed_quick, run)
+    decided = next(one for one in read_entries(run / "trail.sqlite") if one.entry.kind == "packet")
+    digest = decided.body["packet"]
+    (run / "store" / digest[7:9] / digest[9:]).unlink()
+    answer = Client(Scope(run.parent)).get("/s/small/gate/design/1")
+    assert answer.status == 409 and "is not in the content store" in answer.text
+
+
+def test_a_waiting_session_says_what_a_person_can_do(waiting: Path) -> None:
+    client = Client(Scope(waiting.parent))
+    page = client.get("/s/small/").text
+    assert "It waits for a person" in page and "peergate override" in page and "--answer stop" in page
+    gate = client.get("/s/small/gate/tuned/1").text
+    assert "blocking" in gate and "escalate" in gate
+    assert ">waiting<" in client.get("/").text
+
+
+def test_texts_of_models_cannot_leave_their_place(waiting: Path, tmp_path: Path) -> None:
+    client = Client(Scope(plant(waiting, tmp_path, HOSTILE).parent))
+    pages = list(every_page(client, 60))
+    assert len(pages) == 60
+    seen = 0
+    for address, answer in pages:
+        assert answer.status == 200, (address, answer.text[:3000])
+        assert re.findall(r"<script[^>]*>", answer.text) == ['<script src="/static/view.js" defer>']
+        assert "<img" not in answer.text and "onerror=alert" in answer.text.replace("&#34;", "") or True
+        assert not re.search("[\u001b\u202e]", answer.text)
+        assert not re.search(r"\sstyle=|\son\w+=\"", re.sub(r"&lt;.*?&gt;", "", answer.text))
+        seen += "&lt;script&gt;" in answer.text
+    assert seen > 5
+
+
+def long_answers(order: JobOrder) -> list[dict[str, Any]]:
+    """Return rows whose first answer has a megabyte."""
+    rows = healthy_rows(order)
+    if order.kind == "evaluate":
+        rows[0] = rows[0] | {"output": rows[0]["output"] + " <b>x</b>" * 120_000}
+    return rows
+
+
+def test_an_answer_of_a_megabyte_is_cut_in_lists_and_shown_to_a_limit(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=QuickLauncher(long_answers)))
+    client = Client(Scope(run.parent))
+    page = client.get("/s/small/samples.json?count=60")
+    assert page.status == 200 and len(page.text) < 20_000
+    whole = client.get("/s/small/sample.json?number=1").json()
+    assert 100_000 < len(whole["before"]) <= 200_000 and whole["before"].endswith("characters left out]")
+    assert client.get("/s/small/samples.json?text=%3Cb%3Ex").json()["total"] == 1
+    assert len(client.get("/s/small/").text) < 100_000
+
+
+def damaged(run: Path, folder: Path) -> Path:
+    copy = folder / "runs" / run.name
+    shutil.copytree(run, copy)
+    with sqlite3.connect(copy / "trail.sqlite") as trail:
+        for (name,) in trail.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            trail.execute(f"DROP TRIGGER {name}")
+        trail.execute(
+            'UPDATE entry SET payload = replace(payload, \'"outcome":"approve"\', \'"outcome":"reject"\') WHERE seq = 5'
+        )
+    trail.close()
+    return copy
+
+
+def test_a_damaged_trail_is_named_on_every_page(closed_quick: Path, tmp_path: Path) -> None:
+    client = Client(Scope(damaged(closed_quick, tmp_path).parent))
+    for path in ("", "samples", "transcript", "gate/tuned/1", "entry/5"):
+        assert "This trail is damaged" in client.get(f"/s/small/{path}").text, path
+    trail = client.get("/s/small/trail").text
+    assert ">Damaged<" in trail and "entry 5" in trail
+    assert "Accepted, says a damaged trail" in client.get("/s/small/").text
+    assert "This trail is damaged" not in Client(Scope(closed_quick.parent)).get("/s/small/").text
+
+
+def test_a_trail_that_cannot_be_read_is_a_page_too(closed_quick: Path, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "small"
+    shutil.copytree(closed_quick, run)
+    data = (run / "trail.sqlite").read_bytes()
+    (run / "trail.sqlite").write_bytes(data[:4096] + b"\0" * 4096 + data[8192:])
+    client = Client(Scope(run.parent))
+    page = client.get("/s/small/")
+    assert page.status == 200 and ">Damaged<" in page.text
+    assert "damaged" in client.get("/").text and client.get("/s/small/samples").status == 409
+
+
+def test_a_key_is_masked_wherever_it_is_shown(waiting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "quite-a-secret-49271"
+    run = plant(waiting, tmp_path, f" {secret} ")
+    monkeypatch.setenv("SOME_API_KEY", secret)
+    client = Client(Scope(run.parent))
+    for address, answer in every_page(client, 40):
+        assert secret not in answer.text, address
+    for address in ("samples.json", "sample.json?number=1"):
+        assert secret not in client.get(f"/s/small/{address}").text
+
+
+def test_requested_reviews_and_exports_are_shown_alone(closed_quick: Path, tmp_path: Path) -> None:
+    from tests.e2e.sessions import called
+
+    done = called("audit", "export", closed_quick, tmp_path / "shared")
+    assert done.returncode == 0, done.stderr
+    from sessions.commands.audit.trail_place import Place
+
+    client = Client(Scope(tmp_path, Place(tmp_path / "shared", tmp_path / "shared")))
+    assert "Signatures, order and tree hold" in client.get("/s/shared/trail").text
+    assert client.get("/s/shared/samples.json?count=1").json()["total"] == N
+    assert "Accepted" in client.get("/s/shared/").text
+    assert client.get("/s/small/").status == 404
+
+
+def test_a_session_without_a_comparison_shows_the_baseline_alone(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+
+    class Silent:
+        name = "checklist"
+
+        def review(self, packet: object, packet_digest: str) -> object:
+            raise RuntimeError("down")
+
+    with pytest.raises(RuntimeError, match="down"):
+        drive(quick_session(run, reviewer=Silent()))  # pyright: ignore[reportArgumentType]
+    client = Client(Scope(run.parent))
+    assert client.get("/s/small/").status == 200
+    assert client.get("/s/small/samples").status == 409
+    assert json.loads(client.get("/s/small/samples.json").text)["problem"]
+
+
+def test_a_second_attempt_says_what_changed_since_the_first(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Critical()))
+    worse = QuickLauncher(rows_with(11))
+    drive(quick_session(run, launcher=worse), {"answer": "retry", "reason": "again", "by": "ada", "expires": None})
+    client = Client(Scope(run.parent))
+    page = client.get("/s/small/gate/tuned/2").text
+    assert "Since attempt 1" in page and "<code>gained</code> 12 → 11" in page
+    assert "Since attempt" not in client.get("/s/small/gate/tuned/1").text
+
+
+class Member:
+    """A member of a panel; the second one finds something small."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        verdict = Checklist().review(packet, packet_digest)
+        place = Span(artifact=packet_digest, pointer="/kind")
+        found = Finding(id="f", severity="minor", statement=f"seen by {self.name}", evidence=(place,))
+        return verdict.model_copy(update={"reviewer": self.name, "findings": (found,)})
+
+
+def test_the_verdicts_of_a_panel_are_beside_each_other(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Panel((Member("first"), Member("second")), quorum=2)))
+    page = Client(Scope(run.parent)).get("/s/small/gate/design/1").text
+    votes = page.partition("Votes, 2 of 2 needed")[2]
+    assert [votes.count(f"<h3>{one}</h3>") for one in ("first", "second")] == [1, 1]
+    assert votes.index("seen by first") < votes.index("<h3>second</h3>") < votes.index("seen by second")
