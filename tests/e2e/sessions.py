@@ -107,7 +107,9 @@ def environment() -> dict[str, str]:
     return os.environ | {"ANTHROPIC_API_KEY": CANARY, "OPENAI_API_KEY": CANARY, "HF_TOKEN": CANARY}
 
 
-def peergate(*arguments: str | Path, cwd: Path | None = None, timeout: float = 2400) -> subprocess.CompletedProcess[str]:
+def peergate(
+    *arguments: str | Path, cwd: Path | None = None, timeout: float = 2400
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
         [*PEERGATE, *map(str, arguments)],
