@@ -21,6 +21,8 @@ from training.rules.prompt_encoding import EncodingFault, form_of, item_ids, tem
 
 FRAME = 24
 """Bytes from which a template's tokens around a turn are counted; those of known templates take fewer tokens."""
+_LEAST_CONTEXT = 512
+"""No model that is trained here reads fewer tokens."""
 _MARK = re.compile(r"<\S|\[/?[A-Z]{2,}")
 """How tokens of a template begin: ``<|im_end|>``, ``</s>``, ``[INST]``."""
 Row = Example | Preference | Item
@@ -36,7 +38,7 @@ class Fault(NamedTuple):
 
 
 class Unchecked(Exception):
-    """The model's tokenizer is not at hand; the message names the model."""
+    """The model's tokenizer is not at hand, or cannot be read; the message names the model."""
 
 
 class _Model:
@@ -54,9 +56,12 @@ class _Model:
 
     @cached_property
     def tokenizer(self) -> Any:
-        from training.engines.checkpoint import tokenizer_in
+        try:
+            from training.engines.checkpoint import tokenizer_in
 
-        return tokenizer_in(self.folder)
+            return tokenizer_in(self.folder)
+        except (ImportError, OSError, ValueError) as error:
+            raise Unchecked(self._source) from error
 
     @cached_property
     def context(self) -> int | None:
@@ -155,9 +160,6 @@ def _asked(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: 
             told = f"{len(over)} of {len(items)} items take up to {max(over)} tokens and {new} to answer"
             yield Fault(place, f"{told}, the model's context has {context}", _shorter(context))
     yield from _marks(place, marked, model)
-
-
-_LEAST_CONTEXT = 512
 
 
 def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[Fault]:

@@ -331,8 +331,9 @@ def check_prose(material: Material) -> Found:
         _check_sentences(found, file)
         _check_unsaid(found, file)
     if found.looked_at:
+        pages = "1 page" if len(found.looked_at) == 1 else f"{len(found.looked_at)} pages"
         found.not_judged.append(
-            f"{len(found.looked_at)} page{'s' * (len(found.looked_at) > 1)} of prose: rules nominate sentences by their words and do not understand "
+            f"{pages} of prose: rules nominate sentences by their words and do not understand "
             "them; read each line that they point at, and expect that other words for the same fault were missed"
         )
     return found

@@ -22,7 +22,8 @@ def given_by(spec: SessionSpec, index: int) -> Given | LintProblem:
         return LintProblem((*at, "parameters", "trains"), told, "write trains: INPUT, a checkpoint")
     held: dict[str, Held | None] = {role: _rows(spec, index, role) for role in stage.inputs if role != model}
     rows: dict[str, Held] = {role: one for role, one in held.items() if one is not None}
-    role = TRAIN if TRAIN in rows else next(iter(rows), "") if len(rows) == 1 else ""
+    only = [role for role in rows if role != EVAL]
+    role = TRAIN if TRAIN in rows else only[0] if len(only) == 1 else ""
     if not role:
         told = f"'{stage.script}' needs rows to train on: examples, preferences or texts"
         hint = f"name them `{TRAIN}`, those to evaluate on `{EVAL}`" if rows else f"inputs: {{{TRAIN}: data.NAME, …}}"

@@ -196,12 +196,13 @@ def test_a_requirement_of_ones_own_stays(tmp_path: Path) -> None:
     [
         ((", trains: start", ""), "write trains: INPUT"),
         (("rows: sample.accepted, ", ""), "needs rows to train on"),
+        (("rows: sample.accepted, ", "eval: sample.accepted, "), "needs rows to train on"),
         (("rows: sample.accepted, ", "one: sample.accepted, other: sample.accepted, "), "name them `train`"),
         (("rows: sample.accepted, ", "train: sample.accepted, other: sample.accepted, "), "reads no input 'other'"),
     ],
 )
 def test_a_stage_that_gives_too_little_is_one_error(change: tuple[str, str], told: str, tmp_path: Path) -> None:
-    stage = YAML_STAGE.replace(*change).replace("witness: weights_only", "witness: weights_only")
+    stage = YAML_STAGE.replace(*change)
     found = problems(spec_with(tmp_path, stage))
     assert any(told in f"{one.message} {one.hint}" and one.line > 1 for one in found), found
 

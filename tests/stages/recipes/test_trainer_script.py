@@ -25,6 +25,7 @@ from specs.job_records import Manifest
 from specs.trail.verdict import Packet
 from specs.trainers.trainer_file import Given, as_script, notes_of
 from tests.factories.spec_files import loads
+from tests.factories.trained_recipe import TRAINED
 from tests.fixtures.collected import collected
 from tests.fixtures.line_writer import line_writer
 from tests.fixtures.quick_session import drive, open_quick, quick_session
@@ -113,7 +114,7 @@ def trained(folder: Path, given: Path, text: str, told: Given, path: str = "") -
 def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -> None:
     (tmp_path / "sft.yaml").write_text(TRL.replace("num_train_epochs: 2", "max_steps: 2"), encoding="utf-8")
     stage = YAML_STAGE.replace("max_minutes: 5", "max_minutes: 20")
-    changes = (("  - name: train\n", f"{stage}  - name: train\n"),)
+    changes = (("  - name: train\n", f"{stage}  - name: train\n"), *TRAINED[2:])
     run = open_quick(tmp_path, *changes, model=line_writer(tmp_path / "writer"))
     launcher = RealJobs()
     with collected():
@@ -129,6 +130,8 @@ def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -
     assert [json.loads(lines[-1])[name] for name in ("done", "total")] == [2, 2]
     rows = (run / "jobs" / "small.look.1" / "out" / "rows.jsonl").read_text(encoding="utf-8").splitlines()
     assert [one["step"] for one in map(json.loads, rows)][:2] == [1, 2] and json.loads(rows[0])["loss"] > 0
+    report = (run / "report" / "report.md").read_text(encoding="utf-8")
+    assert "trained by `sft.yaml`, registered as" in report and "push_to_hub: switched off" in report, report
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.damage == [] and audit.verdict == "verified"
 
