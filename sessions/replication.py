@@ -20,6 +20,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions import runtime
+from sessions.jobs.benchmarks import environment
 from sessions.preflight import require_startable
 from sessions.report.live_display import Terminal
 from sessions.report.overview import overview
@@ -169,6 +170,7 @@ def _begin(
     _require_same_code(run, opened, first)
     resolved = first.model_copy(update={"spec": with_seed(first.spec, folder.name, seed)})
     state = require_startable(resolved, run / "spec.yaml", None, run.parent)
+    environment.prepare(resolved.spec, display.say)
     constitution = resolved.constitution_digest
     text = dumped(resolved.spec.model_dump(mode="json", by_alias=True))
     material = runtime.Material(

@@ -48,7 +48,10 @@ def inspect(job: Job[InspectParameters]) -> Done:
     # A socket's path has to be short.
     with tempfile.TemporaryDirectory(prefix="peergate-") as name:
         folder = Path(name)
-        write_items(items, folder / "items.jsonl")
+        try:
+            write_items(items, folder / "items.jsonl")
+        except ValueError as error:
+            raise SystemExit(f"inspect: {error}") from None
         server = CompletionServer(
             engine,
             lambda messages: dialogue_ids(engine.tokenizer, messages, form).ids,

@@ -17,24 +17,24 @@ from training.jobs.witness.asked import Asked, answer, left_rows
 from training.rules.evaluation.inspect_log import Log, Sample
 from training.rules.evaluation.inspect_scores import is_right
 from training.rules.prompt_encoding import dialogue_ids, form_of
-from training.rules.tasks.choices import choices_of
+from training.rules.tasks.choices import answer_of, choices_of
 from training.rules.tasks.exact_answer import named_answers
 
 
 def write_items(items: Sequence[Item], path: Path) -> None:
-    """Write items in the form that ``json_dataset`` reads without being told of fields."""
+    """Write items in the form that ``json_dataset`` reads without being told of fields; errors as :func:`sample_of`."""
     path.write_text("".join(f"{json.dumps(sample_of(item), ensure_ascii=False)}\n" for item in items), encoding="utf-8")
 
 
 def sample_of(item: Item) -> dict[str, Any]:
-    """Return an item as a sample of the library."""
+    """Return an item as a sample of the library; raises ValueError for choices of which none is named right."""
     found: dict[str, Any] = {"id": item.id, "input": item.prompt}
     try:
         found["choices"] = list(choices_of(item))
     except ValueError:
         found["target"] = named_answers(item) or ""
     else:
-        found["target"] = chr(ord("A") + int(item.constraint["answer"]))
+        found["target"] = chr(ord("A") + answer_of(item))
     return found | {"metadata": {"group": item.group, "kind": item.kind, **item.constraint}}
 
 
