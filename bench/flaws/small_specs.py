@@ -41,7 +41,7 @@ SMALL: tuple[Change, ...] = (
     # Of fewer samples one kind of items may have next to no right answers to train on.
     ("samples_per_prompt: 2, temperature: 0.7", _SAMPLE),
     # The model of two layers knows few words: its answers resemble each other more than a language model's.
-    ("stages:\n", "thresholds: {identical_answers: 0.5, near_duplicates: 0.9}\nstages:\n"),
+    ("stages:\n", "thresholds: {identical_answers: 0.5, near_duplicates: 0.9, copies: 20}\nstages:\n"),
     ("n: 16", "n: 40"),
     ("minimum_effect: 0.4", "minimum_effect: 0.3"),
     ("at_least: 33}   # 16 prompts: out of reach with 2 samples each, so the gate revises", "at_least: 4}"),
