@@ -11,7 +11,9 @@ from reviews.trail.store import Store
 from sessions.diagnosis.attempts import Attempt
 from sessions.diagnosis.causes import DEPTHS, IN_WORDS, binding, closes, detector_of, fired, rows_in_words, steps_in
 from sessions.report.result import checks_of, comparison_of
+from specs.exact import holds
 from specs.session.session_spec import ResolvedSpec
+from specs.stages.metric import Metric
 from specs.trail.verdict import CheckResult
 
 GOOD = ("approve", None)
@@ -88,11 +90,11 @@ def _comparison(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpe
     if found is None or "accuracy_gain" not in found["metrics"]:
         return None
     metrics: dict[str, Any] = found["metrics"]
-    gain, p = metrics["accuracy_gain"]["value"], metrics["mcnemar_p"]["value"]
+    gain, p = (Metric.model_validate(metrics[name]) for name in ("accuracy_gain", "mcnemar_p"))
     asked = resolved.spec.analysis
-    if gain >= asked.minimum_effect and p < asked.alpha:
+    if holds(gain.exact(), ">=", asked.minimum_effect) and holds(p.exact(), "<", asked.alpha):
         return None
-    told = f"the gain is {gain:+.4g} with p = {p:.2g}"
+    told = f"the gain is {gain.value:+.4g} with p = {p.value:.2g}"
     limits = f"registered were a gain of at least {asked.minimum_effect:g} and p below {asked.alpha:g}"
     return Why(f"{told}; {limits}", (f"metrics accuracy_gain, mcnemar_p of {asked.treatment}",))
 

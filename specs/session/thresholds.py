@@ -105,6 +105,8 @@ class Thresholds(Contract):
 
     warmup_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Fraction of the planned optimizer steps: warm-up above which training is warned of."""
+    idle_steps: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Fraction of the optimizer steps: those below a twentieth of the peak rate that explain a flat loss."""
     loss_rise: Annotated[float, Field(gt=0, le=10)] = 0.1
     """Fraction of the lowest loss (mean of a fifth of the steps): the most by which the last fifth may be higher."""
     training_speed: Annotated[float, Field(ge=0, lt=1)] = 0.05

@@ -55,7 +55,7 @@ def test_the_report_tells_the_result_with_numbers_from_the_metric_sets(finished:
     gain = report["comparison"]["metrics"]["accuracy_gain"]["value"]
     assert f"{gain:+.3f}" in markdown and "Answers before and after" in markdown
     drawn = {path.name for path in (finished / "report").glob("*.svg")}
-    assert drawn == {"effect.svg", "loss.svg", "accuracy.svg", "pairs.svg"}
+    assert drawn == {"effect.svg", "loss.svg", "accuracy.svg", "pairs.svg", "training-train.svg"}
 
 
 def test_a_revised_attempt_runs_with_what_the_gate_required_and_nothing_else(finished: Path) -> None:

@@ -30,9 +30,7 @@ CHECKS = Checks(TRAINED)
 HIGH_END = 0.5
 """Share of the peak: a rate that ends above it has not decayed."""
 LOW = 0.05
-"""Share of the peak: steps below it hardly move the weights."""
-MOST_LOW = 0.25
-"""Share of the steps that may be below :data:`LOW`; a cosine without warm-up has 0.14 of them."""
+"""Share of the peak: steps below it hardly move the weights. A linear schedule has 0.05 of them, a cosine 0.14."""
 FALLING = -2.0
 """Slope of the loss, in standard errors: above it a loss is flat."""
 ERRORS = 4.0
@@ -82,7 +80,7 @@ def _decay(evidence: Evidence, _: MetricSet | None) -> Found:
     "No plateau is made by the schedule",
     source="a plateau taken for the limit of the data where the rate was used up: it moved when the rate rose again",
     blocking=False,
-    threshold=f"< {MOST_LOW:g} of the steps below {LOW:g} of the peak where the loss is flat",
+    limits=(Limit("<", "thresholds.idle_steps"),),
 )
 def _plateau(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look whether the loss is flat in the last half of the steps, and how many steps had next to no rate."""
@@ -94,7 +92,8 @@ def _plateau(evidence: Evidence, _: MetricSet | None) -> Found:
     share, slope = len(low) / len(rows), slope_of([row.loss for row in rows[len(rows) // 2 :]])
     told = f"{share:.0%} of the steps had less than {LOW:.0%} of the peak rate"
     course = f"the loss of the last half has a slope of {slope:.1f} standard errors"
-    if share >= MOST_LOW and slope > FALLING:
+    idle = not holds(share, "<", evidence.resolved.spec.thresholds.idle_steps)
+    if idle and slope > FALLING:
         return Found("WARN", f"{course}, and {told}: the schedule explains the plateau", share, _shown(rows, low))
     return Found("PASS", f"{told}; {course}", share)
 

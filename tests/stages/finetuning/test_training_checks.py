@@ -206,3 +206,35 @@ def test_no_weight_files_are_missing_evidence(tmp_path: Path) -> None:
     for folder in (None, tmp_path):
         with pytest.raises(EvidenceMissing, match="no checkpoint"):
             parameters_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("warmup", "told"),
+    [
+        (5, "5 of 10 steps are warm-up, and the rate decays to 0"),
+        (6, "the warm-up takes 6 of 10 steps"),
+        (10, "the warm-up takes 10 steps of 10: the rate reached 9e-06 of 1e-05"),
+    ],
+)
+def test_a_warm_up_is_told_with_the_rate_that_it_leads_to(tmp_path: Path, warmup: int, told: str) -> None:
+    evidence = evidence_of(tmp_path, "train")
+    longer = replace(evidence, parameters=evidence.parameters | {"warmup_steps": warmup})
+    assert results_of(longer)["training.decay"].detail == told
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0.9, "PASS"), (1.1, "WARN")])
+def test_the_first_step_does_not_count_as_slow(tmp_path: Path, seconds: float, status: str) -> None:
+    """A step of so small a model is expected to take 0.05 s, and may have a twentieth of the speed."""
+    times = [500.0, *[seconds] * 9]
+    evidence = with_manifest(
+        evidence_of(tmp_path, "train"), effective={"trained_parameters": 100}, facts={"step_seconds": times}
+    )
+    assert results_of(evidence)["training.speed"].status == status
+
+
+@pytest.mark.parametrize("told", [None, "fast", [1.0] * 11, [float("nan")] * 10, ["1"] * 10])
+def test_times_that_were_not_recorded_are_no_finding(tmp_path: Path, told: object) -> None:
+    evidence = with_manifest(
+        evidence_of(tmp_path, "train"), effective={"trained_parameters": 100}, facts={"step_seconds": told}
+    )
+    assert results_of(evidence)["training.speed"].status == "NOT_APPLICABLE"
