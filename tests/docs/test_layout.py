@@ -205,6 +205,8 @@ COMMANDS = {
     "seeds": {"sessions", "--runs", "--json"},
     "replicate": {"run", "--runs", "--seeds", "--show", "--by", "--json"},
     "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
+    "ship check": {"folder", "--base", "--key", "--files-only", "--floor", "--json"},
+    "ship push": {"run", "to", "--dry-run", "--public", "--runs", "--json"},
     "graph": set[str](),
     "spec pin": {"spec", "--json"},
     "spec schema": set[str](),

@@ -1,8 +1,8 @@
 """How near llama.cpp has to come to transformers, by the format of the export.
 
 Measured on SmolLM2-135M, 8 chat prompts, 150 steps, cache in float32: f32 every token, logits within 6e-5; 16 bits 149
-tokens, a divergence of 4e-6 nats. Elsewhere, 322 steps: 8 bits 309 tokens, 4.3e-3 nats. A flipped token is a near tie, so
-the divergence tells more than the share of tokens, which a few dozen steps give coarsely.
+tokens, a divergence of 4e-6 nats. Elsewhere, 322 steps: 8 bits 309 tokens, 4.3e-3 nats. A flipped token is a near tie,
+so the divergence tells more than the share of tokens, which a few dozen steps give coarsely.
 """
 
 from __future__ import annotations
