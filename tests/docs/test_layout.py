@@ -207,6 +207,8 @@ COMMANDS = {
     "replicate": {"run", "--runs", "--seeds", "--show", "--by", "--json"},
     "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
     "export": {"format", "run", "--out", "--runs", "--json"},
+    "ship check": {"folder", "--base", "--key", "--files-only", "--floor", "--json"},
+    "ship push": {"run", "to", "--dry-run", "--public", "--runs", "--json"},
     "graph": set[str](),
     "view": {"run", "--runs", "--port", "--open"},
     "spec pin": {"spec", "--json"},
