@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.trail.envelope import Recorded
+from reviews.trail.file_seal import seal_path
 from reviews.trail.store import Store
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tiles import CHECKPOINT
@@ -65,12 +66,13 @@ class Scope:
 
 
 def stamp_of(place: Place) -> str:
-    """Return a text that changes when entries are added; of a trail in a database it changes always."""
+    """Return a text that changes when entries are added or sealed."""
     if place.is_export:
         return str(mark_of(place.folder / CHECKPOINT))
     if pointer_of(place.trail) is not None:
         return f"{len(place.entries())} in a database"
-    return str([mark_of(place.trail), mark_of(place.trail.with_name(f"{place.trail.name}-wal"))])
+    beside = (place.trail, place.trail.with_name(f"{place.trail.name}-wal"), seal_path(place.trail))
+    return str([mark_of(path) for path in beside])
 
 
 class Reader:

@@ -11,13 +11,16 @@ from sessions.commands.audit.trail_place import Place
 from sessions.report import timeline
 from sessions.report.overview import when
 from sessions.report.trail_page import keys_of
+from sessions.run.lease import is_running
 from sessions.view.places import Read, Scope, stamp_of
 from sessions.view.stored_value import is_digest
 from specs.errors import UserError
 
 ENTRIES_AT_ONCE = 500
 AGAIN_AFTER_S = 5.0
-"""Seconds between two verifications of a trail that grows."""
+"""Seconds between two verifications of a trail that grows and has held so far."""
+SEAL = "seal:"
+"""What damage to the seal begins with."""
 
 
 def trail_page(read: Read, first: int) -> dict[str, Any]:
@@ -39,7 +42,17 @@ def checked_trail(place: Place) -> Audit:
     """Verify signatures, roles, order, tree and head of a trail; of an export, its files and what it means too."""
     if place.is_export:
         return verify_export(place.folder)
-    return verify_trail(place.folder, place.trail.name)[0]
+    before = stamp_of(place)
+    found = verify_trail(place.folder, place.trail.name)[0]
+    late = [one for one in found.damage if one.startswith(SEAL)]
+    if late and is_running(place.folder):
+        # Who runs it seals it at the end; until then the seal is of entries before.
+        found.damage = [one for one in found.damage if one not in late]
+        found.notes += late
+    elif late and stamp_of(place) != before:
+        # It was sealed meanwhile.
+        found = verify_trail(place.folder, place.trail.name)[0]
+    return found
 
 
 class Checks:
@@ -54,10 +67,11 @@ class Checks:
         place = self._scope.place(name)
         stamp, now = stamp_of(place), time.monotonic()
         known = self._kept.get(name)
-        if known is not None and (known[0] == stamp or now - known[1] < AGAIN_AFTER_S):
+        holds = known is not None and known[2].readable and not known[2].damage
+        if known is not None and (known[0] == stamp or (holds and now - known[1] < AGAIN_AFTER_S)):
             return known[2]
         found = checked_trail(place)
-        self._kept[name] = stamp, time.monotonic(), found
+        self._kept[name] = stamp, now, found
         return found
 
 

@@ -62,6 +62,8 @@ def test_loopback_names_are_answered_through_a_tunnel_too(client: Client, host: 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_nothing_can_be_written(client: Client, method: str) -> None:
     assert client.stranger("/", method, cookie=client.cookie).status == 405
+    entered = client.stranger(f"{ENTER}{client.access.token}/", method)
+    assert entered.status == 405 and "set-cookie" not in entered.headers
 
 
 def test_every_answer_forbids_scripts_and_places_of_others(client: Client) -> None:

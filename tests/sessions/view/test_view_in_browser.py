@@ -314,6 +314,7 @@ def follow(chromium: Browser, run: Path, launcher: Slow) -> None:
             launcher.end.set()
             page.until("document.querySelector('h1').textContent === 'Accepted'")
             page.until("document.querySelector('.badge').textContent === 'closed'")
+            assert page.run("document.querySelector('[role=alert]')") is None
             assert page.run("document.querySelector('#job').innerText.trim()") == ""
             unharmed(page, bound.address())
     finally:
