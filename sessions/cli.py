@@ -27,11 +27,14 @@ class _Root(LazyGroup):
             "status": ("status", "Show a session's stage, decisions, money and time."),
             "list": ("status", "List the sessions of a folder."),
             "report": ("status", "Print the report of a session."),
-            "get": ("get", "Copy the model that a session leaves."),
-            "export": ("export", "Write what a session found in the format of another tool."),
-            "ship": ("ship", "Check whether a model can be used, and release it."),
+            "get": ("artifacts.get", "Copy the model that a session leaves."),
+            "export": (
+                "artifacts.export",
+                "Write what a session found in the format of another tool: `inspect` for its evaluations.",
+            ),
+            "ship": ("artifacts.ship", "Check whether a model can be used, and release it."),
             "prune": (
-                "prune",
+                "artifacts.prune",
                 "Delete the weights and snapshots of a closed session; digests, rows, records and reports stay.",
             ),
             "cost": ("cost", "Show what is spent, reserved and left, and what the next stage may take."),

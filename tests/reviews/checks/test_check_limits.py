@@ -408,4 +408,5 @@ def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
         "scorer_matched <= 1.25",
         "design.duplicates": "<= 0.1",
         "design.cost": "<= 10",
+        "design.schedule": "<= 0.5",
     }

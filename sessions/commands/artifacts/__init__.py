@@ -1,0 +1,1 @@
+"""Commands on what a session leaves: its model, its weights, its results in other formats."""
