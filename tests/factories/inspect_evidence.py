@@ -65,7 +65,7 @@ def samples(of: list[Raw]) -> list[Raw]:
     """Return what the library's log says of rows."""
     found: list[Raw] = []
     for number, row in enumerate(of):
-        answers = [
+        answers: list[Any] = [
             {"choices": [{"message": {"role": "assistant", "content": one["output"]}}], "response_id": f"{number}-{n}"}
             for n, one in enumerate(row["calls"])
         ]
