@@ -65,7 +65,7 @@ def samples(of: list[Raw]) -> list[Raw]:
     """Return what the library's log says of rows."""
     found: list[Raw] = []
     for number, row in enumerate(of):
-        answers = [
+        answers: list[Any] = [
             {"choices": [{"message": {"role": "assistant", "content": one["output"]}}], "response_id": f"{number}-{n}"}
             for n, one in enumerate(row["calls"])
         ]
@@ -169,6 +169,12 @@ def _own_scorer(folder: Path) -> Evidence:
     return inspect_evidence(folder, results={"scores": scores})
 
 
+def _not_the_models(folder: Path) -> Evidence:
+    """A solver wrote the text that was scored."""
+    found = changed(RIGHT, output=f"It is {ANSWERS[RIGHT]}", scores={"match": "C", "long": 0.5}, correct=True)
+    return inspect_evidence(folder, found, samples(found))
+
+
 def _elsewhere(folder: Path) -> Evidence:
     found = rows()
     found[0]["calls"] = [call(["Something else?"], "draft 0"), call(["Something", "draft 0", "Now"], said(0))]
@@ -241,6 +247,7 @@ FLAWS: dict[str, tuple[Callable[[Path], Evidence], str, str]] = {
     "a task without a sandbox": (_no_sandbox, "inspect.sandbox", "FAIL"),
     "a score edited in log and rows": (_edited_both, "inspect.scores", "FAIL"),
     "a scorer of their own": (_own_scorer, "inspect.scores", "WARN"),
+    "a scored text that the model did not write": (_not_the_models, "inspect.scores", "WARN"),
     "an item that was not asked": (_elsewhere, "inspect.items", "WARN"),
     "a target of another item": (_other_target, "inspect.items", "WARN"),
 }

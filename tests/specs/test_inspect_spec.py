@@ -50,7 +50,7 @@ def test_the_task_is_registered_with_its_text(spec: Path) -> None:
         ),
         (("script: task.py", "script: missing.py"), "there is no file 'missing.py'"),
         (("script: task.py", "script: other.py"), "code is sha256:"),
-        (("max_new_tokens: 24}\n  - {name", "max_new_tokens: 25}\n  - {name"), "max_new_tokens is 24 here and 25 at"),
+        (("max_new_tokens: 24}", "max_new_tokens: 25}"), "max_new_tokens is 24 here and 25 at"),
         (("score: match, ", ""), "score"),
         (("args: {data:", "args: {1data:"), "1data"),
         (("primary_metric: benchmark_accuracy, ", ""), "write primary_metric: benchmark_accuracy"),

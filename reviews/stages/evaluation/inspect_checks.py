@@ -176,6 +176,9 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _again(log: Log, evidence: Evidence, one: Sampled) -> bool | None:
+    # A solver may have put a text of its own in the place of the answer.
+    if one.text not in {call.output for call in one.row.calls}:
+        return None
     scorer, options = log.scorers.get(evidence.granted(InspectParameters).score, ("", {}))
     return scored_again(scorer, options, one.text, one.row.target)
 

@@ -109,7 +109,8 @@ def test_what_is_not_granted_is_refused_and_not_answered(
     engine: Engine, place: Path, request_: dict[str, Any], why: str
 ) -> None:
     with serve(engine, place) as server:
-        status, told = ask(place, server.key, **({"messages": user("hi")} | request_))
+        whole: dict[str, Any] = {"messages": user("hi")} | request_
+        status, told = ask(place, server.key, PATH, **whole)
         assert status == 400 and why in told["error"]["message"]
         assert server.calls == {}
 
