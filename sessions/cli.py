@@ -52,7 +52,7 @@ class _Root(LazyGroup):
             ),
             "seeds": ("seeds", "Compare sessions of one design: the gain with seeds and items both as samples."),
             "diagnose": (
-                "diagnose",
+                "status",
                 "Say which class of cause binds in a training, with the evidence, and what to do next.",
             ),
             "transcript": ("status", "Show what the builder said and did, and what the gate answered."),

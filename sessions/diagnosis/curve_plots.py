@@ -55,7 +55,7 @@ def _figure(one: Drawn) -> Any:
         ("loss", curves.losses),
         ("learning rate", curves.rates),
         ("gradient norm", curves.norms),
-        ("tokens/s", curves.speeds),
+        ("loss tokens/s", curves.speeds),
     ]
     figure = Figure(figsize=(7, 7.6), layout="constrained")
     every: Any = figure.subplots(len(panels), 1, sharex=True)

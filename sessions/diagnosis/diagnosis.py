@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from reviews.checks.definition import Check, apply
 from reviews.checks.remedies import remedy_of
 from reviews.evidence.gather import gather, registered_spec
-from reviews.gate.check_list import all_checks
-from reviews.gate.measurer import measure
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -143,6 +141,8 @@ def _computed(
     missing = [one for one in _detectors(resolved, attempt.stage) if one.id not in have]
     if not missing:
         return attempt.checks
+    from reviews.gate.measurer import measure
+
     try:
         evidence = gather(run, entries, store, attempt.stage, attempt.attempt)
     except PeergateError:
@@ -155,6 +155,9 @@ def _computed(
 
 
 def _detectors(resolved: ResolvedSpec, stage: str) -> list[Check]:
+    # Imported here: all checks together take longer to import than `peergate status` takes otherwise.
+    from reviews.gate.check_list import all_checks
+
     kind = kind_of(resolved.spec.stage(stage))
     return [one for one in all_checks(resolved) if one.id in DETECTORS and one.belongs_to(kind)]
 

@@ -71,7 +71,11 @@ def _curve_in_words(one: Diagnosis) -> str:
     planned = f" of {curves.planned}" if curves.planned else ""
     told = f"{curves.steps[-1]}{planned} steps{by}, loss {curves.losses[0]:.4g} to {curves.losses[-1]:.4g}"
     parts = [told]
-    for name, values in (("learning rate", curves.rates), ("gradient norm", curves.norms), ("tokens/s", curves.speeds)):
+    for name, values in (
+        ("learning rate", curves.rates),
+        ("gradient norm", curves.norms),
+        ("loss tokens/s", curves.speeds),
+    ):
         parts.append(f"{name} {min(values):.3g} to {max(values):.3g}" if values else f"{name} not recorded")
     return ", ".join(parts)
 
