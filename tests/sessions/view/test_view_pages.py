@@ -19,10 +19,9 @@ from sessions.view.places import Reader, Scope
 from sessions.view.samples import SHOWN
 from specs.job_records import JobOrder
 from specs.trail.verdict import Finding, Packet, Span, Verdict
-from tests.fixtures.hostile_trail import Critical, plant, small_trail
+from tests.fixtures.hostile_trail import Critical, plant
 from tests.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
 from tests.fixtures.view_client import Answer, Client
-from tests.sessions.report.test_trail_page import HOSTILE
 
 pytestmark = pytest.mark.integration
 
@@ -30,11 +29,6 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module")
 def finished(closed_quick: Path) -> Client:
     return Client(Scope(closed_quick.parent))
-
-
-@pytest.fixture(scope="module")
-def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_trail(tmp_path_factory.mktemp("waiting"))
 
 
 def links(answer: Answer) -> set[str]:
@@ -139,8 +133,8 @@ def test_a_waiting_session_says_what_a_person_can_do(waiting: Path) -> None:
     assert ">waiting<" in client.get("/").text
 
 
-def test_texts_of_models_cannot_leave_their_place(waiting: Path, tmp_path: Path) -> None:
-    client = Client(Scope(plant(waiting, tmp_path, HOSTILE).parent))
+def test_texts_of_models_cannot_leave_their_place(hostile: Path) -> None:
+    client = Client(Scope(hostile.parent))
     pages = list(every_page(client, 60))
     assert len(pages) == 60
     seen = 0
@@ -162,6 +156,7 @@ def long_answers(order: JobOrder) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_an_answer_of_a_megabyte_is_cut_in_lists_and_shown_to_a_limit(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=QuickLauncher(long_answers)))
