@@ -210,7 +210,7 @@ def test_every_data_file_that_reached_code_reads_is_declared() -> None:
         "specs/confinement/verifier_command.py": "mounts code",
         "specs/home.py": "says where Peergate lies",
         "specs/plugins.py": "asks whether a line of an error is Peergate's",
-        "specs/trainers/trainer_file.py": "the runner of a training file: each script that is registered holds its text",
+        "specs/trainers/trainer_file.py": "the runner of a training file: registered scripts hold its text",
         "specs/session/loading.py": "shipped specs: what they say is registered with each session",
     }
     at_home = re.compile(r"__file__|import.*\bHOME\b")
