@@ -146,7 +146,6 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
     try:
         header: Any = json.loads(text, object_pairs_hook=_once)
         entries = [(str(name), entry) for name, entry in header.items() if name != "__metadata__"]
-        _whole(file, entries, size - 8 - length)
         for name, entry in entries:
             shape, (start, end) = tuple(map(int, entry["shape"])), map(int, entry["data_offsets"])
             tensor = Tensor(file, str(entry["dtype"]), shape, 8 + length + start, 8 + length + end)
@@ -155,6 +154,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
             if not whole or (width is not None and tensor.size != width * math.prod(shape)):
                 raise WrongWeights(f"tensor {told(name)} of {file.name} does not have the size its header says")
             yield name, tensor
+        _whole(file, entries, size - 8 - length)
     except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError) as error:
         raise WrongWeights(f"{file.name} has no header of a weight file") from error
 

@@ -60,8 +60,9 @@ def found_of(flaws: tuple[Flaw, ...], what: str) -> Found:
     """Return what a check says of flaws: the first in words, all of them as rows."""
     if not flaws:
         return Found("PASS", f"{what} passes every rule on its files", 0.0)
-    more = f" and {len(flaws) - 1} more" if len(flaws) > 1 else ""
-    return Found("FAIL", f"{flaws[0].line()}{more}", float(len(flaws)), _rows(list(flaws)), repairable=False)
+    first, *others = flaws
+    more = f" and {len(others)} more" if others else ""
+    return Found("FAIL", f"{first.line()}{more}", float(len(flaws)), _rows(list(flaws)), repairable=False)
 
 
 def _rows(flaws: list[Flaw]) -> tuple[dict[str, str], ...]:
