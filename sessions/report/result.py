@@ -197,16 +197,20 @@ def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedS
 
 def _without_kind(entries: Sequence[Recorded], store: Store, treatment: str) -> dict[str, Any] | None:
     """Return the least gain that is left without a kind of items, where it is less than the registered effect."""
-    gates = [one.body["attempt"] for one in entries if one.entry.kind == "checks" and one.body["stage"] == treatment]
-    checks = checks_of(entries, store, treatment, gates[-1]) if gates else []
+    checks = _newest_checks(entries, store, treatment)
     return next((one.shown[0] for one in checks if one.id == "strata.sensitivity" and one.shown), None)
 
 
 def _claimed(entries: Sequence[Recorded], store: Store, stage: str) -> int:
     """Return how many scores of a stage's newest attempt are what a benchmark's own scorer says."""
-    attempts = (one.body["attempt"] for one in entries if one.entry.kind == "checks" and one.body["stage"] == stage)
-    found = checks_of(entries, store, stage, max(attempts, default=0))
+    found = _newest_checks(entries, store, stage)
     return next((int(one.figure or 0) for one in found if one.id == SCORES and one.status == "WARN"), 0)
+
+
+def _newest_checks(entries: Sequence[Recorded], store: Store, stage: str) -> Sequence[CheckResult]:
+    """Return the checks of a stage's newest attempt; none before its first gate."""
+    gates = [one.body["attempt"] for one in entries if one.entry.kind == "checks" and one.body["stage"] == stage]
+    return checks_of(entries, store, stage, gates[-1]) if gates else []
 
 
 def witnessed(entries: Sequence[Recorded], store: Store, stages: Sequence[str]) -> dict[str, list[int]]:

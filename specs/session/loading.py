@@ -325,7 +325,7 @@ class _Files:
             needed: tuple[str, ...] = ()
             try:
                 text = task_file.text_of(self.folder / path, raw)
-                if trainer_file.is_trainer_file(path):
+                if kind.runs_code and trainer_file.is_trainer_file(path):
                     given = given_by(spec, index)
                     if isinstance(given, LintProblem):
                         self.problems.append(given)
@@ -344,8 +344,10 @@ class _Files:
                 self.problems.append(LintProblem(loc, message, _RESTORE))
             digest = script_file.digest_of(name)
             texts[digest] = text
-            requires = script_file.with_needed(stage.parameters.requires, needed)
-            parameters = stage.parameters.model_copy(update={"code": digest, "requires": requires})
+            given = {"code": digest}
+            if needed:
+                given["requires"] = script_file.with_needed(stage.parameters.requires, needed)
+            parameters = stage.parameters.model_copy(update=given)
             stages[index] = stage.model_copy(update={"script": name, "parameters": parameters})
         return spec.model_copy(update={"stages": tuple(stages)}), texts
 

@@ -289,7 +289,7 @@ def _given(evidence: Evidence, **parameters: Any) -> Evidence:
 
 def tokenizer(folder: Path, **changes: Any) -> Path:
     """Write the files of a tokenizer of three tokens."""
-    words = {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]} | changes
+    words: dict[str, Any] = {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]} | changes
     end = words.pop("eos_token", "<end>")
     template = words.pop("chat_template", "{{ messages }}")
     added = [{"id": 3, "content": end, "special": True}]

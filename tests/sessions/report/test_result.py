@@ -37,4 +37,4 @@ def test_a_kind_that_carries_the_gain_is_named_and_no_other(
 
     monkeypatch.setattr(result, "checks_of", hangs)
     assert "); without 'title' +0.000 on 20 items; one seed" in sentence(closed_quick)
-    assert asked == [("tuned", 1)]
+    assert ("tuned", 1) in asked and {attempt for _, attempt in asked} == {1}

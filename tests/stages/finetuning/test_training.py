@@ -162,7 +162,8 @@ def test_pairs_have_turns_before_the_prompt_too(tmp_path: Path, model: Path) -> 
     from transformers import AutoTokenizer
 
     data = write_lines(tmp_path / "pairs.jsonl", [one | {"before": BEFORE} for one in preferred()])
-    job = training_job(tmp_path / "job", "dpo", model, data, **QUICK | {"epochs": 1, "validation_share": 0.2})
+    given: dict[str, Any] = QUICK | {"epochs": 1, "validation_share": 0.2}
+    job = training_job(tmp_path / "job", "dpo", model, data, **given)
     mask, tokenizer = run(job).facts["mask"], AutoTokenizer.from_pretrained(model)
     assert mask["violations"] == 0
     assert all(tokenizer.decode(one["ids"]).startswith("<|start|>system\nBe brief.") for one in mask["sample"])
