@@ -150,7 +150,7 @@ def _exported(made: Reloaded, file: Path) -> Iterator[Flaw]:
 
 
 def _format_of(file: Path) -> GgufFormat:
-    """Return the coarsest format of a file's tensors: what it is held to."""
+    """Return the coarsest format of a file's tensors: whose bars apply."""
     try:
         held = {one.dtype for one in read_header(file).tensors.values()}
     except WrongFile:

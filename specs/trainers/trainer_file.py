@@ -133,7 +133,7 @@ def _axolotl_problems(data: Mapping[str, Any], given: Given) -> Iterator[LintPro
     plugins = data.get("plugins")
     for place, one in enumerate(plugins if isinstance(plugins, list) else ()):
         if not str(one).startswith("axolotl."):
-            yield LintProblem(("plugins", place), f"is none of Axolotl's own: {OWN_CODE}", "remove the line")
+            yield LintProblem(("plugins", place), f"is not one of Axolotl's own: {OWN_CODE}", "remove the line")
 
 
 def _outside(loc: Loc, value: Any) -> Iterator[LintProblem]:

@@ -1,4 +1,4 @@
-"""Rows that do not fit their model are told before anything runs: length, template, tokens of the template."""
+"""Rows that do not fit their model are reported before anything runs: length, template, tokens of the template."""
 
 from __future__ import annotations
 

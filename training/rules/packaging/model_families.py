@@ -36,7 +36,7 @@ _MOST_LAYERS = 10_000
 
 
 def family_of(config: dict[str, Any]) -> Family | None:
-    """Return the family that ``model_type`` names; None if it is none of those known here."""
+    """Return the family that ``model_type`` names; None if that family is not known here."""
     named = config.get("model_type")
     return FAMILIES.get(named) if isinstance(named, str) else None
 

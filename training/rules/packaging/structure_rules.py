@@ -1,4 +1,4 @@
-"""Is every file there, is none of them code, and does the configuration name its model?"""
+"""Is every file there, is each of them data and no code, and does the configuration name its model?"""
 
 from __future__ import annotations
 
