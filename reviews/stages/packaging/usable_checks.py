@@ -9,12 +9,14 @@ from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.stages.kind import StageKind
 from specs.stages.metric import MetricSet
-from specs.stages.registry import outputs_of
+from specs.stages.registry import kind_of, outputs_of
 from training.rules.packaging.flaw import Flaw
 from training.rules.packaging.ship_rules import check_files
 
 _NEVER_EXCUSED = ("not_finite", "too_large", "code", "pickle", "remote_code", "unreadable", "missing_tensor")
 """What is wrong with a checkpoint even where its base has it."""
+_ZERO = "all_zero"
+"""A script may switch a layer off; a trainer of Peergate's never leaves a layer of zeros."""
 
 
 def _leaves_checkpoint(kind: StageKind) -> bool:
@@ -49,6 +51,8 @@ def _files(evidence: Evidence, _: MetricSet | None) -> Found:
             told = f"{first.line()}: as the model that it was made of"
             return Found("WARN", told, float(len(inherited)), _rows(inherited))
         flaws = [one for one in flaws if one not in inherited]
+    if kind_of(evidence.stage).runs_code and flaws and {one.name for one in flaws} == {_ZERO}:
+        return Found("WARN", f"{flaws[0].line()}: the script may have meant it", float(len(flaws)), _rows(flaws))
     return found_of(tuple(flaws), "the checkpoint")
 
 

@@ -22,6 +22,7 @@ from tests.factories.evaluation_evidence import (
     perplexity_evidence,
 )
 from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
+from tests.factories.inspect_evidence import inspect_evidence
 from tests.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
 from tests.stages.critique import test_verified_pairs
 from tests.stages.finetuning.test_preference_checks import dpo_evidence
@@ -107,6 +108,7 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
         ["candidate", "reference", "first", "reference"],
     ),
     "multi_turn": _converse,
+    "inspect": inspect_evidence,
     "package": lambda folder: evidence_of(folder, "ship"),
 }
 
@@ -162,6 +164,7 @@ def test_every_metric_is_followed_to_lines_that_give_it(tmp_path: Path, kind: st
 
 
 def test_kinds_with_metrics_are_all_here() -> None:
-    assert set(MAKE) == {kind for kind in STAGE_KINDS if metrics_of(kind)}
+    # An export is measured from a session (tests/sessions/shipping/test_exported.py).
+    assert set(MAKE) | {"export"} == {kind for kind in STAGE_KINDS if metrics_of(kind)}
     known = {id for names in (OF_SOME, WITHOUT, NOT_BY_LINES, COUNTED) for id in names}
     assert known <= set(METRICS)

@@ -141,13 +141,17 @@ def test_a_builder_without_a_model_cannot_be_given_a_recipe(tmp_path: Path) -> N
 
 def test_the_page_on_recipes_shows_stages_that_load(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
-    own, built = (part.split("```", 1)[0] for part in page.split("```yaml\n")[1:3])
+    own, trainer, built = (part.split("```", 1)[0] for part in page.split("```yaml\n")[1:4])
     spec = loads(write_spec(tmp_path, RECIPE[0], ("  - name: train\n", f"{built}  - name: train\n"))).spec
     assert spec.stage("look").allow_code
     (tmp_path / "train.py").write_text("pass\n", encoding="utf-8")
     own = own.replace("data.train", "data.prompts")
     spec = loads(write_spec(tmp_path, ("  - name: train\n", f"{own}  - name: train\n"))).spec
     assert spec.stage("teach").script and spec.stage("teach").parameters.trains == "start"
+    (tmp_path / "sft.yaml").write_text("model_name_or_path: x\nlearning_rate: 1e-5\n", encoding="utf-8")
+    trainer = trainer.replace("data.train", "data.prompts").replace("output_mb: 1024", "output_mb: 1024, seed: 7")
+    assert "script: sft.yaml" in trainer
+    write_spec(tmp_path, ("  - name: train\n", f"{trainer}  - name: train\n"))
 
 
 def test_specs_without_code_are_registered_as_before(tmp_path: Path) -> None:

@@ -23,11 +23,13 @@ def torch() -> Any:
 
 def test_every_kind_that_loads_a_model_has_a_device() -> None:
     for kind, declared in STAGE_KINDS.items():
-        loads = "checkpoint" in declared.inputs.values()
+        # An export reads tensors and writes them, on the CPU.
+        loads = "checkpoint" in declared.inputs.values() and kind != "export"
         assert ("device" in declared.parameters.model_fields) is loads, kind
         if loads:
             # Left out where it is not granted: older registrations stay the same.
-            assert "device" not in declared.parameters().model_dump()
+            needed = {name: "x" for name, one in declared.parameters.model_fields.items() if one.is_required()}
+            assert "device" not in declared.parameters(**needed).model_dump()
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu"])
