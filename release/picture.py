@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 COLUMNS = 104
-_KEPT = re.compile(r"design gate|stage \d|a witness|gate \w+:|spent .* left")
+_KEPT = re.compile(r"design gate|stage \d|a witness|gate \w+:")
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _STYLES = (
     (re.compile(r"gate \w+: approve|VERIFIED|accepted:"), "bold green"),
