@@ -158,7 +158,8 @@ def test_a_pull_is_the_whole_session_and_the_next_one_brings_nothing(finished: F
     assert "answers of 'base' read again" in (place.run / "report" / "report.md").read_text(encoding="utf-8")
     kept = [path.relative_to(place.run) for path in sorted(place.run.rglob("*"))]
     told = pulled(place)
-    assert told.closed and told.files == 0 and len(place.anchors()) >= 2
+    # A head for each pull that brought entries; a session that ends before the second pull leaves one.
+    assert told.closed and told.files == 0 and place.anchors()
     assert [path.relative_to(place.run) for path in sorted(place.run.rglob("*"))] == kept
     place, run = copied(finished, "first", pulled=False)
     told = pulled(place)

@@ -46,6 +46,7 @@ def test_a_good_folder_passes_and_what_is_not_run_is_said(folder: Path) -> None:
     assert "NOT_RUN  lineage: no base is given" in plain.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_fresh_processes_answer_alike_and_have_a_rate(folder: Path) -> None:
     done = called("ship", "check", folder, "--json")

@@ -137,7 +137,7 @@ def test_the_data_say_how_trl_trains() -> None:
             AXOLOTL + "plugins: [axolotl.integrations.liger.LigerPlugin, mine.Plugin]\n",
             EXAMPLES,
             13,
-            "none of Axolotl's",
+            "one of Axolotl's",
         ),
     ],
 )
