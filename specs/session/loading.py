@@ -344,7 +344,7 @@ class _Files:
                 self.problems.append(LintProblem(loc, message, _RESTORE))
             digest = script_file.digest_of(name)
             texts[digest] = text
-            given = {"code": digest}
+            given: dict[str, object] = {"code": digest}
             if needed:
                 given["requires"] = script_file.with_needed(stage.parameters.requires, needed)
             parameters = stage.parameters.model_copy(update=given)
