@@ -344,10 +344,10 @@ class _Files:
                 self.problems.append(LintProblem(loc, message, _RESTORE))
             digest = script_file.digest_of(name)
             texts[digest] = text
-            given: dict[str, object] = {"code": digest}
+            pinned: dict[str, object] = {"code": digest}
             if needed:
-                given["requires"] = script_file.with_needed(stage.parameters.requires, needed)
-            parameters = stage.parameters.model_copy(update=given)
+                pinned["requires"] = script_file.with_needed(stage.parameters.requires, needed)
+            parameters = stage.parameters.model_copy(update=pinned)
             stages[index] = stage.model_copy(update={"script": name, "parameters": parameters})
         return spec.model_copy(update={"stages": tuple(stages)}), texts
 
