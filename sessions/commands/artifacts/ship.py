@@ -17,6 +17,9 @@ from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.flaw import Flaw
 from training.rules.packaging.ship_rules import Outcome, check_files
 
+_LISTED = 12
+"""Faults of one layer that are printed."""
+
 app = typer.Typer(help="Check whether a model can be used, and release it.", no_args_is_help=True)
 _LEFT_OUT = ("training", "lineage", "digests", "gguf")
 """Layers that need what a folder may not have: the Trainer's log, a base, a signed list, an export."""
@@ -95,9 +98,11 @@ def _loaded(folder: Path, floor: float, *, whole: bool) -> list[Outcome]:
 def _print(outcomes: list[Outcome], signed_by: str) -> None:
     for one in outcomes:
         print_line(f"{one.status:8} {one.layer}{f': {one.why}' if one.why else ''}")
-        for flaw in one.flaws:
+        for flaw in one.flaws[:_LISTED]:
             print_line(f"         {flaw.file}: {flaw.told}")
             print_line(f"           {flaw.mend}")
+        if len(one.flaws) > _LISTED:
+            print_line(f"         and {len(one.flaws) - _LISTED} more (--json lists all)")
     if signed_by:
         print_line(f"signed by {signed_by}: compare this id with one that you know")
 

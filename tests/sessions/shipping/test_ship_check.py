@@ -117,3 +117,11 @@ def test_a_list_that_was_changed_or_is_missing_is_no_signed_one(folder: Path) ->
 def test_what_is_no_folder_is_a_usage_error(tmp_path: Path) -> None:
     done = called("ship", "check", tmp_path / "none")
     assert done.returncode == 2 and "is no folder" in done.stderr
+
+
+def test_of_many_faults_of_a_layer_some_are_listed_and_the_rest_is_counted(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"code_{number:02d}.py").write_text("", encoding="utf-8")
+    done = called("ship", "check", tmp_path, "--files-only")
+    assert done.returncode == 3 and 0 < done.stdout.count("can run code") <= 12
+    assert "more (--json lists all)" in done.stdout
