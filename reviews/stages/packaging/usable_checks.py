@@ -63,7 +63,7 @@ def _flaws(folder: Path, base: Path | None) -> list[Flaw]:
 def found_of(flaws: tuple[Flaw, ...], what: str) -> Found:
     """Return what a check says of flaws: the first in words, all of them as rows."""
     if not flaws:
-        return Found("PASS", f"{what} passes every rule on its files", 0.0)
+        return Found("PASS", f"{what} passes every rule that applies to its files", 0.0)
     first, *others = flaws
     more = f" and {len(others)} more" if others else ""
     return Found("FAIL", f"{first.line()}{more}", float(len(flaws)), _rows(list(flaws)), repairable=False)
