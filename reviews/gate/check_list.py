@@ -44,7 +44,7 @@ from reviews.stages.evaluation import (
     scorer_checks,
 )
 from reviews.stages.finetuning import checks as training
-from reviews.stages.finetuning import health_checks, optimizer_checks, preference_checks, replay_checks
+from reviews.stages.finetuning import health_checks, optimizer_checks, preference_checks, replay_checks, replica_checks
 from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
@@ -80,6 +80,7 @@ _MODULES = (
         training,
         optimizer_checks,
         health_checks,
+        replica_checks,
         preference_checks,
         text,
         critic_checks,
