@@ -1,4 +1,4 @@
-"""Were the replicas of a training one model: equal after every synchronisation, different before, and all of them there?
+"""Were the replicas of a training one model: equal after every synchronisation, different before, and all there?
 
 The digests are the replicas' own; that weights with these digests follow from the granted data, ``witness.training``
 shows for the rounds that are trained again, outer steps included.
@@ -47,7 +47,7 @@ _ONE = Found("NOT_APPLICABLE", "trained in one process")
 @CHECKS.add(
     "replicas.equal",
     "After every synchronisation the replicas are one model",
-    source="an all-reduce that does nothing; replicas that begin with other weights and never meet, reported as a success",
+    source="an all-reduce that does nothing; replicas that begin with other weights and never become one model",
 )
 def _equal(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the digests of all weights: at the start, after each synchronisation, and where the next round begins."""
@@ -56,7 +56,9 @@ def _equal(evidence: Evidence, _: MetricSet | None) -> Found:
     rounds = _rounds(evidence)
     wrong = list(_differing(rounds))
     told = f"{len(rounds)} synchronisations"
-    return unless(wrong, f"{told}: {wrong[0]['why'] if wrong else ''}", f"{told}, the same digest after each", repairable=False)
+    return unless(
+        wrong, f"{told}: {wrong[0]['why'] if wrong else ''}", f"{told}, the same digest after each", repairable=False
+    )
 
 
 def _differing(rounds: Mapping[int, Sequence[ReplicaRound]]) -> Iterator[dict[str, Any]]:
@@ -107,7 +109,9 @@ def _quorum(evidence: Evidence, _: MetricSet | None) -> Found:
     rounds, steps = _rounds(evidence), len(steps_of(evidence))
     wrong: list[dict[str, Any]] = []
     if list(rounds) != list(range(1, given.rounds_of(steps) + 1)):
-        wrong.append({"why": f"{given.rounds_of(steps)} synchronisations are due, there are {listed(map(str, rounds))}"})
+        wrong.append(
+            {"why": f"{given.rounds_of(steps)} synchronisations are due, there are {listed(map(str, rounds))}"}
+        )
     for sync, rows in rounds.items():
         due = given.last_step(sync - 1, steps) + 1, given.last_step(sync, steps)
         if len(rows) < given.quorum:
@@ -115,12 +119,18 @@ def _quorum(evidence: Evidence, _: MetricSet | None) -> Found:
         if max(row.participants for row in rows) > given.replicas or max(row.replica for row in rows) >= given.replicas:
             wrong.append({"sync": sync, "why": f"more than the granted {given.replicas} replicas"})
         wrong += [
-            {"sync": sync, "replica": row.replica, "why": f"its steps are {row.first_step} to {row.last_step}, not {due}"}
+            {
+                "sync": sync,
+                "replica": row.replica,
+                "why": f"its steps are {row.first_step} to {row.last_step}, not {due}",
+            }
             for row in rows
             if row.counts and (row.first_step, row.last_step) != due
         ]
     fewest = min(len(rows) for rows in rounds.values())
-    told = f"{len(rounds)} synchronisations of {fewest} to {max(map(len, rounds.values()))} replicas{_history(evidence)}"
+    told = (
+        f"{len(rounds)} synchronisations of {fewest} to {max(map(len, rounds.values()))} replicas{_history(evidence)}"
+    )
     if wrong:
         return Found("FAIL", f"{told}: {wrong[0]['why']}", float(len(wrong)), tuple(wrong), repairable=False)
     if fewest < given.replicas:

@@ -104,7 +104,9 @@ class Coordinator:
             raise SystemExit(f"the replicas are not one model: {why}")
         done = max((known[-1].row for known in self.rounds.values() if known), key=lambda row: row.sync, default=None)
         if done is not None:
-            together = [str(number) for number, known in self.rounds.items() if known and known[-1].row.sync == done.sync]
+            together = [
+                str(number) for number, known in self.rounds.items() if known and known[-1].row.sync == done.sync
+            ]
             self.job.progress(
                 done.last_step if done.counts else self.given.last_step(done.sync, self.steps),
                 self.steps,

@@ -47,6 +47,7 @@ def train(job: Job[Any]) -> Done:
         "starts": coordinator.starts,
         "ended": sorted(ends),
         "sequences_due": len(used) * job.parameters.epochs,
+        "left_out": len(examples) - len(used),
     }
     first = next(iter(ends.values()))
     effective = first["effective"] | {"distributed": _read_back(job, first["synchronised"])}
@@ -93,9 +94,13 @@ def _facts(rounds: list[Round], lines: list[dict[str, Any]], ends: list[dict[str
         "sequences": sum(line["sequences"] for line in counted),
         "epochs_done": ends[0]["epochs_done"],
         "resumed_from": 0,
-        "loss_difference": max((one["loss_difference"] for one in ends if one["loss_difference"] is not None), default=None),
+        "loss_difference": max(
+            (one["loss_difference"] for one in ends if one["loss_difference"] is not None), default=None
+        ),
         "batches_computed_again": sum(one["batches_computed_again"] for one in ends),
-        "mask": masks[0] | summed | {"merged": max(one["merged"] for one in masks), "wrong": [w for m in masks for w in m["wrong"]]},
+        "mask": masks[0]
+        | summed
+        | {"merged": max(one["merged"] for one in masks), "wrong": [w for m in masks for w in m["wrong"]]},
         "step_seconds": ends[0]["step_seconds"],
         "attention": ends[0]["attention"],
         "cut": sum(one["cut"] for one in ends),
@@ -110,7 +115,9 @@ def _read_back(job: Job[Any], told: dict[str, Any]) -> dict[str, Any]:
     replicas = len(list((job.folder / FOLDERS).iterdir()))
     found = granted | {"replicas": replicas, "sync_every": told["sync_every"], "outer": told["outer"]} | least
     if told["quorum"] != job.parameters.distributed.quorum:
-        raise SystemExit(f"{told['quorum']} replicas could synchronise, granted were {job.parameters.distributed.quorum}")
+        raise SystemExit(
+            f"{told['quorum']} replicas could synchronise, granted were {job.parameters.distributed.quorum}"
+        )
     return found
 
 
@@ -145,4 +152,3 @@ def _saved(
         raise SystemExit("the weights that the replicas ended with cannot be read again")
     built.trainer.state.log_history = lines
     return finished(job, built.trainer, built.prepared, effective, facts)
-

@@ -80,5 +80,3 @@ def newest_state(job_folder: Path, replica: int, replicas: int) -> Path | None:
     found = [newest_whole(folder_of(job_folder, other) / FOLDER) for other in own_last]
     whole = [one for one in found if one is not None and (one / OUTER).is_file()]
     return max(reversed(whole), key=step_of, default=None)
-
-

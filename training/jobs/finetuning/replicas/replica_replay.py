@@ -160,4 +160,3 @@ def _outer_step(
     outer.step()
     for weight in begun.values():
         weight.grad = None
-

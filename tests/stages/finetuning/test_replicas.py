@@ -1,0 +1,255 @@
+"""Replicas as processes of their own: one model after every synchronisation, killed and back, with faults planted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from reviews.stages.finetuning.replay_checks import differs
+from specs.digests import digest_path
+from specs.stages.finetuning.distributed import Distributed, ReplicaRound
+from specs.stages.finetuning.rows import TrainingRow
+from specs.stages.witness import REPLAYED
+from tests.fixtures.needed import need
+from tests.fixtures.replica_jobs import replica_job, rounds_of
+from tests.training.jobs.test_replay import replayed_by
+from training.jobs.finetuning.replicas import coordinator
+from training.jobs.finetuning.replicas.coordinator import apart, environment, lighthouse_of
+from training.jobs.finetuning.replicas.dispatch import sft
+from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
+from training.jobs.job import Done, Job
+
+need("torch", "trl", "peft", "torchft")
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    # transformers reads the old name when it saves a step.
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+]
+WORKER = Path(__file__).parents[2] / "fixtures" / "replica_worker.py"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Done]:
+    """Return a training by two replicas: 20 of 21 examples, 10 steps each, the last round of 2."""
+    job = replica_job(tmp_path_factory.mktemp("whole"))
+    return job, sft(job)
+
+
+def _by_sync(job: Job) -> dict[int, list[ReplicaRound]]:
+    found: dict[int, list[ReplicaRound]] = defaultdict(list)
+    for row in rounds_of(job):
+        found[row.sync].append(row)
+    return found
+
+
+def _steps(job: Job) -> list[TrainingRow]:
+    return [TrainingRow.model_validate_json(line) for line in (job.out / "rows.jsonl").read_bytes().splitlines()]
+
+
+def _killing(job: Job, replica: int, after: int) -> threading.Thread:
+    """Kill a replica, as soon as it has synchronised so often."""
+
+    def kill() -> None:
+        path = folder_of(job.folder, replica) / "rounds" / f"{after}.json"
+        while not path.is_file():
+            time.sleep(0.01)
+        for child in psutil.Process().children():
+            words = child.cmdline()
+            if "training.jobs.finetuning.replicas" in words and words[5] == str(replica):
+                child.send_signal(signal.SIGKILL)
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_replicas_differ_before_every_synchronisation_and_are_one_model_after_it(whole: tuple[Job, Done]) -> None:
+    job, done = whole
+    rounds = _by_sync(job)
+    assert [[row.replica for row in rows] for rows in rounds.values()] == [[0, 1]] * 3
+    assert [(row.first_step, row.last_step) for rows in rounds.values() for row in rows[:1]] == [
+        (1, 4),
+        (5, 8),
+        (9, 10),
+    ]
+    assert all(
+        len({row.after for row in rows}) == 1 and len({row.before for row in rows}) == 2 for rows in rounds.values()
+    )
+    assert len({row.start for row in rounds[1]}) == 1
+    assert all({one.start for one in then} == {last[0].after} for last, then in pairwise(rounds.values()))
+    assert len({row.after for row in rounds_of(job)}) == 3 and all(row.drift > 0 for row in rounds_of(job))
+    trained = done.effective["trained_parameters"]
+    assert trained < 2000 and {row.bytes for row in rounds_of(job)} == {4 * trained}
+    steps = _steps(job)
+    assert [step.step for step in steps] == list(range(1, 11))
+    assert sum(row.tokens for row in rounds_of(job)) == sum(step.tokens for step in steps) == done.tokens
+    assert done.facts["sequences"] == done.facts["sequences_due"] == 40 and done.facts["left_out"] == 1
+    assert done.effective["distributed"] == job.order.parameters["distributed"]
+    assert steps[-1].loss < steps[0].loss
+
+
+def test_the_merged_checkpoint_is_that_of_the_last_synchronisation(whole: tuple[Job, Done]) -> None:
+    from safetensors.torch import load_file
+
+    from training.jobs.finetuning.replicas.replica_files import sha256_of
+
+    job, _ = whole
+    saved = load_file(job.out / "checkpoint" / "adapter" / "adapter_model.safetensors")
+    assert sha256_of(saved) == rounds_of(job)[-1].after
+    assert not (job.folder / "replicas").exists()
+
+
+def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[Job, Done]) -> None:
+    job, _ = whole
+    replayed, facts = replayed_by(job)
+    rows = _steps(job)
+    assert {one.step for one in replayed} >= {1, 2, 9, 10}
+    assert [why for one in replayed if (why := differs(rows, one, REPLAYED["float32"]))] == []
+    assert facts["end_apart"] < 1e-5 and facts["files"] == [] and facts["merged_apart"] < 1e-5
+    assert list(facts["saved"]) == pytest.approx(list(rows[-1].sketch), rel=1e-6)
+
+
+def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
+    whole: tuple[Job, Done], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = replica_job(tmp_path)
+    thread = _killing(job, replica=1, after=1)
+    done = sft(job)
+    thread.join(10)
+    starts = [one for one in done.facts["starts"] if one["replica"] == 1]
+    assert len(starts) >= 2 and starts[1]["why"] == "was ended by SIGKILL"
+    # It never begins at step 0: the others were further.
+    assert all(one["step"] in (4, 8) for one in starts[1:])
+    assert "replica 1 was ended by SIGKILL; it is started again from step" in capfd.readouterr().out
+    assert rounds_of(job)[-1].after == rounds_of(whole[0])[-1].after
+    assert digest_path(job.out / "checkpoint") == digest_path(whole[0].out / "checkpoint")
+    assert done.facts["sequences"] == done.facts["sequences_due"]
+
+
+@pytest.mark.nightly
+def test_the_others_of_three_go_on_and_one_that_returns_takes_over_their_weights(tmp_path: Path) -> None:
+    job = replica_job(tmp_path, replicas=3, examples=60, every=2, distributed={"min_replicas": 2})
+    thread = _killing(job, replica=2, after=2)
+    done = sft(job)
+    thread.join(10)
+    rows = _by_sync(job)
+    assert len(rows) == 10 and all(len({row.after for row in some}) == 1 for some in rows.values())
+    assert all(len(some) >= 2 for some in rows.values())
+    print([(row.sync, row.replica, row.process, row.healed) for row in rounds_of(job)])
+    for row in (row for row in rounds_of(job) if row.healed):
+        assert row.before in {one.before for one in rows[row.sync] if not one.healed}
+    assert done.facts["sequences"] <= done.facts["sequences_due"]
+
+
+def _two_workers(folder: Path, lr: float = 0.7, momentum: float = 0.9, fault: str = "none") -> list[list[float]]:
+    """Return what two replicas without a language model print, each in a process of its own."""
+    lighthouse = lighthouse_of(Distributed(replicas=2, sync_every=2))
+    processes = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                str(WORKER),
+                *map(str, (folder_of(folder, number), number, lighthouse.address(), lr, momentum, fault)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment(2) | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        )
+        for number in range(2)
+    ]
+    assert len({one.pid for one in processes} | {os.getpid()}) == 3
+    told = [process.communicate(timeout=120) for process in processes]
+    lighthouse.shutdown()
+    assert all(process.returncode == 0 for process in processes), told
+    return [[float(line) for line in out.split()] for out, _ in told]
+
+
+@pytest.mark.parametrize(
+    ("lr", "momentum", "due"),
+    [(1.0, 0.0, [2.0, 4.0, 6.0]), (0.7, 0.9, [2.66, 6.454, 11.2686])],
+    ids=["mean", "nesterov"],
+)
+def test_the_model_moves_where_the_replicas_moved(tmp_path: Path, lr: float, momentum: float, due: list[float]) -> None:
+    assert _two_workers(tmp_path, lr, momentum) == [pytest.approx(due, abs=1e-4)] * 2
+    rounds = [rounds_in(folder_of(tmp_path, number)) for number in range(2)]
+    assert [[one.row.sync for one in some] for some in rounds] == [[1, 2, 3]] * 2
+    # One weight is sent, none of the thousand that are frozen.
+    assert {one.row.bytes for some in rounds for one in some} == {4}
+    assert {one.row.participants for some in rounds for one in some} == {2}
+    assert apart(tmp_path, dict(enumerate(rounds))) == ""
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("unequal", "replicas 0 and 1 began with different weights"),
+        ("no-op", "replicas 0 and 1 have different weights after synchronisation 1"),
+    ],
+)
+def test_replicas_that_are_not_one_model_are_found(tmp_path: Path, fault: str, told: str) -> None:
+    _two_workers(tmp_path, fault=fault)
+    assert apart(tmp_path, {number: rounds_in(folder_of(tmp_path, number)) for number in range(2)}) == told
+
+
+def test_a_pseudo_gradient_with_the_wrong_sign_moves_the_model_the_other_way(tmp_path: Path) -> None:
+    assert _two_workers(tmp_path, fault="negated") == [pytest.approx([-2.66, -6.454, -11.2686], abs=1e-4)] * 2
+
+
+def test_replicas_that_begin_with_different_weights_end_the_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = replica_job(tmp_path)
+    start: Callable[..., Any] = coordinator.Coordinator._start  # pyright: ignore[reportPrivateUsage]
+
+    def elsewhere(self: Any, number: int, *rest: Any) -> None:
+        # The second replica gets another seed, and so other adapters to begin with.
+        order = job.order.model_copy(update={"parameters": job.order.parameters | {"seed": number}})
+        (job.folder / "order.json").write_bytes(order.canonical())
+        start(self, number, *rest)
+        if number == 0:
+            _wait_for(lambda: bool(list((folder_of(job.folder, 0) / "began").glob("*.json"))))
+
+    monkeypatch.setattr(coordinator.Coordinator, "_start", elsewhere)
+    with pytest.raises(SystemExit, match="replicas 0 and 1 began with different weights"):
+        sft(job)
+    assert not (job.out / "checkpoint").exists() and not psutil.Process().children()
+
+
+def _wait_for(what: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if what():
+            return
+        time.sleep(0.1)
+
+
+def test_a_replica_is_started_by_its_stage_only(tmp_path: Path) -> None:
+    job = replica_job(tmp_path)
+    (job.folder / "claim" / "claim.json").write_text('{"key": "other", "pid": 1}', encoding="utf-8")
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "training.jobs.finetuning.replicas",
+        str(job.folder),
+        "0",
+        "1",
+        "http://127.0.0.1:1",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 4 and "replicas are started by the process of their stage only" in done.stderr
