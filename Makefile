@@ -74,6 +74,11 @@ test-qlora: setup  ## install bitsandbytes (125 MB) and run the tests of trainin
 	$(BIN)/python -c 'import bitsandbytes'
 	$(BIN)/python -m pytest tests/stages/finetuning/test_qlora.py tests/training/jobs/test_replay.py
 
+test-replicas: setup  ## install torchft (10 MB) and run the tests of trainings by several processes
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[replicas]'
+	$(BIN)/python -c 'import torchft'
+	$(BIN)/python -m pytest tests/stages/finetuning/test_replicas.py tests/e2e/test_replicated_session.py
+
 test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests of its tasks, offline
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm-eval]'
 	$(BIN)/python -c 'import lm_eval'

@@ -24,9 +24,10 @@ from specs.stages.finetuning.rows import TrainingRow
 from specs.stages.witness import REPLAYED
 from tests.fixtures.needed import need
 from tests.fixtures.replica_jobs import replica_job, rounds_of
+from tests.fixtures.replica_worker import start
 from tests.training.jobs.test_replay import replayed_by
 from training.jobs.finetuning.replicas import coordinator
-from training.jobs.finetuning.replicas.coordinator import apart, environment, lighthouse_of
+from training.jobs.finetuning.replicas.coordinator import apart, lighthouse_of
 from training.jobs.finetuning.replicas.dispatch import sft
 from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
 from training.jobs.job import Done, Job
@@ -40,7 +41,6 @@ pytestmark = [
     # transformers reads the old name when it saves a step.
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
 ]
-WORKER = Path(__file__).parents[2] / "fixtures" / "replica_worker.py"
 
 
 @pytest.fixture(scope="module")
@@ -156,21 +156,12 @@ def test_the_others_of_three_go_on_and_one_that_returns_takes_over_their_weights
     assert done.facts["sequences"] <= done.facts["sequences_due"]
 
 
-def _two_workers(folder: Path, lr: float = 0.7, momentum: float = 0.9, fault: str = "none") -> list[list[float]]:
+def _two_workers(folder: Path, lr: float = 0.7, momentum: float = 0.9, fault: str = "") -> list[list[float]]:
     """Return what two replicas without a language model print, each in a process of its own."""
-    lighthouse = lighthouse_of(Distributed(replicas=2, sync_every=2))
+    given = Distributed.model_validate({"replicas": 2, "sync_every": 2, "outer": {"lr": lr, "momentum": momentum}})
+    lighthouse = lighthouse_of(given)
     processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                str(WORKER),
-                *map(str, (folder_of(folder, number), number, lighthouse.address(), lr, momentum, fault)),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | environment(2) | {"PYTHONPATH": str(Path(__file__).parents[3])},
-        )
+        start(folder_of(folder, number), number, lighthouse.address(), given, steps=6, fault=fault)
         for number in range(2)
     ]
     assert len({one.pid for one in processes} | {os.getpid()}) == 3
@@ -215,13 +206,13 @@ def test_replicas_that_begin_with_different_weights_end_the_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = replica_job(tmp_path)
-    start: Callable[..., Any] = coordinator.Coordinator._start  # pyright: ignore[reportPrivateUsage]
+    right: Callable[..., Any] = coordinator.Coordinator._start  # pyright: ignore[reportPrivateUsage]
 
     def elsewhere(self: Any, number: int, *rest: Any) -> None:
         # The second replica gets another seed, and so other adapters to begin with.
         order = job.order.model_copy(update={"parameters": job.order.parameters | {"seed": number}})
         (job.folder / "order.json").write_bytes(order.canonical())
-        start(self, number, *rest)
+        right(self, number, *rest)
         if number == 0:
             _wait_for(lambda: bool(list((folder_of(job.folder, 0) / "began").glob("*.json"))))
 
