@@ -191,7 +191,7 @@ class Replica:
             self._step += 1
         if self._inner == self.given.sync_every:
             self._before, self._arrived = sha256_of(self._weights), time.perf_counter()
-            self._drift = _norm_of({name: one - self._begun[name] for name, one in self._weights.items()})
+            self._drift = _norm_of({name: one.detach() - self._begun[name] for name, one in self._weights.items()})
 
     def _after_sync(self, *_: Any) -> None:
         if self._inner < self.given.sync_every:
