@@ -31,6 +31,7 @@ from training.jobs.finetuning.replicas.coordinator import apart, lighthouse_of
 from training.jobs.finetuning.replicas.dispatch import sft
 from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
 from training.jobs.job import Done, Job
+from training.jobs.saved_steps import FOLDER, newest_whole
 
 need("torch", "trl", "peft", "torchft")
 
@@ -61,12 +62,12 @@ def _steps(job: Job) -> list[TrainingRow]:
     return [TrainingRow.model_validate_json(line) for line in (job.out / "rows.jsonl").read_bytes().splitlines()]
 
 
-def _killing(job: Job, replica: int, after: int) -> threading.Thread:
-    """Kill a replica, as soon as it has synchronised so often."""
+def _killing(job: Job, replica: int, after: int, *, saved: bool) -> threading.Thread:
+    """Kill a replica when it has synchronised so often, or when it has saved that too."""
 
     def kill() -> None:
-        path = folder_of(job.folder, replica) / "rounds" / f"{after}.json"
-        while not path.is_file():
+        folder = folder_of(job.folder, replica)
+        while not (folder / "rounds" / f"{after}.json").is_file() or (saved and newest_whole(folder / FOLDER) is None):
             time.sleep(0.01)
         for child in psutil.Process().children():
             words = child.cmdline()
@@ -128,7 +129,7 @@ def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
     whole: tuple[Job, Done], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     job = replica_job(tmp_path)
-    thread = _killing(job, replica=1, after=1)
+    thread = _killing(job, replica=1, after=1, saved=True)
     done = sft(job)
     thread.join(10)
     starts = [one for one in done.facts["starts"] if one["replica"] == 1]
@@ -142,9 +143,21 @@ def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
 
 
 @pytest.mark.nightly
+def test_one_that_had_saved_nothing_begins_with_the_state_of_another(tmp_path: Path) -> None:
+    job = replica_job(tmp_path)
+    thread = _killing(job, replica=1, after=1, saved=False)
+    sft(job)
+    thread.join(10)
+    assert all(len({row.after for row in rows}) == 1 for rows in _by_sync(job).values())
+    replayed, facts = replayed_by(job)
+    assert [why for one in replayed if (why := differs(_steps(job), one, REPLAYED["float32"]))] == []
+    assert facts["end_apart"] < 1e-5
+
+
+@pytest.mark.nightly
 def test_the_others_of_three_go_on_and_one_that_returns_takes_over_their_weights(tmp_path: Path) -> None:
     job = replica_job(tmp_path, replicas=3, examples=60, every=2, distributed={"min_replicas": 2})
-    thread = _killing(job, replica=2, after=2)
+    thread = _killing(job, replica=2, after=2, saved=True)
     done = sft(job)
     thread.join(10)
     rows = _by_sync(job)

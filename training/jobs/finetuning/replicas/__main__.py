@@ -17,7 +17,14 @@ from specs.errors import ExitCode
 from specs.job_records import JobOrder
 from training.jobs.finetuning import trainer_args
 from training.jobs.finetuning.replicas.replica import Replica, Uncommitted, Unfit, trained_parameters
-from training.jobs.finetuning.replicas.replica_files import AGAIN, folder_of, of_replica, sha256_of, write_json
+from training.jobs.finetuning.replicas.replica_files import (
+    AGAIN,
+    folder_of,
+    of_replica,
+    own_state,
+    sha256_of,
+    write_json,
+)
 from training.jobs.job import Job, refuse
 from training.jobs.saved_steps import train_from
 
@@ -61,6 +68,8 @@ def _train(job: Job[Any], number: int, process: int, address: str, resumes: Path
     folder = folder_of(job.folder, number)
     torch.manual_seed(job.parameters.seed)
     built = sft.build(of_replica(job, folder), number, given.replicas)
+    if resumes is not None:
+        resumes = own_state(resumes, folder)
     replica = Replica(number, process, given, address, folder)
     replica.attach(built.trainer, built.proof, resumes)
     train_from(built.trainer, resumes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +42,18 @@ def of_replica(job: Job[Any], folder: Path) -> Job[Any]:
     mine.folder, mine.out = folder, folder / "out"
     mine.out.mkdir(parents=True, exist_ok=True)
     return mine
+
+
+def own_state(state: Path, folder: Path) -> Path:
+    """Return a saved step as one of the replica's own: a copy if another replica saved it.
+
+    One that the replica was ended in the middle of saving goes.
+    """
+    target = folder / FOLDER / state.name
+    if target.resolve() != state.resolve():
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(state, target)
+    return target
 
 
 def sha256_of(weights: Mapping[str, Any]) -> str:
