@@ -32,6 +32,7 @@ from training.jobs.finetuning.replicas.dispatch import sft
 from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
 from training.jobs.job import Done, Job
 from training.jobs.saved_steps import FOLDER, newest_whole
+from training.rules.finetuning.replica_rounds import donor_of
 
 need("torch", "trl", "peft", "torchft")
 
@@ -154,19 +155,31 @@ def test_one_that_had_saved_nothing_begins_with_the_state_of_another(tmp_path: P
     assert facts["end_apart"] < 1e-5
 
 
-@pytest.mark.nightly
-def test_the_others_of_three_go_on_and_one_that_returns_takes_over_their_weights(tmp_path: Path) -> None:
-    job = replica_job(tmp_path, replicas=3, examples=60, every=2, distributed={"min_replicas": 2})
-    thread = _killing(job, replica=2, after=2, saved=True)
-    done = sft(job)
-    thread.join(10)
-    rows = _by_sync(job)
-    assert len(rows) == 10 and all(len({row.after for row in some}) == 1 for some in rows.values())
-    assert all(len(some) >= 2 for some in rows.values())
-    print([(row.sync, row.replica, row.process, row.healed) for row in rounds_of(job)])
-    for row in (row for row in rounds_of(job) if row.healed):
-        assert row.before in {one.before for one in rows[row.sync] if not one.healed}
-    assert done.facts["sequences"] <= done.facts["sequences_due"]
+def test_one_of_three_that_is_behind_takes_over_the_weights_of_the_others(tmp_path: Path) -> None:
+    given, steps = Distributed(replicas=3, sync_every=2), 20
+    lighthouse, third = lighthouse_of(given), folder_of(tmp_path, 2) / "began" / "1.json"
+    workers = [
+        start(folder_of(tmp_path, number), number, lighthouse.address(), given, steps=steps, until=third)
+        for number in range(2)
+    ]
+    # Two of three suffice. The third begins at step 0 while they are further, and is not let contribute that.
+    _wait_for(lambda: len(rounds_in(folder_of(tmp_path, 0))) >= 2)
+    workers.append(start(folder_of(tmp_path, 2), 2, lighthouse.address(), given, steps=steps))
+    told = [worker.communicate(timeout=120) for worker in workers]
+    lighthouse.shutdown()
+    assert [worker.returncode for worker in workers] == [0, 0, 0], told
+    rounds = {number: rounds_in(folder_of(tmp_path, number)) for number in range(3)}
+    assert apart(tmp_path, rounds) == ""
+    assert [[one.row.sync for one in rounds[number]] for number in (0, 1)] == [list(range(1, 11))] * 2
+    late = [one.row for one in rounds[2]]
+    assert [row.healed for row in late] == [True] + [False] * (len(late) - 1) and 1 < len(late) <= 6
+    assert (late[0].first_step, late[0].last_step, late[0].participants) == (1, 2, 3)
+    others = [one.row for number in (0, 1) for one in rounds[number] if one.row.sync == late[0].sync]
+    assert donor_of(late[0], [*others, late[0]]) in (0, 1)
+    # What it skips are steps of the others: afterwards its steps are theirs.
+    assert {(row.sync, row.first_step, row.last_step) for row in late[1:]} <= {
+        (one.row.sync, one.row.first_step, one.row.last_step) for one in rounds[0]
+    }
 
 
 def _two_workers(folder: Path, lr: float = 0.7, momentum: float = 0.9, fault: str = "") -> list[list[float]]:
