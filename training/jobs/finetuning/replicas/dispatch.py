@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from specs.stages.finetuning.parameters import SftParameters
 from training.jobs.finetuning import replay as plain_replay
 from training.jobs.finetuning import sft as plain
@@ -14,6 +16,6 @@ def sft(job: Job[SftParameters]) -> Done:
     return plain.sft(job) if job.parameters.distributed is None else outcome.train(job)
 
 
-def replay(job: Job[SftParameters]) -> Done:
+def replay(job: Job[Any]) -> Done:
     """Train some of the steps again, as they were trained."""
     return plain_replay.replay(job) if job.parameters.distributed is None else replica_replay.replay(job)

@@ -80,7 +80,7 @@ class Replica:
     def begin(self, trainer: Any, step: int, steps: int, resumes: Path | None) -> None:
         """Join the others, with the weights and the outer state of the synchronisation after ``step``."""
         import torch
-        from torch.distributed import TCPStore
+        from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
         from torchft.local_sgd import DiLoCo
         from torchft.manager import Manager
         from torchft.process_group import ProcessGroupGloo
@@ -94,7 +94,7 @@ class Replica:
         if resumes is not None:
             self._outer.load_state_dict(torch.load(resumes / OUTER, weights_only=True))
         self._store = TCPStore(HERE, 0, is_master=True, wait_for_workers=False)
-        self.manager = Manager(
+        self.manager: Any = Manager(
             pg=ProcessGroupGloo(timeout=EXCHANGE),
             load_state_dict=self._take_over,
             state_dict=self._hand_over,
@@ -116,7 +116,7 @@ class Replica:
         self.manager.load_state_dict({"step": self.sync, "batches_committed": self.sync * self.given.quorum})
         # Only what is trained: with adapters the base is neither copied nor sent.
         fragment = torch.nn.ParameterList(self._weights.values())
-        self.diloco = DiLoCo(self.manager, [fragment], self._optimizer, self._outer, self.given.sync_every)
+        self.diloco: Any = DiLoCo(self.manager, [fragment], self._optimizer, self._outer, self.given.sync_every)
         self._listen()
         self._begin_round()
         told = {"process": self.process, "sync": self.sync, "step": step, "weights": self._start}
