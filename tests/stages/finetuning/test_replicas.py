@@ -155,6 +155,26 @@ def test_one_that_had_saved_nothing_begins_with_the_state_of_another(tmp_path: P
     assert facts["end_apart"] < 1e-5
 
 
+@pytest.mark.nightly
+def test_two_of_three_go_on_and_who_returns_skips_the_steps_of_the_others(tmp_path: Path) -> None:
+    job = replica_job(tmp_path, replicas=3, examples=240, every=2)
+    thread = _killing(job, replica=2, after=2, saved=True)
+    done = sft(job)
+    thread.join(10)
+    rows = _by_sync(job)
+    assert list(rows) == list(range(1, 41)) and all(len({row.after for row in some}) == 1 for some in rows.values())
+    assert all(len(some) >= 2 for some in rows.values())
+    healed = [row for row in rounds_of(job) if row.healed]
+    assert [row.replica for row in healed] == [2] and healed[0].before in {
+        row.before for row in rows[healed[0].sync] if not row.healed
+    }
+    assert done.facts["sequences"] < done.facts["sequences_due"] == 480
+    assert [step.step for step in _steps(job)] == list(range(1, 81))
+    replayed, facts = replayed_by(job)
+    assert [why for one in replayed if (why := differs(_steps(job), one, REPLAYED["float32"]))] == []
+    assert facts["end_apart"] < 1e-5
+
+
 def test_one_of_three_that_is_behind_takes_over_the_weights_of_the_others(tmp_path: Path) -> None:
     given, steps = Distributed(replicas=3, sync_every=2), 20
     lighthouse, third = lighthouse_of(given), folder_of(tmp_path, 2) / "began" / "1.json"
