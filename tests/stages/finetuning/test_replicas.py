@@ -63,6 +63,11 @@ def _steps(job: Job) -> list[TrainingRow]:
     return [TrainingRow.model_validate_json(line) for line in (job.out / "rows.jsonl").read_bytes().splitlines()]
 
 
+def _replicas() -> list[psutil.Process]:
+    every = psutil.Process().children()
+    return [one for one in every if "training.jobs.finetuning.replicas" in one.cmdline()]
+
+
 def _killing(job: Job, replica: int, after: int, *, saved: bool) -> threading.Thread:
     """Kill a replica when it has synchronised so often, or when it has saved that too."""
 
@@ -70,9 +75,8 @@ def _killing(job: Job, replica: int, after: int, *, saved: bool) -> threading.Th
         folder = folder_of(job.folder, replica)
         while not (folder / "rounds" / f"{after}.json").is_file() or (saved and newest_whole(folder / FOLDER) is None):
             time.sleep(0.01)
-        for child in psutil.Process().children():
-            words = child.cmdline()
-            if "training.jobs.finetuning.replicas" in words and words[5] == str(replica):
+        for child in _replicas():
+            if child.cmdline()[5] == str(replica):
                 child.send_signal(signal.SIGKILL)
 
     thread = threading.Thread(target=kill, daemon=True)
@@ -157,19 +161,32 @@ def test_one_that_had_saved_nothing_begins_with_the_state_of_another(tmp_path: P
 
 @pytest.mark.nightly
 def test_two_of_three_go_on_and_who_returns_skips_the_steps_of_the_others(tmp_path: Path) -> None:
-    job = replica_job(tmp_path, replicas=3, examples=240, every=2)
-    thread = _killing(job, replica=2, after=2, saved=True)
+    job = replica_job(tmp_path, replicas=3, examples=120, every=2)
+    kill = _killing(job, replica=2, after=2, saved=True)
+
+    def hold() -> None:
+        # The others are held when they are further, until the third is back: it starts for longer than they train.
+        kill.join()
+        _wait_for(lambda: len(rounds_in(folder_of(job.folder, 0))) >= 8)
+        others = [one for one in _replicas() if one.cmdline()[5] in ("0", "1")]
+        for one in others:
+            one.suspend()
+        _wait_for(lambda: (folder_of(job.folder, 2) / "began" / "2.json").is_file())
+        for one in others:
+            one.resume()
+
+    holding = threading.Thread(target=hold, daemon=True)
+    holding.start()
     done = sft(job)
-    thread.join(10)
+    holding.join(10)
     rows = _by_sync(job)
-    assert list(rows) == list(range(1, 41)) and all(len({row.after for row in some}) == 1 for some in rows.values())
+    assert list(rows) == list(range(1, 21)) and all(len({row.after for row in some}) == 1 for some in rows.values())
     assert all(len(some) >= 2 for some in rows.values())
     healed = [row for row in rounds_of(job) if row.healed]
-    assert [row.replica for row in healed] == [2] and healed[0].before in {
-        row.before for row in rows[healed[0].sync] if not row.healed
-    }
-    assert done.facts["sequences"] < done.facts["sequences_due"] == 480
-    assert [step.step for step in _steps(job)] == list(range(1, 81))
+    assert [row.replica for row in healed] == [2]
+    assert healed[0].before in {row.before for row in rows[healed[0].sync] if not row.healed}
+    assert done.facts["sequences"] < done.facts["sequences_due"] == 240
+    assert [step.step for step in _steps(job)] == list(range(1, 41))
     replayed, facts = replayed_by(job)
     assert [why for one in replayed if (why := differs(_steps(job), one, REPLAYED["float32"]))] == []
     assert facts["end_apart"] < 1e-5
