@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed, manifest_of, unless
+from reviews.checks.definition import Checks, Found, Limit, listed, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import steps_of
 from specs.errors import EvidenceMissing
+from specs.exact import holds
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
 from specs.stages.metric import MetricSet
 
 CHECKS = Checks(kinds=lambda kind: "replicas" in kind.rows)
 
-MOST_LOST = 0.1
-"""The share of the sequences whose steps may be missing from the model."""
 _FLOAT32 = 4
 
 
@@ -149,7 +149,7 @@ def _history(evidence: Evidence) -> str:
     "replicas.samples",
     "What was trained on is in the model",
     source="samples of a replica that died, or of one that took over another's weights, counted as trained on",
-    threshold=f"<= {MOST_LOST:g} of the sequences lost",
+    limits=(Limit("<=", "thresholds.lost_sequences"),),
 )
 def _samples(evidence: Evidence, _: MetricSet | None) -> Found:
     """Add up tokens and sequences of the rounds that count, and compare them with the steps and with the data."""
@@ -170,12 +170,12 @@ def _samples(evidence: Evidence, _: MetricSet | None) -> Found:
     due = manifest_of(evidence).facts.get("sequences_due")
     if not isinstance(due, int) or due < 1:
         raise EvidenceMissing("the manifest does not say how many sequences were due")
-    lost = 1 - sequences / due
+    lost = Fraction(due - sequences, due)
     detail = f"tokens in the model by replica: {', '.join(str(one) for one in each.values())}"
-    if sequences > due or lost > MOST_LOST:
-        return Found("FAIL", f"{detail}; {sequences} of {due} sequences count", lost)
+    if lost < 0 or not holds(lost, "<=", evidence.resolved.spec.thresholds.lost_sequences):
+        return Found("FAIL", f"{detail}; {sequences} of {due} sequences count", float(lost))
     if lost:
-        return Found("WARN", f"{detail}; {due - sequences} of {due} sequences are lost", lost)
+        return Found("WARN", f"{detail}; {due - sequences} of {due} sequences are lost", float(lost))
     return Found("PASS", f"{detail}; no sequence is lost", 0.0)
 
 

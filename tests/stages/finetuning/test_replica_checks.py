@@ -158,6 +158,16 @@ def test_a_replica_that_took_over_weights_does_not_count(tmp_path: Path) -> None
     assert f"1 of {len(_healthy(found))} sequences are lost" in lost.detail or lost.status == "FAIL"
 
 
+@pytest.mark.parametrize(("due", "status"), [(20, "PASS"), (21, "WARN"), (22, "WARN"), (23, "FAIL"), (19, "FAIL")])
+def test_a_tenth_of_the_sequences_may_be_lost(tmp_path: Path, due: int, status: str) -> None:
+    found = _evidence(
+        tmp_path, lambda rows: [row.update(sequences=0) for row in rows[1:]] and rows[0].update(sequences=20)
+    )
+    assert found.manifest is not None
+    told = with_manifest(found, facts=found.manifest.facts | {"sequences_due": due})
+    assert _results(told)["replicas.samples"].status == status
+
+
 def test_who_was_started_again_is_said(tmp_path: Path) -> None:
     found = _evidence(tmp_path)
     assert found.manifest is not None

@@ -44,6 +44,7 @@ def _row(replica: int, before: str, healed: bool = False, sync: int = 2) -> Repl
 def test_a_replica_that_took_over_weights_contributes_those_of_its_donor() -> None:
     rows = [_row(0, "a"), _row(1, "b"), _row(2, "b", healed=True)]
     assert [donor_of(one, rows) for one in rows] == [0, 1, 1]
+    assert donor_of(rows[2], [rows[2], _row(3, "b", healed=True), rows[1]]) == 1
     with pytest.raises(ValueError, match="replica 2 took over weights at synchronisation 2"):
         donor_of(rows[2], rows[:1])
 
