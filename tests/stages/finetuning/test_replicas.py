@@ -25,6 +25,7 @@ from specs.stages.witness import REPLAYED
 from tests.fixtures.needed import need
 from tests.fixtures.replica_jobs import replica_job, rounds_of
 from tests.fixtures.replica_worker import start
+from tests.stages.finetuning.test_training import judged
 from tests.training.jobs.test_replay import replayed_by
 from training.jobs.finetuning.replicas import coordinator
 from training.jobs.finetuning.replicas.coordinator import apart, lighthouse_of
@@ -118,6 +119,16 @@ def test_the_merged_checkpoint_is_that_of_the_last_synchronisation(whole: tuple[
     saved = load_file(job.out / "checkpoint" / "adapter" / "adapter_model.safetensors")
     assert sha256_of(saved) == rounds_of(job)[-1].after
     assert not (job.folder / "replicas").exists()
+
+
+def test_the_gate_passes_what_replicas_leave(whole: tuple[Job, Done], tmp_path: Path) -> None:
+    job, done = whole
+    found = judged(tmp_path, job, done)
+    wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
+    # A random model that sees twenty examples twice: what advises may say so.
+    assert set(wrong) <= {"training.starvation", "training.loss"}, wrong
+    assert len([id for id in found if id.startswith("replicas.")]) == 5
+    assert "no sequence is lost" in found["replicas.samples"]
 
 
 def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[Job, Done]) -> None:
