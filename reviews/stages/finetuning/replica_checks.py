@@ -128,9 +128,7 @@ def _quorum(evidence: Evidence, _: MetricSet | None) -> Found:
             if row.counts and (row.first_step, row.last_step) != due
         ]
     fewest = min(len(rows) for rows in rounds.values())
-    told = (
-        f"{len(rounds)} synchronisations of {fewest} to {max(map(len, rounds.values()))} replicas{_history(evidence)}"
-    )
+    told = f"{len(rounds)} synchronisations, each of at least {fewest} replicas{_history(evidence)}"
     if wrong:
         return Found("FAIL", f"{told}: {wrong[0]['why']}", float(len(wrong)), tuple(wrong), repairable=False)
     if fewest < given.replicas:
