@@ -133,8 +133,8 @@ def test_a_sentence_of_a_validator_is_told_as_it_is(tmp_path: Path) -> None:
     new = f"parameters: {{{adapters}, distributed: {{replicas: 4, sync_every: 2, min_replicas: 2}}}}"
     (problem,) = told(write_spec(tmp_path, (old, new)))
     assert problem.split(" ", 1)[1] == (
-        "stages[2].parameters.distributed: stage 'train': distributed: min_replicas is 2: of 4 replicas it must be 3 to "
-        "4, or two halves could each train a model of its own"
+        "stages[2].parameters.distributed: stage 'train': distributed: min_replicas is 2: of 4 replicas it must be 3 "
+        "to 4, or two halves could each train a model of its own"
     )
 
 
