@@ -6,6 +6,7 @@ from the start while others are further. Replicas whose weights differ after a s
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from typing import Any
 
 from specs.errors import ExitCode
 from specs.stages.finetuning.distributed import Distributed
-from training.jobs.finetuning.replicas.replica_files import AGAIN, Round, folder_of, newest_state, rounds_in
+from training.jobs.finetuning.replicas.replica_files import AGAIN, Round, folder_of, newest_state, rounds_in, written
 from training.jobs.job import Job, refuse
 from training.jobs.saved_steps import step_of
 
@@ -158,11 +159,9 @@ def environment(replicas: int) -> dict[str, str]:
 
 def apart(job_folder: Path, rounds: dict[int, list[Round]]) -> str:
     """Return where weights differ that must be the same; empty if none do."""
-    import json
-
     known: dict[int, tuple[int, str]] = {}
     for number in rounds:
-        for path in sorted((folder_of(job_folder, number) / "began").glob("*.json")):
+        for path in written(folder_of(job_folder, number) / "began"):
             told = json.loads(path.read_text(encoding="utf-8"))
             rounds_known = {one.row.sync: one.row.after for some in rounds.values() for one in some}
             due = rounds_known.get(told["sync"], told["weights"])

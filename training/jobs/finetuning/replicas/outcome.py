@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from specs.stages.finetuning.rows import TrainingRow
 from training.jobs.finetuning import sft
 from training.jobs.finetuning.adapter_merge import finished
-from training.jobs.finetuning.replicas.coordinator import Coordinator, require_torchft
+from training.jobs.finetuning.replicas.coordinator import Coordinator, environment, require_torchft
 from training.jobs.finetuning.replicas.replica import trained_parameters
 from training.jobs.finetuning.replicas.replica_files import FOLDERS, Round, folder_of, of_replica, sha256_of
 from training.jobs.job import Done, Job, refuse
@@ -36,7 +37,7 @@ def train(job: Job[Any]) -> Done:
     rows = sorted((one.row for one in rounds), key=lambda row: (row.sync, row.replica))
     job.write_rows("replicas", rows)
     _keep_snapshots(job)
-    ends = _ends(job)
+    ends = _ends(job, rows[-1].after)
     used = [one for number in range(given.replicas) for one in shard_of(examples, number, given.replicas)]
     facts = _facts(rounds, lines, [end["facts"] for end in ends.values()])
     facts |= {
@@ -53,7 +54,7 @@ def train(job: Job[Any]) -> Done:
     effective = first["effective"] | {"distributed": _read_back(job, first["synchronised"])}
     done = _saved(job, ends, lines, effective, facts)
     shutil.rmtree(job.folder / FOLDERS, ignore_errors=True)
-    return done
+    return replace(done, threads=int(environment(given.replicas)["OMP_NUM_THREADS"]))
 
 
 def merged_rows(rounds: list[Round], steps: int) -> list[dict[str, Any]]:
@@ -67,15 +68,15 @@ def merged_rows(rounds: list[Round], steps: int) -> list[dict[str, Any]]:
     return [merged_step(by_step[step]) for step in sorted(by_step)]
 
 
-def _ends(job: Job[Any]) -> dict[int, dict[str, Any]]:
-    """Return what the replicas that came to the end say; exits if they ended with different weights."""
+def _ends(job: Job[Any], last: str) -> dict[int, dict[str, Any]]:
+    """Return what the replicas that came to the end say; exits if their weights are not those last synchronised."""
     found: dict[int, dict[str, Any]] = {}
     for number in range(job.parameters.distributed.replicas):
         path = folder_of(job.folder, number) / "end.json"
         if path.is_file():
             found[number] = json.loads(path.read_text(encoding="utf-8"))
-    if len({end["weights"] for end in found.values()}) != 1:
-        raise SystemExit("the replicas are not one model: they ended with different weights")
+    if {end["weights"] for end in found.values()} != {last}:
+        raise SystemExit("the replicas are not one model: they ended with other weights than they last synchronised")
     return found
 
 

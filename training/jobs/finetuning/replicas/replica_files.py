@@ -80,11 +80,16 @@ def write_round(folder: Path, one: Round) -> None:
 def rounds_in(folder: Path, after: int = 0) -> list[Round]:
     """Return the rounds of a replica after a synchronisation, in order."""
     found: list[Round] = []
-    for path in (folder / "rounds").glob("*.json"):
+    for path in written(folder / "rounds"):
         if int(path.stem) > after:
             told = json.loads(path.read_text(encoding="utf-8"))
             found.append(Round(ReplicaRound.model_validate(told["row"]), told["steps"], told["mask"]))
     return sorted(found, key=lambda one: one.row.sync)
+
+
+def written(folder: Path) -> list[Path]:
+    """Return the numbered files of a folder, without one that is being written."""
+    return sorted(folder.glob("[0-9]*.json"))
 
 
 def newest_state(job_folder: Path, replica: int, replicas: int) -> Path | None:
