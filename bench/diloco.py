@@ -74,14 +74,14 @@ def measured() -> bool:
 def _run(replicas: int, size: int, every: int) -> tuple[float, bool]:
     """Return the median seconds of a synchronisation, the first left out, and whether all weights were equal."""
     from tests.fixtures.replica_worker import start
-    from training.jobs.finetuning.replicas.coordinator import apart, lighthouse_of
+    from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
     from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
 
     given = Distributed(replicas=replicas, sync_every=every, min_replicas=replicas)
     with tempfile.TemporaryDirectory(prefix="peergate-diloco-") as name:
         folder, lighthouse = Path(name), lighthouse_of(given)
         workers = [
-            start(folder_of(folder, one), one, lighthouse.address(), given, steps=ROUNDS * every, weights=size)
+            start(folder_of(folder, one), one, address_of(lighthouse), given, steps=ROUNDS * every, weights=size)
             for one in range(replicas)
         ]
         told = [worker.communicate(timeout=300)[1] for worker in workers]

@@ -28,7 +28,7 @@ from tests.fixtures.replica_worker import start
 from tests.stages.finetuning.test_training import judged
 from tests.training.jobs.test_replay import replayed_by
 from training.jobs.finetuning.replicas import coordinator
-from training.jobs.finetuning.replicas.coordinator import apart, lighthouse_of
+from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
 from training.jobs.finetuning.replicas.dispatch import sft
 from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
 from training.jobs.job import Done, Job
@@ -207,12 +207,12 @@ def test_one_of_three_that_is_behind_takes_over_the_weights_of_the_others(tmp_pa
     given, steps = Distributed(replicas=3, sync_every=2), 20
     lighthouse, third = lighthouse_of(given), folder_of(tmp_path, 2) / "began" / "1.json"
     workers = [
-        start(folder_of(tmp_path, number), number, lighthouse.address(), given, steps=steps, until=third)
+        start(folder_of(tmp_path, number), number, address_of(lighthouse), given, steps=steps, until=third)
         for number in range(2)
     ]
     # Two of three suffice. The third begins at step 0 while they are further, and is not let contribute that.
     _wait_for(lambda: len(rounds_in(folder_of(tmp_path, 0))) >= 2)
-    workers.append(start(folder_of(tmp_path, 2), 2, lighthouse.address(), given, steps=steps))
+    workers.append(start(folder_of(tmp_path, 2), 2, address_of(lighthouse), given, steps=steps))
     told = [worker.communicate(timeout=120) for worker in workers]
     lighthouse.shutdown()
     assert [worker.returncode for worker in workers] == [0, 0, 0], told
@@ -235,7 +235,7 @@ def _two_workers(folder: Path, lr: float = 0.7, momentum: float = 0.9, fault: st
     given = Distributed.model_validate({"replicas": 2, "sync_every": 2, "outer": {"lr": lr, "momentum": momentum}})
     lighthouse = lighthouse_of(given)
     processes = [
-        start(folder_of(folder, number), number, lighthouse.address(), given, steps=6, fault=fault)
+        start(folder_of(folder, number), number, address_of(lighthouse), given, steps=6, fault=fault)
         for number in range(2)
     ]
     assert len({one.pid for one in processes} | {os.getpid()}) == 3

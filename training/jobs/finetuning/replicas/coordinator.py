@@ -48,15 +48,16 @@ class Coordinator:
     def run(self) -> None:
         """Return when all replicas have ended, or those that cannot go on without the others; exits where they fail."""
         lighthouse = lighthouse_of(self.given)
+        address = address_of(lighthouse)
         try:
             for number in self.rounds:
-                self._start(number, lighthouse.address(), "")
+                self._start(number, address, "")
             while self._running:
                 time.sleep(LOOK_S)
                 for number, process in list(self._running.items()):
                     if (code := process.poll()) is not None:
                         del self._running[number]
-                        self._after(number, code, lighthouse.address())
+                        self._after(number, code, address)
                 self._look()
                 if self._ended and time.monotonic() - min(self._ended.values()) > LEFT_BEHIND_S:
                     self._end(f"left behind for {LEFT_BEHIND_S:.0f} s")
@@ -145,6 +146,11 @@ def lighthouse_of(given: Distributed) -> Any:
         quorum_tick_ms=TICK_MS,
         heartbeat_timeout_ms=HEARTBEAT_MS,
     )
+
+
+def address_of(lighthouse: Any) -> str:
+    """Return where replicas on this machine reach a lighthouse; it names a host that may be another address."""
+    return f"http://127.0.0.1:{lighthouse.address().rpartition(':')[2]}"
 
 
 QUIET = {"RUST_LOG": "error", "OTEL_SDK_DISABLED": "true"}
