@@ -64,10 +64,12 @@ def test_the_newest_whole_state_of_any_replica_is_begun_with(tmp_path: Path) -> 
     assert newest_state(tmp_path, 1, 2) == other
     own = _saved(tmp_path, 1, 4)
     assert newest_state(tmp_path, 1, 2) == own and newest_state(tmp_path, 0, 2) == other
+    newer = _saved(tmp_path, 0, 6)
+    assert newest_state(tmp_path, 1, 2) == newer == newest_state(tmp_path, 0, 2)
     # Without the outer state, or half written, it is none.
     _saved(tmp_path, 1, 8, outer=False)
     (_saved(tmp_path, 0, 12) / OUTER).write_bytes(b"")
-    assert newest_state(tmp_path, 1, 2) in (own, other)
+    assert newest_state(tmp_path, 1, 2) == newer
 
 
 def test_the_state_of_another_replica_is_copied_over_what_is_half_written(tmp_path: Path) -> None:
