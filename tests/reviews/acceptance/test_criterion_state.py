@@ -37,7 +37,7 @@ class Told:
     """A trail in memory."""
 
     def __init__(self, resolved: ResolvedSpec, store: Store) -> None:
-        self.store, self.entries = store, list[Recorded]()
+        self.resolved, self.store, self.entries = resolved, store, list[Recorded]()
         spec = store.put(resolved.canonical())
         self.add("open", "open", spec=spec, registration=resolved.registration())
 
@@ -61,6 +61,14 @@ class Told:
         summary = {id.replace("__", "."): status for id, status in checks.items()}
         self.add("checks", f"checks/{stage}.{attempt}", checks=self.store.put_value(summary), summary=summary, **at)
         return self.add("decision", f"decision/{stage}.{attempt}", outcome=outcome, **at)
+
+    def check(self, stage: str, attempt: int, statuses: dict[str, str]) -> None:
+        """Record the results of checks alone."""
+        results = [
+            {"id": id, "title": id, "status": status, "blocking": True, "detail": ""} for id, status in statuses.items()
+        ]
+        kept = self.store.put_value(results)
+        self.add("checks", f"checks/{stage}.{attempt}", checks=kept, summary=statuses, stage=stage, attempt=attempt)
 
     def take_back(self, one: Recorded) -> None:
         self.add("retraction", since=one.entry.seq, stage=one.body["stage"], attempt=one.body["attempt"])
