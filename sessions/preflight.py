@@ -120,7 +120,9 @@ def _unknown_checks(resolved: ResolvedSpec) -> Iterator[LintProblem]:
             yield LintProblem(("criteria", place, "check"), message, suggest(one.check, known, "these run there"))
         elif one.ship and not any(id.startswith(SHIP_CHECKS) for id in known):
             message = f"no check of the ship gate runs at '{one.stage}', a stage of {kind.name}"
-            yield LintProblem(("criteria", place, "ship"), message, "name a stage that leaves a checkpoint or an export")
+            yield LintProblem(
+                ("criteria", place, "ship"), message, "name a stage that leaves a checkpoint or an export"
+            )
 
 
 def data_fit(resolved: ResolvedSpec) -> list[Fault]:

@@ -1,8 +1,8 @@
 """The state of each acceptance criterion, computed from trail and store: nobody types it.
 
-A criterion is open, until the gate of its stage approves and finds what the criterion asks for. It is retracted when that
-no longer holds: the approval was taken back, a later attempt shows otherwise, or further seeds do not replicate the
-comparison. What a builder, a job or a person says changes nothing, nor does a gate that a person lifted.
+A criterion is open, until the gate of its stage approves and finds what the criterion asks for. It is retracted when
+that no longer holds: the approval was taken back, a later attempt shows otherwise, or further seeds do not replicate
+the comparison. What a builder, a job or a person says changes nothing, nor does a gate that a person lifted.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _ORDER: tuple[State, ...] = ("discharged", "open", "retracted", "not_applicable"
 
 
 def percent(states: dict[str, State], criteria: Sequence[AcceptanceCriterion]) -> float | None:
-    """Return the share of the weights that is discharged, in percent; what does not apply by registration is left out."""
+    """Return the share of the weights that is discharged, in percent, of what applies by registration."""
     applying = [one for one in criteria if states[one.id] != "not_applicable"]
     total = sum(one.weight for one in applying)
     done = sum(one.weight for one in applying if states[one.id] == "discharged")
@@ -122,9 +122,7 @@ def acceptance_of(entries: Sequence[Recorded], store: Store) -> Acceptance:
     spec = registered_spec(entries[: opened.entry.seq + 1] if opened else entries, store)[0].spec
     if not spec.criteria:
         return Acceptance(())
-    states: dict[str, State] = {
-        one.id: "open" if _applies(spec, one) else "not_applicable" for one in spec.criteria
-    }
+    states: dict[str, State] = {one.id: "open" if _applies(spec, one) else "not_applicable" for one in spec.criteria}
     whys = {one.id: _told_first(one, states[one.id]) for one in spec.criteria}
     proofs: dict[str, Proof] = {}
     steps: dict[str, list[Step]] = {one.id: [] for one in spec.criteria}

@@ -50,6 +50,7 @@ from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
 from reviews.stages.packaging import checks as package
 from reviews.stages.packaging import export_checks, usable_checks
+from reviews.stages.programs import code_eval
 from reviews.stages.recipes import checks as recipe
 from specs import plugins
 from specs.errors import UserError
@@ -85,7 +86,7 @@ _MODULES = (
         critic_checks,
         pair_checks,
     ),
-    *(package, export_checks, usable_checks, recipe, inspect_checks),
+    *(package, export_checks, usable_checks, recipe, inspect_checks, code_eval),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""

@@ -1,7 +1,7 @@
 """What is left of the acceptance criteria, ranked by what it adds to ship-% over what it takes.
 
-The gain is exact: the criterion's weight. The effort is the spec's own figure, or the recorded minutes of the stages that
-lead there, or their limits. What this session cannot reach any more comes last, whatever it would add.
+The gain is exact: the criterion's weight. The effort is the spec's own figure, or the recorded minutes of the stages
+that lead there, or their limits. What this session cannot reach any more comes last, whatever it would add.
 """
 
 from __future__ import annotations

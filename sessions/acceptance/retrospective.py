@@ -41,7 +41,11 @@ class Retrospective(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Return it as ``retrospective --json`` shows it."""
         counts = {answer: sum(one.answer == answer for one in self.recommendations) for answer in _ANSWERS}
-        audit = {"audit": self.audit, "counts": counts, "recommendations": [one._asdict() for one in self.recommendations]}
+        audit = {
+            "audit": self.audit,
+            "counts": counts,
+            "recommendations": [one._asdict() for one in self.recommendations],
+        }
         return self.acceptance.as_json() | {"siblings": [one._asdict() for one in self.siblings]} | audit
 
 

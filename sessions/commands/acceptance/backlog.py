@@ -49,7 +49,8 @@ def _backlog_lines(found: Backlog) -> Iterator[str]:
         yield ""
         yield f"{number}. {one.priority} {one.id} ({one.state}): {one.text}"
         hours = {"stated": "stated", "measured": "as measured before", "limit": "at most"}[one.basis]
-        yield f"   +{one.gain:.1f} points for {one.hours:.2f} h ({hours}), at most {one.usd:.2f} USD: {one.worth:.3g} an hour"
+        cost = f"{one.hours:.2f} h ({hours}), at most {one.usd:.2f} USD"
+        yield f"   +{one.gain:.1f} points for {cost}: {one.worth:.3g} an hour"
         yield f"   missing: {one.missing}"
         yield f"   shown if {one.needs}; refuted by {one.refuted_by}"
         if one.out_of_reach:

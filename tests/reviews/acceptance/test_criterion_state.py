@@ -21,7 +21,7 @@ from tests.factories.spec_files import loads, write_spec
 CRITERIA = """\
 criteria:
   - {id: AC-001, text: The baseline was measured., stage: base}
-  - {id: AC-002, text: The model answers half of it., stage: tuned, metric: {metric: accuracy, at_least: 0.5}, weight: 2}
+  - {id: AC-002, text: It answers half of it., stage: tuned, metric: {metric: accuracy, at_least: 0.5}, weight: 2}
   - {id: AC-003, text: The gradient stayed finite., stage: train, check: training.gradient, weight: 3}
   - {id: AC-004, text: The package can be used., stage: ship, ship: true, weight: 4}
 stages:
@@ -44,7 +44,8 @@ class Told:
     def add(self, kind: EntryKind, key: str = "", **body: Any) -> Recorded:
         seq = len(self.entries)
         entry = Entry(
-            seq=seq, kind=kind, session="small", key=key or f"{kind}/{seq}", time_ns=str(10**18 + seq), previous=GENESIS,
+            seq=seq, kind=kind, session="small", key=key or f"{kind}/{seq}", previous=GENESIS,
+            time_ns=str(10**18 + seq),
             body=body_of(kind, **body),
         )  # fmt: skip
         self.entries.append(Recorded(entry, digest_bytes(entry.canonical())))
@@ -157,7 +158,11 @@ def test_a_retraction_takes_back_what_it_discharged_and_a_new_attempt_gives_it_a
     assert found.criteria[0].why == "the approval of base.1 was taken back"
     told.judge("base", 2, "approve")
     one = told.found().criteria[0]
-    assert one.state == "discharged" and [step.state for step in one.history] == ["discharged", "retracted", "discharged"]
+    assert one.state == "discharged" and [step.state for step in one.history] == [
+        "discharged",
+        "retracted",
+        "discharged",
+    ]
 
 
 def test_a_later_attempt_that_shows_otherwise_retracts(told: Told) -> None:
@@ -212,7 +217,18 @@ def test_without_criteria_there_is_no_share(tmp_path: Path) -> None:
 
 
 STAGES = ("base", "train", "tuned", "ship")
-WORDS: tuple[EntryKind, ...] = ("turn", "call", "result", "note", "plan", "submit", "human", "override", "close", "amendment")
+WORDS: tuple[EntryKind, ...] = (
+    "turn",
+    "call",
+    "result",
+    "note",
+    "plan",
+    "submit",
+    "human",
+    "override",
+    "close",
+    "amendment",
+)
 EVENTS = st.lists(
     st.one_of(
         st.tuples(
@@ -248,7 +264,12 @@ def test_any_history_keeps_the_rules(tmp_path_factory: pytest.TempPathFactory, e
             # What builders and people say: an override lifts a check of another stage.
             told.add(event[1], **({"stage": "design"} if event[1] == "override" else {}))
         now = told.found()
-        void = {seq for one in told.entries if one.entry.kind == "retraction" for seq in range(one.body["since"], one.entry.seq)}
+        void = {
+            seq
+            for one in told.entries
+            if one.entry.kind == "retraction"
+            for seq in range(one.body["since"], one.entry.seq)
+        }
         for old, new in zip(before.criteria, now.criteria, strict=True):
             assert new.history[: len(old.history)] == old.history, "the past does not change"
             newest = next((one for one in reversed(decided) if one.body["stage"] == new.criterion.stage), None)

@@ -21,7 +21,7 @@ from tests.reviews.acceptance.test_criterion_state import Told, registered
 
 CRITERIA = """\
 criteria:
-  - {id: AC-001, text: The model answers half of it., stage: tuned, metric: {metric: accuracy, at_least: 0.5}, weight: 4}
+  - {id: AC-001, text: It answers half of it., stage: tuned, metric: {metric: accuracy, at_least: 0.5}, weight: 4}
   - {id: AC-002, text: It reloads with equal outputs., stage: ship, metric: {metric: identical_outputs, at_least: 1}}
   - {id: AC-003, text: It answers nothing too long., stage: base, metric: {metric: truncation_rate, at_least: 0.4}}
   - {id: AC-004, text: The gradient stayed finite., stage: train, check: training.gradient, effort_hours: 20, weight: 4}
