@@ -116,6 +116,8 @@ _GROUPS: dict[str, str] = {
     "pairs": "make the pairs again: they do not follow from the rows",
     "package": "package the evaluated checkpoint again, and nothing else",
     "export": "export the checkpoint again; for a `format` that is too coarse, one of more bits",
+    "code": "mend the problems' tests or solutions, and begin another session; or run the stage again",
+    "bench": "another `engine`, a larger `batch_size` or another machine; a `floor` is that of one machine",
     "recipe": "mend the script: its rows have to be whole",
 }
 """For the checks of a group that have no line of their own."""

@@ -48,8 +48,8 @@ from reviews.stages.finetuning import health_checks, optimizer_checks, preferenc
 from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
+from reviews.stages.packaging import bench_checks, export_checks, usable_checks
 from reviews.stages.packaging import checks as package
-from reviews.stages.packaging import export_checks, usable_checks
 from reviews.stages.programs import code_eval
 from reviews.stages.recipes import checks as recipe
 from specs import plugins
@@ -86,7 +86,7 @@ _MODULES = (
         critic_checks,
         pair_checks,
     ),
-    *(package, export_checks, usable_checks, recipe, inspect_checks, code_eval),
+    *(package, export_checks, bench_checks, usable_checks, recipe, inspect_checks, code_eval),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""
