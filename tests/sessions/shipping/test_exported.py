@@ -52,7 +52,8 @@ def test_the_session_is_accepted_and_verified_with_and_without_a_reading(run: Pa
     read = "PASS" if "llama_cpp" in str(run) else "NOT_APPLICABLE"
     assert states(evidence(run)) == {
         "jobs.measured": "PASS",
-        "export.file": "PASS",
+        # The checkpoint of quick sessions is of a family that nobody knows.
+        "export.file": "WARN",
         "export.tokens": read,
         "export.answers": read,
     }
