@@ -70,6 +70,8 @@ REMEDIES: dict[str, str] = {
     "training.decay": "a smaller `warmup_ratio` or fewer `warmup_steps`; `scheduler` linear or cosine",
     "training.plateau": "a schedule as long as the run; whether data are the limit shows when the rate rises again",
     "training.rise": "a lower `learning_rate`, fewer `epochs`, or a smaller `max_grad_norm`",
+    "design.scaling": "more data, a smaller model, or a pretrained one: fine-tuning needs no such rule",
+    "training.scaling": "more distinct data, a smaller model, or a pretrained one",
     "training.starvation": "more distinct examples; adapters (`method: lora`) instead of all weights; fewer `epochs`",
     "training.steps": "begin the training again, with a larger `max_minutes` if its time ran out",
     "training.device": "a machine with the granted GPU, and `device: cuda`, which refuses any other",

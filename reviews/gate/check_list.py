@@ -44,7 +44,13 @@ from reviews.stages.evaluation import (
     scorer_checks,
 )
 from reviews.stages.finetuning import checks as training
-from reviews.stages.finetuning import health_checks, optimizer_checks, preference_checks, replay_checks
+from reviews.stages.finetuning import (
+    health_checks,
+    optimizer_checks,
+    preference_checks,
+    replay_checks,
+    scaling_checks,
+)
 from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
@@ -82,6 +88,7 @@ _MODULES = (
         optimizer_checks,
         health_checks,
         preference_checks,
+        scaling_checks,
         text,
         critic_checks,
         pair_checks,
