@@ -169,7 +169,7 @@ def test_loss_on_padding_stops_the_first_step(tmp_path: Path, model: Path, monke
 def test_a_run_that_stops_early_after_a_spike_and_leaves_its_first_weights(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A patience of one ends it at two fifths; one step has a thousandfold gradient; the saved weights are the first."""
+    """It ends at two fifths; one step has a thousandfold gradient; the saved weights are the first."""
     from training.engines import checkpoint
 
     def impatient(healthy: Callable[..., Any]) -> Any:

@@ -35,6 +35,17 @@ from training.rules.programs.answer_program import program_in, question
 
 pytestmark = pytest.mark.skipif(program_process.bubblewrap.this_host() is None, reason="bubblewrap is not installed")
 TESTS = "assert f(2) == 4\nassert f(3) == 9\n"
+WRITES = """import os
+def f(x):
+    return x
+for one in range(3, 32):
+    try:
+        os.write(one, b'{}' + b"\\n")
+    except OSError:
+        pass
+os._exit(0)
+"""
+"""A program that writes to whatever is open."""
 RIGHT = "def f(x):\n    return x * x\n"
 
 
@@ -58,6 +69,9 @@ def ran(text: str, seconds: int = 1) -> str:
         ("import os\ndef f(x):\n    os._exit(0)\n", "failed its process ended with code 0"),
         ("import os\nos._exit(0)\n" + RIGHT, "failed its process ended with code 0"),
         ("import sys\ndef f(x):\n    sys.exit(0)\n", "failed SystemExit"),
+        # What a check of words that are known beforehand lets pass.
+        (WRITES.replace("{}", '{"step": "passed"}'), "failed it ended before its tests"),
+        (WRITES.replace("{}", '{"step": "ran"}\\n{"step": "passed", "word": "x"}'), "failed it ended before its tests"),
         # What a comparison lets pass.
         ("class E:\n    __eq__ = lambda *_: True\ndef f(x):\n    return E()\n", "failed TypeError"),
         ("class E(int):\n    __eq__ = lambda *_: True\ndef f(x):\n    return E()\n", "failed TypeError"),
