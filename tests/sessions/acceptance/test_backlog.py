@@ -13,10 +13,12 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import Backlog, backlog_of
 from sessions.acceptance.siblings import siblings_of
 from sessions.report.report import rendered_again
+from sessions.view.places import Scope
 from tests.e2e.sessions import called
 from tests.factories.flaws import ROW_FLAWS
 from tests.factories.spec_files import problems_of, write_spec
 from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from tests.fixtures.view_client import Client
 from tests.reviews.acceptance.test_criterion_state import Told, registered
 
 CRITERIA = """\
@@ -189,3 +191,9 @@ def test_no_amendment_moves_a_criterion(stopped: Path, tmp_path: Path) -> None:
     path = write_spec(tmp_path, ("stages:\n", CRITERIA.replace("at_least: 0.5", "at_least: 0.1")))
     done = called("amend", stopped, path, "--reason", "it was too hard", "--by", "ada")
     assert done.returncode != 0 and "cannot be amended" in done.stderr, done.stderr
+
+
+def test_the_page_of_the_session_shows_each_criterion(accepted: Path) -> None:
+    page = Client(Scope(accepted.parent)).get(f"/s/{accepted.name}/")
+    assert page.status == 200 and "ship 90.0 %: 3 discharged, 1 open" in page.text
+    assert "It answers nothing too long." in page.text
