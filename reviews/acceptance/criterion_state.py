@@ -206,7 +206,7 @@ class _Seen:
         """Return the digest of what shows it, and in words what that is; or why it is not shown."""
         if one.metric is not None:
             recorded = find(self._entries, f"metrics/{at}")
-            digest = recorded.body["metrics"] if recorded else None
+            digest: str = (recorded.body["metrics"] or "") if recorded else ""
             values = self._store.get_value(digest)["metrics"] if digest else {}
             if one.metric.metric not in values:
                 return f"{one.metric.metric} was not measured at {at}"

@@ -64,7 +64,7 @@ def run_all(programs: Sequence[Program], limits: Limits) -> list[Ended]:
     """Run programs, a few at a time, and return how each ended; raises NoSandbox where none can be made."""
     require_sandbox()
     with ThreadPoolExecutor(_TOGETHER) as pool:
-        return list(pool.map(lambda one: _remembered(one, limits), programs))
+        return list(pool.map(_remembered, programs, [limits] * len(programs)))
 
 
 def require_sandbox() -> None:

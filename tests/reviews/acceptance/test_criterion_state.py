@@ -51,7 +51,7 @@ class Told:
         self.entries.append(Recorded(entry, digest_bytes(entry.canonical())))
         return self.entries[-1]
 
-    def judge(self, stage: str, attempt: int, outcome: str, *, accuracy: float = 0.75, **checks: str) -> Recorded:
+    def judge(self, stage: str, attempt: int, outcome: str, accuracy: float = 0.75, **checks: str) -> Recorded:
         """Record the metrics, the checks and the decision of an attempt."""
         metric = {
             "id": "accuracy", "value": accuracy, "unit": "fraction", "population": "p", "definition": "d", "n": 4,
@@ -99,7 +99,7 @@ def test_each_criterion_is_discharged_by_its_own_gate_with_evidence(told: Told) 
     assert told.found().percent == 10.0
     told.judge("train", 1, "approve", training__gradient="PASS")
     told.judge("tuned", 1, "approve")
-    decided = told.judge("ship", 1, "approve", **SHIP)
+    decided = told.judge("ship", 1, "approve", 0.75, **SHIP)
     found = told.found()
     assert found.percent == 100.0 and found.line() == "ship 100.0 %: 4 discharged"
     proof = found.criteria[3].proof
@@ -112,7 +112,7 @@ def test_each_criterion_is_discharged_by_its_own_gate_with_evidence(told: Told) 
 @pytest.mark.parametrize("outcome", ["revise", "reject", "escalate", "null"])
 def test_a_gate_that_does_not_approve_discharges_nothing(told: Told, outcome: str) -> None:
     for stage in ("base", "train", "tuned", "ship"):
-        told.judge(stage, 1, outcome, training__gradient="PASS", **SHIP)
+        told.judge(stage, 1, outcome, 0.75, training__gradient="PASS", **SHIP)
     assert set(told.states().values()) == {"open"}
     assert told.found().criteria[0].why == f"the gate of base.1 decided '{outcome}'"
 
@@ -126,7 +126,7 @@ def test_a_bound_that_is_missed_leaves_it_open_and_says_by_how_much(told: Told) 
 @pytest.mark.parametrize("status", ["WARN", "FAIL", "BLOCKED", "ERROR", "NOT_APPLICABLE"])
 def test_a_check_has_to_pass(told: Told, status: str) -> None:
     told.judge("train", 1, "approve", training__gradient=status)
-    told.judge("ship", 1, "approve", **SHIP | {"package__probes": status})
+    told.judge("ship", 1, "approve", 0.75, **SHIP | {"package__probes": status})
     assert set(told.states().values()) == {"open"}
     assert told.found().criteria[2].why == f"check training.gradient is {status} at train.1"
 
@@ -257,7 +257,7 @@ def test_any_history_keeps_the_rules(tmp_path_factory: pytest.TempPathFactory, e
             _, stage, outcome, accuracy, status = event
             attempts[stage] += 1
             checks = {"training__gradient": status, "checkpoint__files": status}
-            decided.append(told.judge(stage, attempts[stage], outcome, accuracy=accuracy, **checks))
+            decided.append(told.judge(stage, attempts[stage], outcome, accuracy, **checks))
         elif event[0] == "retract" and decided:
             told.take_back(decided[event[1] % len(decided)])
         elif event[0] == "word":
