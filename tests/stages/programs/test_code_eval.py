@@ -33,7 +33,6 @@ from training.jobs.programs.code_eval import write_programs
 from training.jobs.row_files import read_rows
 from training.rules.programs.answer_program import program_in, question
 
-pytestmark = pytest.mark.skipif(program_process.bubblewrap.this_host() is None, reason="bubblewrap is not installed")
 TESTS = "assert f(2) == 4\nassert f(3) == 9\n"
 WRITES = """import os
 def f(x):
