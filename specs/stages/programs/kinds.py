@@ -17,6 +17,7 @@ CODE_EVAL = StageKind(
     job="training.jobs.programs.code_eval:write_programs",
     asked="training.jobs.programs.code_eval:asked",
     judge="reviews.stages.programs.code_eval",
+    judged_in_sandbox=True,
     reads_heldout=True,
     only_measures=True,
     instruct_unsaid=True,

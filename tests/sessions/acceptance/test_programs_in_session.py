@@ -7,11 +7,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import backlog_of
+from sessions.wiring import require_machine
+from specs.confinement import program_process
+from specs.errors import Blocked
 from specs.job_records import JobOrder
+from tests.factories.evidence_on_disk import resolved_spec
 from tests.factories.programs_evidence import SHIPPED, code_row, problems, solution_of
 from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
 from tests.stages.packaging.test_bench import HEALTHY
@@ -61,3 +67,18 @@ def test_criteria_on_programs_and_speed_are_discharged_by_their_gates(tmp_path: 
     assert left.missing == "pass_at_1 is 0.6667 at programs.1, not pass_at_1 >= 1"
     audit = verify_run(run, "trail.sqlite", "store")
     assert (audit.damage, audit.exit_code) == ([], 0), audit.damage
+
+
+def test_a_session_whose_gate_could_run_no_program_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(SHIPPED, tmp_path / "problems.jsonl")
+    spec = resolved_spec(tmp_path, *CHANGES).spec
+    require_machine(spec)
+
+    def nothing() -> None:
+        return None
+
+    monkeypatch.setattr(program_process.bubblewrap, "this_host", nothing)
+    with pytest.raises(Blocked, match="its gate runs programs in a sandbox: bubblewrap"):
+        require_machine(spec)
