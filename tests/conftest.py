@@ -57,7 +57,11 @@ REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 
 MORE = (
     *("tests/thirdparty/test_extensions.py", "tests/kill/", "tests/conformance/test_launchers.py"),
-    *("tests/sessions/test_own_data.py", "tests/sessions/test_replication.py", "tests/sessions/pods/test_pod_session.py"),
+    *(
+        "tests/sessions/test_own_data.py",
+        "tests/sessions/test_replication.py",
+        "tests/sessions/pods/test_pod_session.py",
+    ),
     *("tests/sessions/view/test_view_in_browser.py", "tests/sessions/report/test_page_in_browser.py"),
     *("tests/stages/recipes/test_attack_sandbox.py", "tests/stages/recipes/test_hostile_recipes.py"),
     *("tests/stages/recipes/test_recipe_training_job.py", "tests/stages/recipes/test_trainer_script.py"),
