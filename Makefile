@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-quick test-all test-nightly test-llama test-gguf test-qlora test-lm-eval test-sky test-inspect requirements release check lint types imports format clean
+.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-lm-eval test-sky test-inspect requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,11 +31,14 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 	@$(BIN)/peergate audit verify $(RUNS)/demo
 
 # Tests start many processes: without kept bytecode each of them compiles all modules again.
-test test-quick test-all: export PYTHONDONTWRITEBYTECODE =
+test test-more test-quick test-all: export PYTHONDONTWRITEBYTECODE =
 # One thread a job: threads that wait spin, and those of two workers on two cores took each other's time.
-test test-quick test-all: export OMP_NUM_THREADS = 1
+test test-more test-quick test-all: export OMP_NUM_THREADS = 1
 test: setup  ## run the tests of every change, one session on real weights among them (minutes)
-	$(BIN)/python -m pytest -m "not nightly and not slow" -n auto --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not nightly and not slow and not more" -n auto --no-loadscope-reorder
+
+test-more: setup  ## run what CI runs beside it: kills, plug-ins, pods, sandboxes, browsers, other verifiers (minutes)
+	$(BIN)/python -m pytest -m "more and not nightly and not slow" -n auto --no-loadscope-reorder
 
 test-quick: setup  ## run the tests without real processes, servers or models (a minute or two)
 	$(BIN)/python -m pytest -m "not integration and not model and not nightly and not slow" -n auto
