@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from specs import task_file
+from specs.benchmarks import lm_eval_file
 from specs.confinement import bubblewrap, verifier_process
 from specs.data.registered import Registered, read_registered
 from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
@@ -117,6 +118,9 @@ class NamedFiles:
                         self.problems.append(given)
                         continue
                     text, needed = trainer_file.as_script(self.folder / path, raw, given)
+                elif kind.environment == "lm_eval" and lm_eval_file.is_task_file(path):
+                    limits = stage.parameters.task, stage.parameters.max_new_tokens
+                    text = lm_eval_file.as_script(self.folder / path, raw, *limits)
                 script_file.require_script(text, path)
             except SpecError as error:
                 self.others += error.problems

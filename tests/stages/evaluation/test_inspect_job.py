@@ -13,7 +13,7 @@ from specs.confinement import bubblewrap
 from specs.digests import digest_bytes
 from specs.errors import ExitCode
 from specs.home import HOME
-from specs.stages.evaluation.rows import InspectRow
+from specs.stages.evaluation.rows import BenchmarkRow
 from tests.fixtures.inspect_library import needs_inspect, read_by_library
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
@@ -149,7 +149,7 @@ def ordered(folder: Path, model: Path, written: str, answers: str = "{due}", **g
 def test_a_task_is_run_and_its_rows_are_those_of_log_and_server(tmp_path: Path, model: Path) -> None:
     job = ordered(tmp_path, model, TWICE, args={"data": "{items}", "digits": 2})
     done = inspect(job)
-    rows = read_rows(job.out / "rows.jsonl", InspectRow)
+    rows = read_rows(job.out / "rows.jsonl", BenchmarkRow)
     assert [row.item for row in rows] == [f"s/{n}" for n in range(5)]
     assert [row.target for row in rows] == [(str(2 * n),) for n in range(5)]
     for row in rows:
@@ -166,20 +166,20 @@ def test_a_task_is_run_and_its_rows_are_those_of_log_and_server(tmp_path: Path, 
     assert told["status"] == "success" and {one["id"]: one["output"] for one in told["samples"]} == {
         row.item: row.output for row in rows
     }
-    stated = done.facts["inspect"]
+    stated = done.facts["library"]
     assert stated["version"] == stated["packages"]["inspect-ai"] and stated["sandbox"].startswith("bubblewrap")
 
 
 def test_questions_with_worked_answers_are_asked_and_their_last_number_is_due(tmp_path: Path, model: Path) -> None:
     job = ordered(tmp_path, model, PROBLEMS, answers="Twice {n} is {due}.\n#### {due}")
     inspect(job)
-    assert [row.target for row in read_rows(job.out / "rows.jsonl", InspectRow)] == [(str(2 * n),) for n in range(5)]
+    assert [row.target for row in read_rows(job.out / "rows.jsonl", BenchmarkRow)] == [(str(2 * n),) for n in range(5)]
 
 
 def test_programs_of_a_scorer_run_in_the_sandbox(tmp_path: Path, model: Path) -> None:
     job = ordered(tmp_path, model, PROGRAMS, score="runs")
     inspect(job)
-    rows = read_rows(job.out / "rows.jsonl", InspectRow)
+    rows = read_rows(job.out / "rows.jsonl", BenchmarkRow)
     assert [(row.scores["runs"], row.correct) for row in rows] == [(1.0, True)] * 5
 
 
@@ -189,7 +189,7 @@ def test_from_the_sandbox_only_the_model_is_reached(
     monkeypatch.setenv("SOME_API_KEY", "secret")
     job = ordered(tmp_path, model, OUT.replace("HERE", str(HOME)), score="reached")
     inspect(job)
-    rows = read_rows(job.out / "rows.jsonl", InspectRow)
+    rows = read_rows(job.out / "rows.jsonl", BenchmarkRow)
     assert [row.scores["reached"] for row in rows] == ["C"] * 5
 
 

@@ -10,11 +10,11 @@ import pytest
 from reviews.checks.definition import listed
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.measurer import measure
-from reviews.stages.evaluation import inspect
+from reviews.stages.evaluation import benchmark
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult
-from tests.factories.inspect_evidence import FLAWS, RIGHT, header, inspect_evidence, items, rows, samples
+from tests.factories.benchmark_evidence import FLAWS, RIGHT, benchmark_evidence, header, items, rows, samples
 from training.rules.evaluation.inspect_log import NAME, write_log
 
 
@@ -27,13 +27,13 @@ def found_in(evidence: object) -> dict[str, CheckResult]:
 
 
 def test_healthy_evidence_has_no_finding(tmp_path: Path) -> None:
-    results = found_in(inspect_evidence(tmp_path))
+    results = found_in(benchmark_evidence(tmp_path))
     assert {id: one.detail for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
-    assert results["inspect.scores"].detail == "all 12 scores follow from answer and target"
+    assert results["benchmark.scores"].detail == "all 12 scores follow from answer and target"
 
 
 def test_what_is_measured(tmp_path: Path) -> None:
-    metrics = measure(inspect_evidence(tmp_path)).metrics
+    metrics = measure(benchmark_evidence(tmp_path)).metrics
     assert metrics["benchmark_accuracy"].value == RIGHT / 12 and metrics["benchmark_accuracy"].interval
     told = {id: metrics[id].value for id in ("benchmark_items", "benchmark_truncation_rate", "model_calls")}
     assert told == {"benchmark_items": 12, "benchmark_truncation_rate": 0, "model_calls": 24}
@@ -47,39 +47,39 @@ def test_a_flaw_is_found_by_its_check(tmp_path: Path, flaw: str) -> None:
 
 
 def test_every_check_of_the_kind_has_a_flaw() -> None:
-    own = {one.id for one in CHECKS if one.id.startswith("inspect.")}
+    own = {one.id for one in CHECKS if one.id.startswith("benchmark.")}
     assert own == {check for _, check, _ in FLAWS.values()}, listed(own)
 
 
 @pytest.mark.parametrize("left", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
 def test_a_log_that_is_none_closes_the_gate(tmp_path: Path, left: bytes) -> None:
-    evidence = inspect_evidence(tmp_path)
+    evidence = benchmark_evidence(tmp_path)
     log = evidence.outputs["log"]
     (log / NAME).write_bytes(left)
     evidence = replace(evidence, output_digests=evidence.output_digests | {"log": digest_path(log)})
     results = found_in(evidence)
-    assert {results[one].status for one in ("inspect.log", "inspect.task")} <= {"BLOCKED", "FAIL"}
+    assert {results[one].status for one in ("benchmark.log", "benchmark.task")} <= {"BLOCKED", "FAIL"}
 
 
 def test_a_log_that_was_changed_after_the_job_closes_the_gate(tmp_path: Path) -> None:
-    evidence = inspect_evidence(tmp_path)
+    evidence = benchmark_evidence(tmp_path)
     path = evidence.outputs["log"] / NAME
     path.unlink()
     write_log(path, header(tags=["edited"]), samples(rows()))
     results = found_in(evidence)
-    assert {results[one].status for one in ("inspect.log", "inspect.task", "inspect.scores")} == {"BLOCKED"}
+    assert {results[one].status for one in ("benchmark.log", "benchmark.task", "benchmark.scores")} == {"BLOCKED"}
     (evidence.outputs["log"] / "other").write_text("x", encoding="utf-8")
-    assert found_in(evidence)["inspect.log"].status == "BLOCKED"
+    assert found_in(evidence)["benchmark.log"].status == "BLOCKED"
 
 
 def test_without_a_log_the_gate_stays_closed(tmp_path: Path) -> None:
-    evidence = inspect_evidence(tmp_path)
+    evidence = benchmark_evidence(tmp_path)
     results = found_in(replace(evidence, outputs={"rows": evidence.outputs["rows"]}))
-    assert results["inspect.log"].status == "BLOCKED"
+    assert results["benchmark.log"].status == "BLOCKED"
 
 
 def test_outcomes_are_those_of_the_items_in_order(tmp_path: Path) -> None:
-    evidence = inspect_evidence(tmp_path)
-    found = inspect.outcomes(evidence, evidence.outputs["rows"], "binary")
+    evidence = benchmark_evidence(tmp_path)
+    found = benchmark.outcomes(evidence, evidence.outputs["rows"], "binary")
     assert found == [float(place < RIGHT) for place in range(len(items()))]
-    assert inspect.shown(evidence)[0]["calls"] == 2
+    assert benchmark.shown(evidence)[0]["calls"] == 2
