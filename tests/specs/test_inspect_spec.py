@@ -72,6 +72,6 @@ def test_other_kinds_of_evaluation_take_no_script(spec: Path) -> None:
     assert any("evaluate runs Peergate's own code" in one for one in told)
 
 
-def test_only_this_kind_reads_held_out_items_by_a_persons_script() -> None:
-    assert [one.name for one in STAGE_KINDS.values() if one.takes_script] == ["inspect"]
-    assert [one.name for one in STAGE_KINDS.values() if one.environment] == ["inspect"]
+def test_only_benchmarks_read_held_out_items_by_a_persons_script() -> None:
+    assert [one.name for one in STAGE_KINDS.values() if one.takes_script] == ["inspect", "lm_eval"]
+    assert [one.name for one in STAGE_KINDS.values() if one.environment] == ["inspect", "lm_eval"]

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 ANSWER_S = 3600.0
-TASK = Path("/tmp/task")
-FILE, SAMPLES = "registered_items.yaml", "samples.json"
+FILES, ENTRY, SAMPLES = "/tmp/files", "/tmp/task", "samples.json"
+"""The registered files lie outside of the folder in which the library looks for tasks: there is one, which includes
+them."""
 SENT = {"until": "stop", "max_gen_toks": "max_tokens", "temperature": "temperature"}
 """Settings of a request that are sent; the server refuses what was not granted."""
 
@@ -93,10 +94,11 @@ def main() -> int:
     inputs, out = Path(os.environ["INPUTS"]), Path(os.environ["OUT"])
     settings: dict[str, Any] = json.loads((inputs / "settings").read_text(encoding="utf-8"))
     os.environ.update({"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": "/tmp/hf"})
-    TASK.mkdir()
-    for name, text in settings["files"].items():
-        (TASK / name).write_text(text, encoding="utf-8")
-    os.chdir(TASK)
+    for folder, files in ((FILES, settings["files"]), (ENTRY, {"task.yaml": settings["entry"]})):
+        Path(folder).mkdir()
+        for name, text in files.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+    os.chdir(FILES)
     ids: dict[int, list[str]] = defaultdict(list)
     try:
         from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
@@ -105,7 +107,7 @@ def main() -> int:
         found: Any = simple_evaluate(
             model=served(settings, ids),
             tasks=[settings["task"]],
-            task_manager=TaskManager(include_path=str(TASK), include_defaults=False),
+            task_manager=TaskManager(include_path=ENTRY, include_defaults=False),
             bootstrap_iters=0,
             log_samples=True,
             # Code of the task runs here, in the sandbox.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sessions.jobs.benchmarks import environment
-from sessions.jobs.benchmarks.lm_eval_interpreter import FILE, SAMPLES
+from sessions.jobs.benchmarks.lm_eval_interpreter import FILES, SAMPLES
 from sessions.jobs.benchmarks.served_task import Harness, require_script, serve
 from specs.benchmarks import lm_eval_file
 from specs.confinement import bubblewrap
@@ -51,7 +51,7 @@ def lm_eval(job: Job[LmEvalParameters]) -> Done:
     except (Blocked, ValueError) as error:
         refuse(f"{job.order.key}: {error}")
     settings = lm_eval_file.settings_of(files)
-    whole = json.dumps({"include": files.main, "task": given.task, **_DATA, **_shots(settings)})
+    entry = {"include": f"{FILES}/{files.main}", "task": given.task, **_DATA, **_shots(settings)}
     return serve(
         job,
         Harness(
@@ -60,8 +60,8 @@ def lm_eval(job: Job[LmEvalParameters]) -> Done:
             host=bubblewrap.this_host(),
             driver=_DRIVER,
             write_items=write_documents,
-            # JSON is YAML. The name of the task is that of the last file that has it: the library reads them all.
-            settings={"task": given.task, "score": given.score, "files": files.texts | {FILE: whole}},
+            # JSON is YAML.
+            settings={"task": given.task, "score": given.score, "files": files.texts, "entry": json.dumps(entry)},
             script=None,
             keep_log=lambda left, log, items: _keep_log(left, log, items, given, settings),
         ),
