@@ -122,15 +122,30 @@ def _rows(data: bytes, form: type[Row]) -> list[Row]:
 
 
 def _trained(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: _Model) -> Iterator[Fault]:
-    from training.jobs.finetuning.training_texts import Sides, style_of
-
     place: Loc = ("stages", index, "inputs", kind_of(stage).trains)
     most = stage.parameters.max_length
     sides = [(row, _responses(row)) for row in rows]
     long = [(row, said) for row, said in sides if _bytes(row, max(said, key=len)) > most]
     marked, turned = [row for row in rows if _MARK.search(_text(row))], _first_by_roles(rows)
-    if not (long or marked or turned):
-        return
+    if long or turned:
+        yield from _untrained(spec, index, stage, len(rows), turned, long, model)
+    yield from _marks(place, marked, model)
+
+
+def _untrained(
+    spec: SessionSpec,
+    index: int,
+    stage: Stage,
+    count: int,
+    turned: Sequence[Row],
+    long: Sequence[tuple[Row, tuple[str, ...]]],
+    model: _Model,
+) -> Iterator[Fault]:
+    """Yield turns that the template refuses, else rows that are cut."""
+    from training.jobs.finetuning.training_texts import Sides, style_of
+
+    place: Loc = ("stages", index, "inputs", kind_of(stage).trains)
+    most = stage.parameters.max_length
     try:
         style = style_of(model.tokenizer, stage.parameters, spec.model.kind)
     except EncodingFault as error:
@@ -151,12 +166,9 @@ def _trained(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model
         told = f"max_length {longest} would do" if context is None or longest <= context else _shorter(context)
         loc: Loc = ("stages", index, "parameters", "max_length")
         if dropped:
-            yield Fault(
-                loc, f"{dropped} of {len(rows)} prompts alone fill {most} tokens: nothing would be learned", told
-            )
+            yield Fault(loc, f"{dropped} of {count} prompts alone fill {most} tokens: nothing would be learned", told)
         else:
-            yield Fault(loc, f"{cut} of {len(rows)} rows are longer than {most} tokens and lose their end", told, False)
-    yield from _marks(place, marked, model)
+            yield Fault(loc, f"{cut} of {count} rows are longer than {most} tokens and lose their end", told, False)
 
 
 _OTHER_TURNS = "leave the system's turn out, or choose a model whose template has it"
@@ -169,8 +181,6 @@ def _asked(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: 
     marked = [row for row in rows if _MARK.search(_text(row))]
     # Where the context is not known yet, no model has less.
     long = [item for item in items if _bytes(item, "") + new > _LEAST_CONTEXT]
-    if not (turned or marked or long):
-        return
     place: Loc = ("stages", index, "inputs", "items")
     if turned or long:
         yield from _unread(spec, stage, place, items, turned, long, model)

@@ -14,6 +14,7 @@ import socket
 import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,15 @@ def ask(key: str, context: Any, given: dict[str, Any]) -> tuple[str, str]:
 
 def served(settings: dict[str, Any], ids: dict[int, list[str]]) -> Any:
     """Return the library's model, which asks Peergate's server; ``ids`` gets the answers of each document."""
-    from lm_eval.api.model import LM  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+    base: Any = import_module("lm_eval.api.model").LM
 
-    class Served(LM):  # pyright: ignore[reportUntypedBaseClass]
+    def asked(request: Any) -> tuple[str, str]:
+        return ask(settings["key"], *request.args)
+
+    class Served(base):
         def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
             with ThreadPoolExecutor(settings["at_once"]) as pool:
-                answers = list(pool.map(lambda one: ask(settings["key"], *one.args), requests))
+                answers = list(pool.map(asked, requests))
             for request, (id, _) in zip(requests, answers, strict=True):
                 ids[request.doc_id].append(id)
             return [text for _, text in answers]
@@ -101,13 +105,12 @@ def main() -> int:
     os.chdir(FILES)
     ids: dict[int, list[str]] = defaultdict(list)
     try:
-        from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-        from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-
-        found: Any = simple_evaluate(
+        library: Any = import_module("lm_eval")
+        tasks: Any = import_module("lm_eval.tasks")
+        found: Any = library.simple_evaluate(
             model=served(settings, ids),
             tasks=[settings["task"]],
-            task_manager=TaskManager(include_path=ENTRY, include_defaults=False),
+            task_manager=tasks.TaskManager(include_path=ENTRY, include_defaults=False),
             bootstrap_iters=0,
             log_samples=True,
             # Code of the task runs here, in the sandbox.

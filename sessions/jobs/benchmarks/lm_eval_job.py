@@ -52,6 +52,10 @@ def lm_eval(job: Job[LmEvalParameters]) -> Done:
         refuse(f"{job.order.key}: {error}")
     settings = lm_eval_file.settings_of(files)
     entry = {"include": f"{FILES}/{files.main}", "task": given.task, **_DATA, **_shots(settings)}
+
+    def keep_log(left: Path, log: Path, items: Sequence[Item]) -> None:
+        _keep_log(left, log, items, given, settings)
+
     return serve(
         job,
         Harness(
@@ -63,7 +67,7 @@ def lm_eval(job: Job[LmEvalParameters]) -> Done:
             # JSON is YAML.
             settings={"task": given.task, "score": given.score, "files": files.texts, "entry": json.dumps(entry)},
             script=None,
-            keep_log=lambda left, log, items: _keep_log(left, log, items, given, settings),
+            keep_log=keep_log,
         ),
     )
 
