@@ -11,6 +11,7 @@ from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.kinds import INSPECT
+from specs.stages.kind import StageKind
 from tests.factories.evidence_on_disk import evidence_of, witness_of, write_rows
 from training.rules.evaluation.inspect_log import NAME, write_log
 
@@ -94,20 +95,19 @@ def header(**changes: Any) -> Raw:
 
 
 def benchmark_evidence(
-    folder: Path, of: list[Raw] | None = None, logged: list[Raw] | None = None, **head: Any
+    folder: Path,
+    of: list[Raw] | None = None,
+    logged: list[Raw] | None = None,
+    kind: StageKind = INSPECT,
+    **head: Any,
 ) -> Evidence:
     """Return the evidence of a healthy stage, or with other rows, or a log of other samples or with another header."""
     folder.mkdir(exist_ok=True)
     evidence = evidence_of(folder, "base")
-    given = {
-        "task": "opposites",
-        "args": {"data": "{items}", "level": 2},
-        "score": "match",
-        "max_new_tokens": 32,
-        "seed": 7,
-    }
+    given: Raw = {"task": "opposites", "score": "match", "max_new_tokens": 32, "seed": 7}
+    given |= {"args": {"data": "{items}", "level": 2}} if kind is INSPECT else {}
     inputs = {"model": "model", "items": "heldout"}
-    stage = INSPECT.stage(name="base", kind="inspect", inputs=inputs, script="task.py", parameters=given)
+    stage = kind.stage(name="base", kind=kind.name, inputs=inputs, script="task.py", parameters=given)
     parameters = stage.parameters.model_dump(mode="json")
     path = write_rows(folder / "measured" / "rows.jsonl", rows() if of is None else of)
     log = folder / "measured" / "log"
@@ -121,7 +121,7 @@ def benchmark_evidence(
     manifest = evidence.manifest.model_copy(
         update={
             "outputs": {name: digest_path(one) for name, one in outputs.items()},
-            "kind": "inspect",
+            "kind": kind.name,
             "effective": parameters,
             "tokens": sum(one["output_tokens"] for row in (of or rows()) for one in row["calls"]),
             "facts": evidence.manifest.facts | facts,
