@@ -45,6 +45,10 @@ def test_an_answer_is_judged_as_by_the_task(name: str, answer: str, right: bool)
     assert scored(SETTINGS, name, answer, "Six hundred and two, twice.\n#### 1204") is right
 
 
+def test_the_part_of_a_pattern_that_matched_is_taken() -> None:
+    assert scored(SETTINGS, "flexible", "It is 7", "7") is True
+
+
 def test_one_of_several_targets_is_enough() -> None:
     plain = {"metric_list": [{"metric": "exact_match", "ignore_punctuation": True}]}
     assert scored(plain, "none", "tea!", "ale", "tea") is True
