@@ -22,7 +22,7 @@ from filelock import FileLock
 from specs.digests import digest_bytes, digest_value
 from specs.errors import Blocked
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import kind_of
+from specs.stages.registry import Stage, kind_of
 
 VARIABLE = "PEERGATE_INSPECT_PYTHON"
 REQUIREMENTS = Path(__file__).with_name("inspect_requirements.txt")
@@ -92,27 +92,31 @@ def _asked(python: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def own(library: str) -> Environment:
-    """Return Peergate's own environment, which has to hold a library; raises Blocked if it does not."""
+def asks_lm_eval(stage: Stage) -> bool:
+    """Say whether a stage's job needs lm-eval in Peergate's own environment."""
+    return kind_of(stage).environment == "lm_eval" or bool(getattr(stage.parameters, "asked_by_lm_eval", False))
+
+
+def require_own(library: str, where: str = "") -> None:
+    """Raise Blocked if a library is not in Peergate's own environment."""
     if find_spec(library.replace("-", "_")) is None:
         hint = f"pip install 'peergate[{library}]'"
-        raise Blocked("is not installed in Peergate's environment", where=library, hint=hint)
+        raise Blocked(f"{library} is not installed in Peergate's environment", where=where or library, hint=hint)
+
+
+def own(library: str) -> Environment:
+    """Return Peergate's own environment, which has to hold a library; raises Blocked if it does not."""
+    require_own(library)
     told = _asked(sys.executable)
     digest = digest_value(told["files"])
     return Environment(sys.executable, (told["prefix"], told["base"]), told["packages"], digest, library)
 
 
 def prepare(spec: SessionSpec, say: Callable[[str], None]) -> None:
-    """Have what the stages that run on this machine need: one environment is made, the other's library looked for.
-
-    Raises:
-        Blocked: it cannot be made, or is not installed.
-    """
+    """Make the environment if a stage that runs on this machine needs it and it is missing; raises Blocked."""
     needed = {kind_of(stage).environment for stage in spec.stages if spec.launcher_of(stage.name) == "local"}
     if "inspect" in needed:
         make(say)
-    if "lm_eval" in needed:
-        own("lm-eval")
 
 
 def make(say: Callable[[str], None]) -> Environment:
