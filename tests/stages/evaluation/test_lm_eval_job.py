@@ -12,6 +12,8 @@ from sessions.jobs.sandbox import sandbox
 from specs.benchmarks.lm_eval_file import as_script
 from specs.confinement import bubblewrap
 from specs.digests import digest_bytes
+from specs.errors import SpecError
+from specs.home import HOME
 from specs.stages.evaluation.rows import BenchmarkRow
 from tests.fixtures.small_text import small_model
 from tests.fixtures.stage_jobs import stage_job
@@ -22,7 +24,7 @@ from training.jobs.row_files import read_rows
 from training.rules.evaluation.inspect_log import NAME, read_log
 from training.rules.evaluation.inspect_scores import scored_again
 
-pytest.importorskip("lm_eval", reason="lm-eval is not installed (the extra 'lm-eval')")
+library: Any = pytest.importorskip("lm_eval", reason="lm-eval is not installed (the extra 'lm-eval')")
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
@@ -117,7 +119,8 @@ def ordered(folder: Path, model: Path, written: str, form: Any = "instruct", bes
     path = folder / "task.yaml"
     path.write_text(written, encoding="utf-8")
     (folder / "running.py").write_text(beside, encoding="utf-8")
-    parameters = {"task": "sums", "score": "exact_match,strict-match", "max_new_tokens": 8, "batch_size": 4} | given
+    parameters: dict[str, Any] = {"task": "sums", "score": "exact_match,strict-match", "max_new_tokens": 8}
+    parameters |= {"batch_size": 4} | given
     text = as_script(path, path.read_bytes(), parameters["task"], parameters["max_new_tokens"])
     inputs = {"model": model, "items": write_lines(folder / "items.jsonl", items)}
     parameters |= {"code": digest_bytes(text.encode())}
@@ -158,8 +161,6 @@ def test_a_base_model_continues_the_text_itself(tmp_path: Path, model: Path) -> 
 
 
 def test_programs_run_in_the_sandbox_and_reach_nothing(tmp_path: Path, model: Path) -> None:
-    from specs.home import HOME
-
     beside = RUNNING.replace("HERE", str(HOME))
     job = ordered(tmp_path, model, PROGRAMS, beside=beside, task="programs", score="passes")
     lm_eval(job)
@@ -205,15 +206,11 @@ def test_another_script_than_the_granted_one_is_refused(tmp_path: Path, model: P
     assert ended.value.code == 4
 
 
-def test_the_library_s_own_files_become_tasks(tmp_path: Path) -> None:
+def test_the_librarys_own_files_become_tasks() -> None:
     """GSM8K and HumanEval as shipped: what has to be changed in each is named with its line."""
-    import lm_eval as library
-
     shipped = Path(library.__file__).parent / "tasks"
-    from specs.errors import SpecError
-
     path = shipped / "gsm8k" / "gsm8k.yaml"
-    with pytest.raises(SpecError, match=r"gsm8k\.yaml:34:.*worked examples would come from the held-out items"):
+    with pytest.raises(SpecError, match=r"gsm8k\.yaml:31:.*worked examples would come from the held-out items"):
         as_script(path, path.read_bytes(), "gsm8k", 256)
     assert as_script(path, path.read_bytes().replace(b"num_fewshot: 5", b"num_fewshot: 0"), "gsm8k", 256)
     path = shipped / "humaneval" / "humaneval.yaml"
