@@ -119,3 +119,28 @@ def test_what_is_wrong_is_reported(spec: Path, change: tuple[str, str], told: st
     spec.write_text(text.replace(*change, 1), encoding="utf-8")
     found = [str(one) for one in problems_of(spec)]
     assert any(told in one for one in found), found
+
+
+@pytest.mark.parametrize("name", ["lm_eval.yaml", "spec.yaml"])
+def test_a_task_may_be_gap_drift_and_paired_test(spec: Path, name: str) -> None:
+    """As a registered comparison it is the example itself."""
+    path = spec.with_name(name)
+    text, items = path.read_text(encoding="utf-8"), (spec.parent / "heldout.jsonl").read_text(encoding="utf-8")
+    (spec.parent / "other.jsonl").write_text(
+        items.replace('"id": "', '"id": "o-')
+        .replace('"group": "', '"group": "o-')
+        .replace("the opposite", "a contrary"),
+        encoding="utf-8",
+    )
+    first = text[text.index("  - name: before") : text.index("  - name: tune")].replace("heldout", "data.other")
+    then = first.replace("model: model", "model: tune.checkpoint").replace("name: before", "name: after_other")
+    text = text.replace("  - name: tune", first.replace("name: before", "name: before_other") + "  - name: tune") + then
+    pair = "before: before_other, after: after_other"
+    paired = f"{{{pair}, outcome: binary, test: exact_mcnemar, minimum_effect: 0.3}}"
+    plan = f"evaluation: {{gap: {{base: [before]}}, drift: [{{{pair}}}], paired: [{paired}]}}\n"
+    path.write_text(
+        text.replace("stages:\n", f"{plan}stages:\n").replace("train.csv}}", "train.csv}, other: {path: other.jsonl}}"),
+        encoding="utf-8",
+    )
+    resolved = load_spec(path).spec
+    assert resolved.evaluation and resolved.evaluation.drift[0].after == resolved.evaluation.paired[0].after
