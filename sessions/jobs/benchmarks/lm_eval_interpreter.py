@@ -126,6 +126,7 @@ def main() -> int:
                 "id": one["doc"].get("id") if isinstance(one["doc"], dict) else None,
                 "target": one["target"] if isinstance(one["target"], list) else [one["target"]],
                 "filter": one["filter"],
+                "prompt": one["arguments"][0][0],
                 "answers": [text for part in one["resps"] for text in part],
                 "ids": ids[one["doc_id"]],
                 "scores": {str(name): plain(one[name]) for name in one["metrics"]},

@@ -38,6 +38,7 @@ _DATA: dict[str, Any] = {
 }
 """In the place of what the task's file says of its data."""
 _NO_FILTER = "none"
+_MODEL = "peergate/model"
 
 
 def lm_eval(job: Job[LmEvalParameters]) -> Done:
@@ -119,28 +120,30 @@ def _samples(found: Any, items: Mapping[str, Item], score: str) -> Iterator[dict
         }
         if score not in scores:
             raise ValueError(f"'{id}' has no score '{score}'; it has {'; '.join(scores) or 'none'}")
+        asked = {"role": "user", "content": str(first["prompt"])}
+        model = {"event": "model", "model": _MODEL, "input": [asked], "tools": [], "tool_choice": "none", "config": {}}
         events = [
-            {"event": "model", "output": _said(str(text)) | {"response_id": str(answer)}}
+            model | {"output": _said(str(text)) | {"response_id": str(answer)}}
             for answer, text in zip(first["ids"], first["answers"], strict=True)
         ]
         yield {
             "id": id,
             "epoch": 1,
-            "input": items[id].prompt,
+            "input": asked["content"],
             "target": [str(one) for one in first["target"]],
-            "messages": [],
+            "messages": [asked],
             "output": _said(str(first["answers"][0])),
             "scores": scores,
             "metadata": {"group": items[id].group, "kind": items[id].kind},
             "store": {},
-            "events": [],
+            "events": events,
             "attachments": {},
-        } | {"events": events}
+        }
 
 
 def _said(text: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": text, "source": "generate"}
-    return {"model": "peergate/model", "choices": [{"message": message, "stop_reason": "stop"}], "completion": text}
+    return {"model": _MODEL, "choices": [{"message": message, "stop_reason": "stop"}], "completion": text}
 
 
 def _header(
@@ -168,7 +171,7 @@ def _header(
                 "sample_ids": [one["id"] for one in samples],
                 "shuffled": False,
             },
-            "model": "peergate/model",
+            "model": _MODEL,
             "model_generate_config": config,
             "config": {"epochs": 1},
             "packages": {},

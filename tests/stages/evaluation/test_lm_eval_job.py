@@ -15,6 +15,7 @@ from specs.digests import digest_bytes
 from specs.errors import SpecError
 from specs.home import HOME
 from specs.stages.evaluation.rows import BenchmarkRow
+from tests.fixtures.inspect_library import needs_inspect, read_by_library
 from tests.fixtures.small_text import small_model
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
@@ -158,6 +159,18 @@ def test_a_base_model_continues_the_text_itself(tmp_path: Path, model: Path) -> 
     # One token a byte.
     assert row.calls[0].prompt_tokens == len("Question: 0+0?\nAnswer:")
     assert unwritten(job) == set()
+
+
+@needs_inspect
+def test_inspect_reads_the_log(tmp_path: Path, model: Path) -> None:
+    job = ordered(tmp_path, model, SUMS)
+    lm_eval(job)
+    told = read_by_library(job.out / "log" / NAME)
+    rows = read_rows(job.out / "rows.jsonl", BenchmarkRow)
+    assert told["status"] == "success" and told["task"] == "sums" and told["summaries"] == 5
+    assert {one["id"]: (one["output"], one["scores"]) for one in told["samples"]} == {
+        row.item: (row.output, row.scores) for row in rows
+    }
 
 
 def test_programs_run_in_the_sandbox_and_reach_nothing(tmp_path: Path, model: Path) -> None:
