@@ -40,8 +40,10 @@ test: setup  ## run the tests of every change, one session on real weights among
 test-quick: setup  ## run the tests without real processes, servers or models (a minute or two)
 	$(BIN)/python -m pytest -m "not integration and not model and not nightly and not slow" -n auto
 
+# With the environment of inspect_ai (210 MB, made once), where it can be made: what the pages say of it is typed too.
 test-all: setup  ## run all tests but those marked `nightly`: also more storages, kills and sessions on real weights
-	$(BIN)/python -m pytest -m "not nightly" -n auto --no-loadscope-reorder
+	env $$(python=$$($(BIN)/python -m sessions.jobs.benchmarks.environment) && echo PEERGATE_INSPECT_PYTHON=$$python) \
+	  $(BIN)/python -m pytest -m "not nightly" -n auto --no-loadscope-reorder
 
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)
 	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz,ray]'
