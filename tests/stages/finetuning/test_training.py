@@ -436,7 +436,8 @@ def test_a_tokenizer_without_a_padding_token_is_padded_with_its_end(tmp_path: Pa
         if (told := bare / name).is_file():
             kept = {key: value for key, value in json.loads(told.read_text()).items() if key != "pad_token"}
             told.write_text(json.dumps(kept), encoding="utf-8")
-    done = run(dpo_job(tmp_path, bare, loss=loss))
+    more = {"simpo_gamma": 0.5, "beta": 2.0} if loss == "simpo" else {}
+    done = run(dpo_job(tmp_path, bare, loss=loss, **more))
     assert done.facts["mask"]["violations"] == 0 and done.facts["loss_difference"] < 1e-5
 
 
