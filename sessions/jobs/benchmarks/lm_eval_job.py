@@ -78,7 +78,7 @@ def _shots(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_documents(items: Sequence[Item], path: Path) -> None:
-    """Write items as documents of a task; raises ValueError where their constraints do not have the same fields."""
+    """Write items as the documents of a task."""
     documents = [document_of(item) for item in items]
     path.write_text("".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in documents), encoding="utf-8")
 
@@ -98,6 +98,8 @@ def _keep_log(
         samples = list(_samples(found, {item.id: item for item in items}, given.score))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"the task left no samples that can be read: {type(error).__name__}: {error}") from error
+    if not samples:
+        raise ValueError("the task has no samples")
     metric, _, name = given.score.partition(",")
     scorer, options = scorer_of(settings, metric, name or _NO_FILTER)
     write_log(log, _header(given, samples, scorer, options), samples)
