@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs import task_file
 from specs.digests import digest_bytes
 from specs.errors import Problem, SpecError
 from specs.session.problems import LintProblem
@@ -114,10 +115,12 @@ class _Reader:
         if self._given is not None:
             return self._given.get(name, "").encode()
         try:
-            return (self._path.parent / name).read_bytes()
+            raw = (self._path.parent / name).read_bytes()
         except OSError as error:
             told = f"the file '{name}', which it names, cannot be read: {error.strerror}"
             raise SpecError([Problem(str(here), 1, 1, key, told, "it has to lie beside this file")]) from error
+        task_file.require_no_secret(self._path.parent / name, raw.decode("utf-8", "replace"))
+        return raw
 
 
 def _problems(settings: Mapping[str, Any], task: str, most: int) -> Iterator[LintProblem]:

@@ -79,6 +79,14 @@ def test_what_a_job_cannot_give_is_told_with_its_place(tmp_path: Path, change: t
     assert told in refused(tmp_path, TASK.replace(*change, 1))
 
 
+def test_a_secret_in_a_file_that_the_task_names_is_refused_with_its_place(tmp_path: Path) -> None:
+    secret = "sk-ant-" + "api03-" + "A1b2C3d4E5" * 4
+    path = written(tmp_path, TASK, marks_py=f'\nKEY = "{secret}"\n')
+    with pytest.raises(SpecError, match=r"marks\.py:2:8: here begins a secret") as error:
+        as_script(path, path.read_bytes(), "sums", 64)
+    assert secret not in str(error.value)
+
+
 def test_worked_examples_of_its_own_are_taken(tmp_path: Path) -> None:
     shots = "num_fewshot: 2\nfewshot_config: {sampler: first_n, samples: [{prompt: a, answer: b}]}\n"
     path = written(tmp_path, TASK + shots, marks_py="")
