@@ -43,8 +43,10 @@ test-more: setup  ## run what CI runs beside it: kills, plug-ins, pods, sandboxe
 test-quick: setup  ## run the tests without real processes, servers or models (a minute or two)
 	$(BIN)/python -m pytest -m "not integration and not model and not nightly and not slow" -n auto
 
+# With the environment of inspect_ai (210 MB, made once), where it can be made: what the pages say of it is typed too.
 test-all: setup  ## run all tests but those marked `nightly`: also more storages, kills and sessions on real weights
-	$(BIN)/python -m pytest -m "not nightly" -n auto --no-loadscope-reorder
+	env $$(python=$$($(BIN)/python -m sessions.jobs.benchmarks.environment) && echo PEERGATE_INSPECT_PYTHON=$$python) \
+	  $(BIN)/python -m pytest -m "not nightly" -n auto --no-loadscope-reorder
 
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)
 	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz,ray]'
@@ -80,7 +82,8 @@ test-qlora: setup  ## install bitsandbytes (125 MB) and run the tests of trainin
 test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests of its tasks, offline
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm-eval]'
 	$(BIN)/python -c 'import lm_eval'
-	$(BIN)/python -m pytest tests/stages/evaluation/test_lm_eval.py
+	$(BIN)/python -m pytest tests/stages/evaluation/test_lm_eval.py tests/stages/evaluation/test_lm_eval_job.py \
+	  tests/training/rules/test_lm_eval_scores.py tests/e2e/test_benchmarks.py
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-sky:
@@ -93,7 +96,7 @@ test-sky: setup .venv-sky  ## install SkyPilot (459 MB) in .venv-sky and compare
 # The environment that Peergate itself makes for stages of the kind `inspect`, in the user's cache.
 test-inspect: setup  ## make the environment of inspect_ai (210 MB) and run the tests that need the library
 	PEERGATE_INSPECT_PYTHON=$$($(BIN)/python -m sessions.jobs.benchmarks.environment) $(BIN)/python -m pytest \
-	  tests/stages/evaluation/test_inspect_job.py tests/stages/evaluation/test_inspect_library.py tests/sessions/exports
+	  tests/stages/evaluation/test_inspect_job.py tests/stages/evaluation/test_inspect_library.py tests/sessions/exports tests/e2e/test_benchmarks.py
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-release: requirements-release.txt
