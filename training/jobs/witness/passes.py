@@ -64,16 +64,16 @@ def _logits(model: Any, some: Sequence[Context]) -> Iterator[torch.Tensor]:
     import torch
 
     shared = _shared(some)
+    before = _read_once(model, some[0].ids[:shared]) if shared else None
+    shared = shared if before is not None else 0
     ids, mask = padded([one.ids[shared:] for one in some], model.device)
     first, width = min(one.first for one in some) - shared, ids.shape[1]
     named: dict[str, Any] = {}
+    if before is not None:
+        before.batch_repeat_interleave(len(some))
+        mask = torch.cat([mask.new_ones((len(some), shared)), mask], dim=1)
+        named = {"past_key_values": before}
     with torch.inference_mode():
-        if shared:
-            start = torch.tensor([some[0].ids[:shared]], device=model.device)
-            before = model(input_ids=start, use_cache=True, logits_to_keep=1).past_key_values
-            before.batch_repeat_interleave(len(some))
-            mask = torch.cat([mask.new_ones((len(some), shared)), mask], dim=1)
-            named = {"past_key_values": before}
         kept = torch.arange(first, width, device=model.device)
         positions = torch.arange(shared, shared + width, device=model.device)[None].expand(len(some), -1)
         # Padded on the right: under a causal mask nothing before it is changed.
@@ -87,3 +87,15 @@ def _logits(model: Any, some: Sequence[Context]) -> Iterator[torch.Tensor]:
         ).logits
     for place, one in enumerate(some):
         yield logits[place, one.first - shared - first : len(one.ids) - shared - first]
+
+
+def _read_once(model: Any, ids: Sequence[int]) -> Any:
+    """Return the cache of these tokens; None where it holds a state beside them, which serves no other texts."""
+    import torch
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+    with torch.inference_mode():
+        out = model(input_ids=torch.tensor([ids], device=model.device), use_cache=True, logits_to_keep=1)
+    cache = getattr(out, "past_key_values", None)
+    layers = getattr(cache, "layers", None) or [None]
+    return cache if all(type(one) in (DynamicLayer, DynamicSlidingWindowLayer) for one in layers) else None
