@@ -14,10 +14,12 @@ SHAPES: dict[str, Shape] = {
     "3B": Shape(28, 3072, 8192, 24, 8, 128256, tied=True),
     "8B": PUBLISHED["Llama-3.1-8B"],
 }
+SPECIAL = {"<end>": 0, "<pad>": 1, "<unknown>": 2}
+"""No word may hold the text of one: tokenizers cut it out. A text that begins with the padding has no gradient."""
 
 
 def random_checkpoint(folder: Path, shape: Shape, dtype: str = "bfloat16") -> Path:
-    """Write a random Llama of a shape, whose tokens are words w0, w1, ..., if it is not there; return its folder."""
+    """Write a random Llama of a shape, whose tokens are words w3, w4, ..., if it is not there; return its folder."""
     if folder.is_dir():
         return folder
     import torch
@@ -56,9 +58,9 @@ def _tokenizer(size: int) -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    raw = Tokenizer(models.WordLevel({f"w{number}": number for number in range(size)}, unk_token="w2"))
+    raw = Tokenizer(models.WordLevel(SPECIAL | {f"w{number}": number for number in range(3, size)}, unk_token="<unknown>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]
-    return PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="w0", pad_token="w1", unk_token="w2")
+    return PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<end>", pad_token="<pad>", unk_token="<unknown>")
 
 
 def words(count: int, size: int, seed: int) -> str:
