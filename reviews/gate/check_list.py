@@ -37,7 +37,7 @@ from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
 from reviews.stages.evaluation import (
     answer_checks,
-    inspect_checks,
+    benchmark_checks,
     item_checks,
     judge_checks,
     label_checks,
@@ -93,7 +93,7 @@ _MODULES = (
         critic_checks,
         pair_checks,
     ),
-    *(package, export_checks, bench_checks, usable_checks, recipe, inspect_checks, code_eval),
+    *(package, export_checks, bench_checks, usable_checks, recipe, benchmark_checks, code_eval),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""
