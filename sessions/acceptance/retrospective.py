@@ -12,8 +12,8 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.acceptance.siblings import Sibling, siblings_of
 from specs.errors import UserError
-from specs.session.audit_file import AuditFile, Recommendation
 from specs.text import plain
+from specs.trail.audit_file import AuditFile, Recommendation
 
 Answer = Literal["adopted", "rejected", "open"]
 

@@ -18,7 +18,7 @@ from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_json, print_line
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.terminal import masked_line
-from specs.session.audit_file import read_audit
+from specs.trail.audit_file import read_audit
 
 app = typer.Typer()
 _LONGEST = 500
