@@ -37,26 +37,19 @@ class AcceptanceCriterion(Contract):
 
     def needs(self) -> str:
         """Return what discharges it."""
-        found = (
-            f"{self.metric}"
-            if self.metric
-            else f"check {self.check} passes"
-            if self.check
-            else "every check of the ship gate passes"
-            if self.ship
-            else ""
-        )
+        found = self._asked()[0]
         return f"{found + ', and ' if found else ''}the gate of '{self.stage}' approves"
 
     def refuted_by(self) -> str:
         """Return the observation that shows it to be false."""
-        found = (
-            f"not {self.metric}"
-            if self.metric
-            else f"check {self.check} not passing"
-            if self.check
-            else "a check of the ship gate not passing"
-            if self.ship
-            else "a gate that does not approve"
-        )
-        return f"{found}, at '{self.stage}'"
+        return f"{self._asked()[1]}, at '{self.stage}'"
+
+    def _asked(self) -> tuple[str, str]:
+        """Return what the gate has to find as it approves, and the opposite of all that is asked."""
+        if self.metric is not None:
+            return f"{self.metric}", f"not {self.metric}"
+        if self.check is not None:
+            return f"check {self.check} passes", f"check {self.check} not passing"
+        if self.ship:
+            return "every check of the ship gate passes", "a check of the ship gate not passing"
+        return "", "a gate that does not approve"
