@@ -7,7 +7,7 @@ from typing import Any
 
 from reviews.evidence.gather import find, is_in_force
 from reviews.gate.human_answers import last_question, overrides, waits_for_budget
-from reviews.stages.evaluation.inspect_checks import SCORES
+from reviews.stages.evaluation.benchmark_checks import SCORES
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.overview import is_waiting, waits_for_verdict

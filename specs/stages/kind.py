@@ -120,8 +120,8 @@ class StageKind:
     takes_script: bool = False
     """Whether a person's script belongs to it that may read the held-out split: registered with its text, never a
     builder's, and run in a sandbox."""
-    environment: Literal["", "inspect"] = ""
-    """The Python environment beside Peergate's in which its job runs a library; empty where it needs none."""
+    environment: Literal["", "inspect", "lm_eval"] = ""
+    """The library whose task its job runs in a sandbox, with what the library needs; empty where it runs none."""
     chat_form: bool = False
     """Whether its parameter ``form`` says how its model is asked; a base model has no chat template."""
     open_ended: bool = False
