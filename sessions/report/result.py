@@ -236,6 +236,14 @@ def not_replayed(entries: Sequence[Recorded], spec: SessionSpec) -> list[str]:
     return [stage.name for stage in spec.stages if stage.witness == "weights_only" and stage.name in ended]
 
 
+def not_witnessed(entries: Sequence[Recorded], store: Store, spec: SessionSpec) -> list[str]:
+    """Return the stages whose jobs ended and of which no witness made anything again; :func:`not_replayed` apart."""
+    ended = {one.body["stage"] for one in entries if one.entry.kind == "exit"}
+    others = [stage.name for stage in spec.stages if stage.name in ended and stage.witness != "weights_only"]
+    found = witnessed(entries, store, others)
+    return [name for name in others if name not in found]
+
+
 def witness_time(entries: Sequence[Recorded]) -> float:
     """Return the share of the wall time of all jobs that witnesses took; 0 without jobs."""
     settled = [one for one in entries if one.entry.kind == "spend" and one.body.get("seconds") is not None]
