@@ -11,18 +11,20 @@ from typing import Any
 
 from reviews.gate.packet_derivation import verdict_again
 from reviews.gate.panel import NAME, Answer, Panel, disagree, member_answer, merge
-from reviews.gate.reviewer import Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
+from reviews.gate.reviewer import Answered, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
 from reviews.reviewers.process import messages, reviewer_proxy
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.money import ledger
-from sessions.session import Session
+from sessions.session import Cancelled, Paused, Session
 from specs.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.masking import current, without_secrets
 from specs.trail.key_policy import PERSON
 from specs.trail.no_verdict import no_verdict_of
 from specs.trail.verdict import Packet, Verdict
 
+CUT_OFF_REPEATS = 2
+"""How often a review is asked for again whose answer was cut off."""
 REPEATS = 3
 """How often a process may be asked to sign an earlier verdict again."""
 
@@ -118,10 +120,17 @@ def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") 
         if not isinstance(reviewer, PaidReviewer):
             return Answer(reviewer.name, reviewer.review(packet, case.digest)), facts
         cap, budget = reviewer.cost_cap(packet), session.resolved.spec.budget
-        key = ledger.reserve_review(session.trail, budget, case.stage, f"{case.attempt}{member}", cap)
-        # A failure before anything is known counts as the whole cap.
-        facts = {"reservation": key, "usd": cap}
-        review = reviewer.ask(packet, case.digest)
+        at, left = f"{case.attempt}{member}", CUT_OFF_REPEATS
+        while True:
+            # A reservation that is not settled counts as its whole cap: an answer that was cut off may be billed.
+            key = ledger.reserve_review(session.trail, budget, case.stage, at, cap)
+            # A failure before anything is known counts as the whole cap.
+            facts = {"reservation": key, "usd": cap}
+            review = _asked(session, reviewer, packet, case.digest, key)
+            if review.error is None or review.error.cause != "cut_off" or not left:
+                break
+            left -= 1
+            session.display.say(f"  {reviewer.name}: {review.error.message}; it is asked again")
         facts |= exchange_facts(session.store, review.exchange)
         if review.value is None:
             raise review.error or ReviewerUnavailable("no verdict", where=reviewer.name)
@@ -135,6 +144,15 @@ def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") 
         raise
     except PeergateError as failed:
         return Answer(reviewer.name, None, no_verdict_of(failed)), facts
+
+
+def _asked(session: Session, reviewer: PaidReviewer, packet: Packet, digest: str, key: str) -> Answered[Verdict]:
+    """Ask a paid reviewer; somebody may stop the session while its API is waited for, which costs what came before."""
+    try:
+        return reviewer.ask(packet, digest)
+    except (Paused, Cancelled):
+        ledger.settle(session.trail, key, session.reviewing.waiting_usd)
+        raise
 
 
 def _record(case: _Case, answer: Answer, facts: dict[str, Any], member: str = "") -> Recorded:

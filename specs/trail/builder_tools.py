@@ -17,6 +17,7 @@ Phase = Literal["plan", "watch", "submit"]
 ArtifactName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,120}$")]
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 
+CANCEL_TOOL = "cancel_job"
 Arguments = Request
 """The arguments of one call; nothing but these is taken."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specs.digests import Contract
+from specs.digests import Contract, Digest
 from specs.errors import BudgetExceeded, NoVerdictCause, PeergateError, ReviewerUnavailable
 
 Cause = NoVerdictCause | Literal["budget"]
@@ -43,6 +43,15 @@ class NoVerdict(Contract):
 
     def __str__(self) -> str:
         return f"{self.what}: {self.detail}" if self.detail else self.what
+
+
+class EarlierAnswer(Contract):
+    """A whole answer that could not be read, after which the model was asked once more."""
+
+    request: Digest
+    response: Digest
+    error: str
+    """What the model was told about it."""
 
 
 def no_verdict_of(error: PeergateError) -> NoVerdict:

@@ -38,6 +38,8 @@ BACKOFF_S = 1.0
 JITTER = 0.25
 """Waits are up to so much longer than they have to be: those who were refused together do not come back together."""
 REASON_CHARACTERS = 500
+LONGEST_WAIT_S = 60.0
+"""Where the API does not say how long to wait."""
 MAX_RESPONSE_BYTES = 4 * 2**20
 _REFUSED_FOR_NOW = (408, 409, 429)
 _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
@@ -125,8 +127,12 @@ class RecordedClient(httpx2.Client):
 
     @property
     def remaining_s(self) -> float:
-        """Return the seconds left for all calls of this client."""
+        """Return the seconds left for this call."""
         return self.deadline - time.monotonic()
+
+    def allow(self, seconds: float) -> None:
+        """Give the next call so many seconds."""
+        self.deadline = time.monotonic() + seconds
 
     @property
     def was_reached(self) -> bool:
@@ -197,13 +203,6 @@ class RecordedClient(httpx2.Client):
     def told_to_wait_s(self) -> float | None:
         """Return what the last answer asks to wait; None when it says nothing."""
         return retry_after_s(self._answer_headers)
-
-    def wait_s(self) -> float | None:
-        """Return how long to wait before the last call is repeated; None when it must not be."""
-        if len(self.statuses) > RETRIES or not self.refused_for_now:
-            return None
-        wait = backoff_s(len(self.statuses) - 1, self.told_to_wait_s)
-        return wait if wait < self.remaining_s else None
 
     def why(self, error: Exception) -> str:
         """Say in one line why there is no answer, without the key."""

@@ -12,6 +12,7 @@ from tests.e2e.sessions import CANARY, called, environment, write_small_spec
 from tests.fixtures.loopback_api import OPENAI, Api, Step, answered
 
 APPROVE: dict[str, Any] = {
+    "analysis": "The rows were read beside the figures.",
     "findings": [],
     "conditions": [],
     "risks": [],
