@@ -31,7 +31,6 @@ from specs.vendors.http_exchange import (
 from specs.vendors.prices import is_count, most_tokens
 from specs.vendors.streams import NotWhole
 
-
 MAX_RESPONSE_BYTES = 64 * 2**20
 """A stream spends some 200 bytes on each token."""
 

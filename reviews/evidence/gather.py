@@ -196,11 +196,10 @@ def _withdrawn(entries: Sequence[Recorded], store: Store, stage: str, attempt: i
     if store.get_value(ended.body["exit"])["reason"] != "cancelled":
         return ""
     refused = {one.body["call"] for one in entries if one.entry.kind == "result" and one.body["is_error"]}
-    for one in entries:
-        if one.entry.kind == "call" and one.body["tool"] == CANCEL_TOOL and one.entry.key not in refused:
-            if (one.body["stage"], one.body["attempt"]) == (stage, attempt):
-                return plain(str(store.get_value(one.body["arguments"])["reason"]), MOST_WHY)
-    return ""
+    calls = [one for one in entries if one.entry.kind == "call" and one.entry.key not in refused]
+    mine = [one for one in calls if (one.body["stage"], one.body["attempt"]) == (stage, attempt)]
+    asked = next((one for one in mine if one.body["tool"] == CANCEL_TOOL), None)
+    return plain(str(store.get_value(asked.body["arguments"])["reason"]), MOST_WHY) if asked else ""
 
 
 def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from sessions.session import Cancelled, Paused, Session
 from specs.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.masking import current, without_secrets
 from specs.trail.key_policy import PERSON
-from specs.trail.no_verdict import no_verdict_of
+from specs.trail.no_verdict import HELP, NoVerdict, no_verdict_of
 from specs.trail.verdict import Packet, Verdict
 
 CUT_OFF_REPEATS = 2
@@ -59,6 +59,8 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
     if judged is not None:
         return _settled(session, judged)
     shown = Packet.model_validate(session.store.get_value(case.digest))
+    if shown.withdrawn:
+        return _record(case, Answer(_name(session), None, _withdrawn(shown)), {})
     again = verdict_again(list(session.trail.iterate()), session.store, shown)
     if again is not None:
         return _repeat(case, shown, again)
@@ -88,8 +90,17 @@ def _repeat(case: _Case, packet: Packet, again: Verdict) -> Recorded:
 def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> Recorded:
     """Record that no money was left for a review: a verdict that approves nothing."""
     case = _Case(session, stage, attempt, session.body(f"packet/{stage}.{attempt}")["packet"])
-    name = NAME if isinstance(session.reviewer, Panel) else session.reviewer.name
-    return _record(case, Answer(name, None, no_verdict_of(error)), {})
+    return _record(case, Answer(_name(session), None, no_verdict_of(error)), {})
+
+
+def _name(session: Session) -> str:
+    return NAME if isinstance(session.reviewer, Panel) else session.reviewer.name
+
+
+def _withdrawn(packet: Packet) -> NoVerdict:
+    """Return why nobody is asked about a job that its builder ended: there is no result to judge."""
+    what = "the builder ended the job of this attempt, so there is nothing to judge"
+    return NoVerdict(cause="withdrawn", what=what, detail=packet.withdrawn, help=HELP["withdrawn"])
 
 
 def _ask_panel(case: _Case, panel: Panel, packet: Packet) -> tuple[Answer, dict[str, Any]]:

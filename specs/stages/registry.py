@@ -179,8 +179,8 @@ def resolve_parameters(stage: StageBase, changes: dict[str, Any]) -> Any:
     The digest of code is a parameter, so that a grant is for that code and no other.
 
     Raises:
-        ValueError: a change names no range and no choices of the stage, leaves its range or the parameter's limits; code is not
-            allowed, or is missing where the stage runs nothing else.
+        ValueError: a change names no range and no choices of the stage, leaves them or the parameter's limits; code is
+            not allowed, or is missing where the stage runs nothing else.
     """
     kind = kind_of(stage)
     if kind.runs_code and "code" not in changes and not stage.script:

@@ -73,6 +73,8 @@ def openai_response(events: Iterable[ResponseStreamEvent]) -> tuple[Response, li
             items[event.output_index] = event.item
         elif event.type == "error":
             raise NotWhole(f"the stream reports {event.code}: {event.message}", passes=event.code in (None, *PASSING))
-        elif event.type in ("response.completed", "response.incomplete", "response.failed"):
+        elif (
+            event.type == "response.completed" or event.type == "response.incomplete" or event.type == "response.failed"
+        ):
             return event.response, [items[index] for index in sorted(items)]
     raise NotWhole("the stream ended before the response did")

@@ -183,7 +183,9 @@ class ReviewerProcess:
         kind: type[PeergateError] = UserError if answer.is_users else ReviewerUnavailable
         raise kind(plain(answer.message, 1000), where=plain(answer.where, 300), hint=plain(answer.hint, 300))
 
-    def _answer(self, child: Child, line: bytes, seconds: float) -> messages.Message:
+    def _answer(
+        self, child: Child, line: bytes, seconds: float
+    ) -> messages.Ready | messages.Reviewed | messages.Signed | messages.Refused:
         """Send a line and return the answer to it; while the process waits for a model's API its time does not run."""
         now = time.monotonic()
         waits_until, deadline = now, now + seconds
@@ -231,12 +233,7 @@ def _converse(
                 seconds = min(seconds, _LOOK_S)
             for key, _ in ready.select(seconds):
                 if key.fd == child.questions:
-                    try:
-                        left = left[os.write(child.questions, left[:_PIECE]) :]
-                    except BlockingIOError:
-                        pass
-                    except BrokenPipeError as error:
-                        raise ValueError("it ended") from error
+                    left = _written(child, left)
                     if not left:
                         ready.unregister(child.questions)
                     continue
@@ -250,3 +247,13 @@ def _converse(
                 if b"\n" in piece:
                     first, _, after = b"".join(pieces).partition(b"\n")
                     return first + b"\n", after
+
+
+def _written(child: Child, left: memoryview) -> memoryview:
+    """Send what the pipe takes and return the rest; raises ValueError if the process has ended."""
+    try:
+        return left[os.write(child.questions, left[:_PIECE]) :]
+    except BlockingIOError:
+        return left
+    except BrokenPipeError as error:
+        raise ValueError("it ended") from error

@@ -110,7 +110,7 @@ def _known_price(spec: ReviewerSpec, process: ReviewerProcess) -> Price:
 
 
 def _as_error(why: NoVerdict | None, who: str) -> ReviewerUnavailable:
-    if why is None or why.cause == "budget":
+    if why is None or why.cause == "budget" or why.cause == "withdrawn":
         return ReviewerUnavailable("the reviewer's process gives neither a verdict nor a reason", where=who)
     return ReviewerUnavailable(why.what, where=who, hint=why.help, cause=why.cause, detail=why.detail)
 

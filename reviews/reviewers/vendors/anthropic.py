@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from anthropic import omit
-from anthropic.types import OutputConfigParam
+from anthropic.types import MessageParam, OutputConfigParam
 
 from reviews.reviewers.vendors.model_exchange import Question, Reply
 from specs.vendors.http_exchange import Api, RecordedClient
@@ -26,10 +26,11 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
         # schema binds the text only, so the two go together.
         # The rules of the spec refuse what Anthropic does not have.
         output["effort"] = cast(Literal["low", "medium", "high", "xhigh", "max"], question.reasoning)
+    said: list[MessageParam] = [MessageParam(role=role, content=text) for role, text in question.turns()]
     events = api.anthropic(http).messages.create(
         model=question.model,
         system=question.instructions,
-        messages=[{"role": role, "content": text} for role, text in question.turns()],
+        messages=said,
         max_tokens=question.max_output_tokens,
         output_config=output,
         thinking={"type": "adaptive"} if question.reasoning else omit,

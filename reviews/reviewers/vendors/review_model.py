@@ -44,7 +44,10 @@ MOST_REPEATED = 60_000
 """Characters of an answer outside of the form that a model is shown again."""
 NO_TEXT = "(no text)"
 """Replaces an empty answer: no vendor takes one back."""
-ONCE_MORE = "That answer cannot be used: {error}. Answer the first message again, whole, with the JSON object of the schema only."
+ONCE_MORE = (
+    "That answer cannot be used: {error}. Answer the first message again, whole, with the JSON object of the schema "
+    "alone."
+)
 _CUT_OFF = "the answer of the reviewer's server was cut off"
 _LATER = "under reviewer.effort in a new session"
 _STATUSES: dict[int, tuple[str, NoVerdictCause]] = {

@@ -20,11 +20,11 @@ from specs.session.lint.evaluation_rules import (
 )
 from specs.session.lint.party_rules import lint_builder, lint_parties, lint_reviewer
 from specs.session.lint.stage_rules import (
+    lint_choices,
     lint_code,
     lint_inputs,
     lint_name,
     lint_pilot,
-    lint_choices,
     lint_ranges,
     lint_samples,
     lint_trained,
