@@ -174,8 +174,9 @@ class RecordedClient(httpx2.Client):
         """Return a body without secrets; each event of a stream is masked alone, so that the others stay whole."""
         if data.lstrip()[:1] in (b"{", b"[") or b"data:" not in data:
             return self._masker.data(data)
-        lines = data.splitlines(keepends=True)
-        return b"".join(b"data:" + self._masker.data(one[5:]) if one[:5] == b"data:" else one for one in lines)
+        # The end of a line is no part of what is masked: without it an event has no end.
+        lines = data.split(b"\n")
+        return b"\n".join(b"data:" + self._masker.data(one[5:]) if one[:5] == b"data:" else one for one in lines)
 
     def _read(self, response: httpx2.Response) -> bytes:
         """Read the body. A server that sends a byte now and then ends at the deadline as well."""

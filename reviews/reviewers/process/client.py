@@ -193,6 +193,9 @@ class ReviewerProcess:
             came, self._rest = _converse(child, line, self._rest, deadline, waits_until, self.meanwhile)
             answer = messages.read_answer(came)
             if not isinstance(answer, messages.Waiting):
+                if self._rest:
+                    # It would be taken for the answer to the next question.
+                    raise ValueError("no message: something follows it")
                 return answer
             self.waiting_usd = answer.usd
             self.waits(answer.seconds, plain(answer.why, _ERROR_CHARACTERS))

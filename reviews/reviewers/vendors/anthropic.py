@@ -26,7 +26,7 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
         # schema binds the text only, so the two go together.
         # The rules of the spec refuse what Anthropic does not have.
         output["effort"] = cast(Literal["low", "medium", "high", "xhigh", "max"], question.reasoning)
-    said: list[MessageParam] = [MessageParam(role=role, content=text) for role, text in question.turns()]
+    said = [_message(*one) for one in question.turns()]
     events = api.anthropic(http).messages.create(
         model=question.model,
         system=question.instructions,
@@ -38,6 +38,10 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
         timeout=question.timeout_s,
     )
     return read(anthropic_message(events))
+
+
+def _message(role: Literal["user", "assistant"], text: str) -> MessageParam:
+    return {"role": "user", "content": text} if role == "user" else {"role": "assistant", "content": text}
 
 
 def read(message: StreamedMessage) -> Reply:

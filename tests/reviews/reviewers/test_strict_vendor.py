@@ -191,9 +191,12 @@ TWO_REQUESTS: dict[str, tuple[Callable[[Api], None], str]] = {
 
 
 def twice_cut(api: Api) -> None:
-    api.steps = [Step(b"{}", cut=True), OK]
-    with pytest.raises(httpx2.HTTPError):
-        post(api, RESPONSES)
+    """Once more than a client may pay for."""
+    api.steps = [*[Step(b"{}", cut=True)] * 3, OK]
+    for _ in range(3):
+        with pytest.raises(httpx2.HTTPError):
+            post(api, RESPONSES)
+    assert api.complaints() == []
     post(api, RESPONSES)
 
 

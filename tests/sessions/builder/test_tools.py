@@ -203,8 +203,8 @@ def test_launch_is_refused_outside_of_ranges_and_for_other_stages(session: Sessi
     for changes, why in (
         ({"temperature": 1.5}, "temperature = 1.5 leaves the allowed range [0.5, 1]"),
         ({"seed": 8}, "'seed' has no allowed range in stage 'sample'"),
-        ({"temperature": "0.9"}, "changes.temperature"),
-        ({"temperature": True}, "changes.temperature"),
+        ({"temperature": "0.9"}, "temperature = '0.9' leaves the allowed range"),
+        ({"temperature": True}, "temperature = True leaves the allowed range"),
     ):
         got = call(bench, "launch_stage", stage="sample", reason="r", changes=changes)
         assert got.is_error and why in got.text

@@ -32,7 +32,7 @@ from tests.reviews.reviewers.test_vendors import ANSWER, KEY
 
 pytestmark = pytest.mark.integration
 
-REVIEWER = "reviewer: {vendor: openai, model: gpt-5-mini}"
+REVIEWER = "reviewer: {vendor: openai, model: gpt-5-mini, outage_s: 0}"
 BUDGET = ("review: 0.05", "review: 0.3")
 USD = (1000 * 0.25 + 200 * 2) / 1e6
 """What the usage of the loopback server costs at the list price of gpt-5-mini."""
@@ -112,7 +112,7 @@ def test_a_review_is_reserved_recorded_and_settled(session: Session, api: Api) -
     # The design gate has medium stakes, and the spec states nothing else.
     assert judged["reasoning"] == api.got[0].value()["reasoning"]["effort"] == "medium"
     assert session.store.get(judged["request"]) == api.got[0].body
-    assert judged["response"] == digest_bytes(answered(OPENAI, json.dumps(ANSWER)).body)
+    assert judged["response"] == digest_bytes(answered(OPENAI, json.dumps(ANSWER)).streamed)
     assert body(session, "reserve/review/design.1")["usd"] == 0.5
     assert body(session, "settle/review/design.1") == {
         "what": "settle",
