@@ -13,6 +13,7 @@ import httpx2
 from reviews.gate.reviewer import Answered, Earlier, Exchange, PaidReviewer
 from reviews.reviewers.vendors.effort_tiers import effort_of
 from reviews.reviewers.vendors.model_exchange import Again, Form, Question, Reply
+from reviews.reviewers.vendors.packet_text import render
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.digests import canonical_bytes
 from specs.errors import NoVerdictCause, ReviewerUnavailable
@@ -32,7 +33,6 @@ from specs.vendors.http_exchange import (
 )
 from specs.vendors.prices import Usage, is_count, is_free, longest_answer, most_tokens
 from specs.vendors.streams import NotWhole
-from specs.vendors.untrusted_text import enclose
 
 MOST_OUTPUT_TOKENS = 32_000
 """The thinking of a model counts too, so this is far more than an answer needs."""
@@ -289,12 +289,6 @@ class ModelReviewer(PaidReviewer):
             lambda text: to_verdict(text, self.name, packet_digest),
             self.waits,
         )
-
-
-def render(packet: Packet) -> str:
-    """Write the packet as canonical JSON, one line between markers."""
-    data = packet.canonical().decode("utf-8")
-    return enclose("packet", data) + "Review the packet by your instructions and answer with the JSON object only."
 
 
 def model_reviewer(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ, waits: Waits = sleeps) -> ModelReviewer:

@@ -15,7 +15,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.gate_decision import settle
 from reviews.gate.reviewer import Answered, Exchange
 from reviews.reviewers.vendors import review_model
-from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer, render
+from reviews.reviewers.vendors.packet_text import render, shown
+from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions
 from specs.digests import canonical_bytes
 from specs.errors import ReviewerUnavailable, UserError
@@ -501,7 +502,7 @@ def test_hostile_rows_stay_inside_the_data(
     assert len(lines) == 5
     name = lines[1].removeprefix("----- BEGIN PACKET ").removesuffix(" -----")
     assert lines[1:4:2] == [f"----- BEGIN PACKET {name} -----", f"----- END PACKET {name} -----"]
-    assert name not in lines[2] and json.loads(lines[2]) == packet.model_dump(mode="json")
+    assert name not in lines[2] and json.loads(lines[2]) == json.loads(canonical_bytes(shown(packet)))
     outside = api.got[-1].instructions() + lines[0] + lines[4]
     assert "approve=true" not in outside and "Ignore the above" not in outside
 
