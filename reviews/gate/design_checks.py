@@ -18,7 +18,7 @@ from specs.resources import attempt_usd
 from specs.session.lint.party_rules import makers
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.artifacts import Item
-from specs.stages.registry import kind_of
+from specs.stages.registry import Stage, kind_of
 from specs.trail.verdict import CheckResult
 from training.rules.tasks import CONVERSATION
 from training.rules.tasks.conversation import said_in
@@ -121,7 +121,23 @@ def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
         for name in design.data
         if all(readers.get(f"data.{name}", ())) and (f"data.{name}" in readers or name == labels)
     }
-    return {name: items for name, items in sorted(design.data.items()) if name not in measured}
+    # What a script curates is judged as it was curated, at the gate of that stage and of the training.
+    curated = {
+        f"data.{name}"
+        for name in design.data
+        if (of := [stage for stage in spec.stages if f"data.{name}" in stage.inputs.values()])
+        and all(kind_of(one).runs_code and _only_curates(one, f"data.{name}") for one in of)
+    }
+    return {
+        name: items
+        for name, items in sorted(design.data.items())
+        if name not in measured and f"data.{name}" not in curated
+    }
+
+
+def _only_curates(stage: Stage, reference: str) -> bool:
+    """Say whether the one role under which a stage reads some data is the one that it curates."""
+    return [role for role, named in stage.inputs.items() if named == reference] == [stage.parameters.curates]
 
 
 @DESIGN_CHECKS.add(

@@ -259,6 +259,22 @@ def _a(kind: ArtifactKind) -> str:
     return told.get(kind, kind)
 
 
+def lint_curated(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
+    """A recipe that curates names one of its own inputs, of examples."""
+    role = stage.parameters.curates if kind_of(stage).runs_code else None
+    if role is None:
+        return
+    loc: Loc = ("parameters", "curates")
+    if role not in stage.inputs:
+        hint = suggest(role, stage.inputs, "its inputs are")
+        yield LintProblem(loc, f"the stage has no input '{role}' to curate", hint)
+        return
+    needed = list(_reference(spec, index, loc, stage.inputs[role], "examples"))
+    if needed and not list(_reference(spec, index, loc, stage.inputs[role], None)):
+        message = f"curates '{role}', and '{stage.inputs[role]}' holds no examples"
+        yield LintProblem(loc, message, _candidates(spec, index, "examples"))
+
+
 def lint_ranges(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """Ranges are for numeric parameters, lie inside their limits and hold the stage's own value."""
     model = kind_of(stage).parameters
