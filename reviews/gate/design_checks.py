@@ -86,7 +86,8 @@ def _paired(design: Design) -> Found:
 )
 def _overlap(design: Design) -> Found:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
-    said = [*_prompts(design), *design.texts]
+    curated = _curated(design)
+    said = [*_prompts(design), *(one for one in design.texts if one[0].rpartition(":")[0] not in curated)]
     return leakage_checks.overlap_of(said, design.heldout, design.resolved.spec.thresholds)
 
 
@@ -121,18 +122,18 @@ def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
         for name in design.data
         if all(readers.get(f"data.{name}", ())) and (f"data.{name}" in readers or name == labels)
     }
-    # What a script curates is judged as it was curated, at the gate of that stage and of the training.
-    curated = {
-        f"data.{name}"
-        for name in design.data
-        if (of := [stage for stage in spec.stages if f"data.{name}" in stage.inputs.values()])
-        and all(kind_of(one).runs_code and _only_curates(one, f"data.{name}") for one in of)
-    }
-    return {
-        name: items
-        for name, items in sorted(design.data.items())
-        if name not in measured and f"data.{name}" not in curated
-    }
+    out = measured | _curated(design)
+    return {name: items for name, items in sorted(design.data.items()) if name not in out}
+
+
+def _curated(design: Design) -> set[str]:
+    """Return the data files that scripts only curate: what is kept of them is judged at the gates of those stages."""
+    found: set[str] = set()
+    for name in design.data:
+        readers = [one for one in design.resolved.spec.stages if f"data.{name}" in one.inputs.values()]
+        if readers and all(kind_of(one).runs_code and _only_curates(one, f"data.{name}") for one in readers):
+            found.add(name)
+    return found
 
 
 def _only_curates(stage: Stage, reference: str) -> bool:

@@ -1,7 +1,8 @@
 """A bad spec is led to an accepted result unattended, over the wire: builder and reviewer are of two vendors.
 
-The spec trains with a learning rate at which the loss explodes, and samples so coolly that completions collapse. The
-builder reads rows, has its reviewer's words as its task, ends a job that diverges, and nobody is asked.
+The spec trains with a learning rate at which the loss explodes, samples so coolly that completions collapse, and its
+examples hold two of the held-out prompts. The builder reads rows, has words as its task, curates the examples with a
+script that really runs in its sandbox, ends a job that diverges, and nobody is asked.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
+from sessions.jobs.local_launcher import LocalLauncher
 from sessions.session import Session
 from sessions.wiring import make_reviewer
 from specs.digests import digest_file
 from specs.job_records import ExitRecord, JobOrder
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
-from tests.factories.evidence_on_disk import samples, steps, write_rows
+from tests.factories.evidence_on_disk import examples, heldout_items, samples, steps, write_rows
+from tests.fixtures.collected import collected
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Got, Step, answered, loopback_api
 from tests.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
+from tests.fixtures.recipe_process import needs_sandbox
 from tests.fixtures.reviewer_here import ReviewerHere
 from tests.fixtures.scripted_builder import Call, Said, call, calls, scripted_builder, texts_of
 from tests.reviews.reviewers.test_vendors import ANSWER
@@ -41,10 +45,31 @@ KEY = "sk-CANARY-of-an-unattended-session"
 MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5"}
 RATE = 1e-5
 """The rate that trains well; the spec says ten times as much."""
+CURATE = """\
+  - name: curate
+    kind: recipe
+    allow_code: true
+    inputs: {examples: data.scraped}
+    parameters: {curates: examples, memory_mb: 512, output_mb: 4, processes: 16, seed: 7}
+    max_minutes: 1
+    gate: {max_rounds: 3}
+"""
 BAD = (
     ("temperature: 0.8", "temperature: 0.5"),
     ("learning_rate: 1e-5", "learning_rate: 1e-4"),
+    (
+        "  prompts: {path: prompts.jsonl}\n",
+        "  prompts: {path: prompts.jsonl}\n  scraped: {path: scraped.jsonl, as: examples}\n",
+    ),
+    ("  - name: train\n", f"{CURATE}  - name: train\n"),
+    ("examples: sample.accepted", "examples: curate.examples"),
 )
+KEEP_ALL = "import os, shutil; shutil.copy(os.environ['INPUTS'] + '/examples', 'examples.jsonl')"
+KEEP_SOME = """\
+import json, os
+with open(os.environ["INPUTS"] + "/examples") as given, open("examples.jsonl", "w") as kept:
+    kept.writelines(line for line in given if not json.loads(line)["group"].startswith("xg"))
+"""
 COLLAPSED = "two prompts have the same completion: what is sampled does not depend on what is asked"
 TASK = "sample so that no two prompts share a completion, and show it by the rows"
 
@@ -58,14 +83,28 @@ def rows_of(order: JobOrder) -> list[dict[str, Any]]:
     return healthy_rows(order)
 
 
+def scraped() -> list[dict[str, Any]]:
+    """Return good examples, and two whose prompts are held out."""
+    leaked = [
+        {"item": f"x{place}", "group": f"xg{place}", "kind": "lowercase", "sample": 0}
+        | {"prompt": item.prompt, "completion": f"this line is about {item.id} and nothing else at all."}
+        for place, item in enumerate(heldout_items()[:2])
+    ]
+    return [*examples(), *leaked]
+
+
 @dataclass
 class Diverging(QuickLauncher):
-    """A launcher on which a training at too high a rate runs until somebody ends it."""
+    """A launcher on which a training at too high a rate runs until somebody ends it, and scripts really run."""
 
     cancelled: list[str] = field(default_factory=list[str])
+    local: LocalLauncher = field(default_factory=LocalLauncher)
 
     def start(self, folder: Path) -> None:
         order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
+        if order.kind == "recipe":
+            self.local.start(folder)
+            return
         if order.kind != "sft" or order.challenge is not None or order.parameters["learning_rate"] <= RATE:
             super().start(folder)
             return
@@ -75,6 +114,8 @@ class Diverging(QuickLauncher):
         (folder / "progress.jsonl").write_text(json.dumps(note) + "\n", encoding="utf-8")
 
     def poll(self, folder: Path) -> JobState:
+        if JobOrder.model_validate_json((folder / "order.json").read_bytes()).kind == "recipe":
+            return self.local.poll(folder)
         return super().poll(folder) if (folder / "exit.json").exists() else JobState("running", is_here=True)
 
     def cancel(self, folder: Path, reason: str) -> None:
@@ -84,6 +125,8 @@ class Diverging(QuickLauncher):
         (folder / "exit.json").write_bytes(told.canonical())
 
 
+DIGEST = "sha256:" + "0" * 64
+"""Replaced by that of the script."""
 SCRIPT: dict[str, list[Said]] = {
     "sample.1 plan": [
         calls(
@@ -114,6 +157,24 @@ SCRIPT: dict[str, list[Said]] = {
         call("compare_rows", left="sample.1.rows", right="sample.2.rows", field="completion"),
         call("submit_stage"),
     ],
+    "curate.1 plan": [
+        calls(
+            Call("query_rows", {"name": "data.scraped", "fields": ["item", "prompt"]}),
+            Call("write_recipe", {"script": KEEP_ALL}),
+        ),
+        call("launch_stage", stage="curate", reason="all of them look well", code=DIGEST),
+    ],
+    "curate.1 submit": [call("run_checks"), call("submit_stage")],
+    "curate.2 plan": [
+        calls(
+            Call("read_findings", {"stage": "curate"}),
+            Call(
+                "query_rows", {"name": "data.scraped", "where": [{"field": "group", "test": "contains", "value": "xg"}]}
+            ),
+            Call("write_recipe", {"script": KEEP_SOME}),
+        ),
+        call("launch_stage", stage="curate", reason="without the rows that the check shows", code=DIGEST),
+    ],
     "train.1 watch": [
         call("job_status", wait_seconds=60, alarms=[{"figure": "loss", "above": 10}], stalled_seconds=30),
         call("cancel_job", reason="the loss is 900 after 3 steps; the next attempt takes a tenth of the rate"),
@@ -135,7 +196,13 @@ def strong(body: dict[str, Any]) -> Said:
     stage, attempt, phase = heading.groups()
     plain = {"plan": call("launch_stage", stage=stage, reason="as the spec says"), "watch": call("job_status")}
     turns = SCRIPT.get(f"{stage}.{attempt} {phase}", [plain.get(phase, call("submit_stage"))])
-    return turns[min((len(said) - 1) // 2, len(turns) - 1)]
+    turn = turns[min((len(said) - 1) // 2, len(turns) - 1)]
+    kept = re.findall(r"kept as (sha256:[0-9a-f]{64})", said[-1])
+    if kept and turn.calls[0].name == "launch_stage":
+        arguments = turn.calls[0].arguments
+        assert isinstance(arguments, dict)
+        return call("launch_stage", **arguments | {"code": kept[-1]})
+    return turn
 
 
 def critic(vendor: str) -> Any:
@@ -176,6 +243,8 @@ def unattended(folder: Path, builder: str, reviewer: str, *changes: tuple[str, s
         # Fifteen reviews and turns have to fit.
         ("max_cost_usd: 10", "max_cost_usd: 60"),
     )
+    folder.mkdir(exist_ok=True)
+    write_rows(folder / "scraped.jsonl", scraped())
     run = open_quick(folder, *spec, *BAD, *changes)
     launcher = Diverging(rows=rows_of)
     session = quick_session(run, launcher=launcher, display=Silent())  # type: ignore[arg-type]
@@ -194,6 +263,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("builder", "reviewer"), [(ANTHROPIC, OPENAI), pytest.param(OPENAI, ANTHROPIC, marks=pytest.mark.slow)]
 )
@@ -205,7 +275,9 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
         monkeypatch.setitem(http_exchange.ADDRESSES, reviewer, api.address)
         api.steps = [critic(reviewer)]
         session, launcher = unattended(tmp_path, builder, reviewer)
-        drive(session)
+        with collected():
+            drive(session)
+        launcher.local.poll(session.run)
         assert played.complaints() == []
     run = session.run
     assert outcomes(run) == [
@@ -213,6 +285,8 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
         ("base", 1, "approve"),
         ("sample", 1, "revise"),
         ("sample", 2, "approve"),
+        ("curate", 1, "revise"),
+        ("curate", 2, "approve"),
         ("train", 1, "revise"),
         ("train", 2, "approve"),
         ("tuned", 1, "approve"),
@@ -229,9 +303,14 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
         f"{builder}:{MODELS[builder]}: the loss is 900 after 3 steps; the next attempt takes a tenth of the rate"
     ]
     judged = {one.entry.key: one.body for one in entries(run, "verdict")}
-    assert len(api.got) == 7 and judged["verdict/train.1"]["cause"] == "withdrawn"
+    assert len(api.got) == 9 and judged["verdict/train.1"]["cause"] == "withdrawn"
     assert "usd" not in judged["verdict/train.1"]
     # The rows of the job that was ended are on record.
+    # The script kept what is good, and the check said what was not.
+    (kept,) = [one.body["outputs"]["examples"] for one in entries(run, "exit") if one.body["key"] == "small.curate.2"]
+    assert Store(run / "store").get(kept["digest"]).count(b"\n") == len(examples())
+    (sent_back,) = [one for one in entries(run, "decision") if one.entry.key == "decision/curate.1"]
+    assert sent_back.body["reasons"][0].startswith("check recipe.overlap is FAIL: 2 training prompts are held-out")
     (ended,) = [one for one in entries(run, "exit") if one.body["key"] == "small.train.1"]
     assert ended.body["outputs"]["rows"]["stored"] and ended.body["manifest"] is None
     refused = [Store(run / "store").get(one.body["text"]) for one in entries(run, "result") if one.body["is_error"]]
@@ -241,10 +320,12 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
     by_party = {party: sum(one["usd"] for one in spent.values() if one["party"] == party) for party in ("builder",)}
     assert by_party["builder"] > 0 and len(entries(run, "turn")) == len(played.got)
     reviews = [one for one in judged.values() if one.get("usd")]
-    assert len(reviews) == 7 and all(one["usd_is_measured"] for one in reviews)
+    assert len(reviews) == 9 and all(one["usd_is_measured"] for one in reviews)
     assert verify_run(run, "trail.sqlite", "store").damage == []
 
 
+@pytest.mark.slow
+@needs_sandbox
 def test_without_another_attempt_a_person_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: words and a job that was ended open another attempt only while ``max_rounds`` has one."""
     with scripted_builder(ANTHROPIC, [], then=strong) as played, loopback_api() as api:
@@ -252,8 +333,10 @@ def test_without_another_attempt_a_person_is_asked(tmp_path: Path, monkeypatch: 
         monkeypatch.setitem(http_exchange.ADDRESSES, OPENAI, api.address)
         api.steps = [critic(OPENAI)]
         once = ("      max_rounds: 3\n", "      max_rounds: 1\n")
-        session, _ = unattended(tmp_path, ANTHROPIC, OPENAI, once)
-        drive(session)
+        session, launcher = unattended(tmp_path, ANTHROPIC, OPENAI, once)
+        with collected():
+            drive(session)
+        launcher.local.poll(session.run)
     assert outcomes(session.run)[-1] == ("train", 1, "escalate")
     (decided,) = [one for one in entries(session.run, "decision") if one.entry.key == "decision/train.1"]
     assert decided.body["reasons"][0].startswith("the builder ended this job: the loss is 900")
