@@ -126,8 +126,8 @@ def test_words_and_numbers_are_required_together_and_words_lift_no_floor() -> No
     other = WORDS.model_copy(update={"text": "and write longer ones"})
     said = verdict(finding(change=WORDS), finding(change=other), finding(change=MOVE), finding(change=WORDS))
     decision = decided(said=said, takes_words=True)
-    assert decision.outcome == "revise" and set(decision.required_changes) == {WORDS, other, MOVE}
-    assert len(decision.required_changes) == 3
+    assert decision.outcome == "revise" and len(decision.required_changes) == 3
+    assert all(one in decision.required_changes for one in (WORDS, other, MOVE))
     for check_of in (check("BLOCKED"), check("ERROR"), check("FAIL")):
         assert decided((check_of,), said=said, takes_words=True).outcome == "escalate"
     assert decided((check("FAIL", repairable=False),), said=said, takes_words=True).outcome == "reject"

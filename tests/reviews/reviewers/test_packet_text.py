@@ -45,7 +45,16 @@ def test_only_checks_that_passed_and_show_nothing_are_counted(tmp_path: Path) ->
     packet = packet_of(evidence_of(tmp_path, "sample"))
     rows = ({"nearest": "a row"},)
     changed = [
-        CheckResult(id=f"c{place}", title="C", status=status, blocking=place % 2 == 0, detail="d", shown=rows_of)
+        CheckResult.model_validate(
+            {
+                "id": f"c{place}",
+                "title": "C",
+                "status": status,
+                "blocking": place % 2 == 0,
+                "detail": "d",
+                "shown": rows_of,
+            }
+        )
         for place, (status, rows_of) in enumerate(
             [
                 ("PASS", ()),

@@ -274,7 +274,11 @@ def test_an_outage_is_waited_for_as_long_as_the_spec_says(
         answered(vendor, json.dumps(ANSWER)),
     ]
     reviewer = reviewer_at(api, vendor, monkeypatch, outage_s=20)
-    reviewer.waits = lambda seconds, why, usd: waited.append((why, usd))
+
+    def waits(seconds: float, why: str, usd: float) -> None:
+        waited.append((why, usd))
+
+    reviewer.waits = waits
     assert outcome(reviewer, evidence, packet) == "approve" and len(api.got) == 6
     assert waited[1] == ("the reviewer's server answered 503 (server error) after 2 calls", 0.0) and len(waited) == 5
     api.next_review()

@@ -22,7 +22,6 @@ from sessions.session import Session
 from specs.errors import AuditDamage
 from specs.trail.builder_tools import HELPER_TOOLS, TOOLS, Phase, Tool
 from tests.factories.benches import bench_of, call, copy_of, end_job, job_folder, measure, new_session, open_stage, rows
-from tests.factories.bodies import body_of
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -222,9 +221,7 @@ def test_launch_is_refused_outside_of_ranges_and_for_other_stages(session: Sessi
 
 
 def test_a_launch_without_a_change_that_the_gate_required_by_number_is_refused(session: Session) -> None:
-    body = body_of("decision", stage="sample", attempt=1, outcome="revise", required={"temperature": 0.6})
-    body["opens"] = {"stage": "sample", "attempt": 2}
-    session.trail.append("decision", "decision/sample.1", body)
+    open_stage(session, attempt=2, required={"temperature": 0.6})
     bench = bench_of(session, attempt=2)
     for changes, now in (({}, "0.8"), ({"temperature": 0.7}, "0.7")):
         got = call(bench, "launch_stage", stage="sample", reason="r", changes=changes)
@@ -279,6 +276,27 @@ def test_a_job_is_ended_by_its_builder_and_not_one_that_sees_heldout_items(sessi
     assert call(bench, "cancel_job", reason="").is_error
     assert "small.sample.1 has ended; this attempt counts" in call(bench, "cancel_job", reason="the loss is nan").text
     assert bench.done and told == ["playbook: the loss is nan"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "ended", "withdrawn"),
+    [
+        (True, "cancelled", "the loss is nan"),
+        # It had ended by itself when the call came, or somebody else ended it: its gate judges it.
+        (True, "exited", ""),
+        (False, "cancelled", ""),
+    ],
+)
+def test_an_attempt_is_withdrawn_by_its_builders_call_and_the_exit_record_together(
+    session: Session, asked: bool, ended: Literal["cancelled", "exited"], withdrawn: str
+) -> None:
+    session.launcher.poll = lambda _: JobState("lost")  # type: ignore[method-assign]
+    call(bench_of(session, "watch"), "write_note", text="no call to end it")
+    if asked:
+        call(bench_of(session, "watch", "base"), "cancel_job", reason="not this one")
+        call(bench_of(session, "watch"), "cancel_job", reason="the loss is nan")
+    end_job(session, "sample", {"rows": rows("x")}, reason=ended)
+    assert session.evidence("sample", 1).withdrawn == withdrawn
 
 
 def claim(value: float, metric: str = "accepted", stage: str = "sample", tolerance: float = 0.0) -> dict[str, Any]:
