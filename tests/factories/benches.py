@@ -14,7 +14,7 @@ from sessions.nodes.build import open_bench
 from sessions.session import Session
 from specs.job_records import ExitRecord
 from specs.trail.builder_tools import Phase
-from specs.trail.verdict import Decision
+from specs.trail.verdict import Decision, RequiredChange
 from tests.factories.bodies import NAME, body_of
 from tests.factories.evidence_on_disk import samples
 from tests.factories.small_run import metric_set
@@ -32,14 +32,26 @@ def open_stage(session: Session, stage: str = "sample", attempt: int = 1, **revi
     before = ORDER[ORDER.index(stage) - 1] if stage != "base" else None
     if attempt > 1:
         body = body_of("decision", stage=stage, attempt=attempt - 1, outcome="revise", **revised)
-        decision = Decision(
-            stage=stage, attempt=attempt - 1, outcome="revise", reasons=(), packet=NAME, verdict=NAME
-        )  # fmt: skip
-        body["decision"] = session.store.put_value(decision)
+        body["decision"] = keep_decision(session, stage, attempt - 1)
     else:
         body = body_of("decision", stage=before, attempt=1)
     body["opens"] = {"stage": stage, "attempt": attempt}
     session.trail.append("decision", f"decision/{body['stage'] or 'design'}.{body['attempt']}", body)
+
+
+def keep_decision(session: Session, stage: str, attempt: int, *tasks: str) -> str:
+    """Keep a decision that sends an attempt back with tasks in words; return its digest."""
+    words = tuple(RequiredChange(text=one, by_builder=True) for one in tasks)
+    decision = Decision(
+        stage=stage,
+        attempt=attempt,
+        outcome="revise",
+        reasons=(),
+        required_changes=words,
+        packet=NAME,
+        verdict=NAME,
+    )
+    return session.store.put_value(decision)
 
 
 def end_job(
