@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -97,3 +98,11 @@ class Session:
             raise Cancelled
         if self.stop.is_set() or (self.run / PAUSE).exists():
             raise Paused(self.name)
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long; raises as :meth:`checkpoint` does if somebody asks to stop meanwhile."""
+        until = time.monotonic() + seconds
+        self.checkpoint()
+        while (left := until - time.monotonic()) > 0:
+            self.stop.wait(min(left, 1.0))
+            self.checkpoint()

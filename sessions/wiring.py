@@ -166,7 +166,7 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
     process = trail.reviewer = reviewer_process(resolved.spec, run)
     policy = trail.policy()
     process.humans = tuple(one.public for one in policy.keys if one.role == "human") if policy else ()
-    return Session(
+    session = Session(
         name=run.name,
         run=run,
         cache=cache_folder(),
@@ -180,3 +180,6 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
         reviewing=process,
         display=display,
     )
+    process.waits = lambda seconds, why: display.say(f"  reviewer: waits {seconds:.0f} s: {why}")
+    process.meanwhile = session.checkpoint
+    return session

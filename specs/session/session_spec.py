@@ -102,7 +102,7 @@ Reasoning = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", 
 
 
 class Effort(Contract):
-    """The most one review may take: wall time with all repeats, and money. The money bounds the answer's length."""
+    """The most one review may take: seconds for each call, and money in all. The money bounds the answer's length."""
 
     timeout_s: Annotated[float, Field(gt=0, le=3600)]
     max_cost_usd: Annotated[float, Field(gt=0)]
@@ -138,6 +138,8 @@ class Reviewer(Contract):
     usd_per_million_tokens: TokenPrice | None = None
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     effort: Efforts = Efforts()
+    outage_s: float = omitted(1800.0, ge=0, le=86_400)
+    """How long calls are repeated while the API refuses them or is not reached; then a person is asked."""
 
     @property
     def asks_a_model(self) -> bool:
