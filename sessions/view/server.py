@@ -19,13 +19,14 @@ from starlette.routing import Route
 from sessions.jobs.heartbeat import mark_of
 from sessions.jobs.launcher import job_folder
 from sessions.report.gate_page import gate_page
+from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.transcript import Transcript
 from sessions.view import pages
 from sessions.view.glances import Glances
 from sessions.view.job_progress import running_key
 from sessions.view.number_page import number_page
 from sessions.view.places import Read, Reader, Scope, stamp_of, state_of
-from sessions.view.samples import SHOWN, SampleReader, in_full
+from sessions.view.samples import SampleReader, in_full
 from sessions.view.session_page import session_page
 from sessions.view.stored_value import RowFiles, value_lines
 from sessions.view.trail_state import Checks, entry_page, trail_page

@@ -9,13 +9,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState, job_folder
+from sessions.report.samples.judged_samples import Samples
 from sessions.view import samples
-from sessions.view.places import Read, Scope
+from sessions.view.places import Scope
 from specs.job_records import JobOrder
 from tests.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
 from tests.fixtures.quick_session import N, QuickLauncher, drive, open_quick, quick_session
@@ -111,8 +113,8 @@ def test_the_list_is_searched_filtered_and_sorted(page: Page, address: str) -> N
 def test_a_hundred_thousand_samples_are_scrolled(
     chromium: Browser, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def many(read: Read) -> samples.Samples:
-        few = judged(read)
+    def many(*given: Any) -> Samples:
+        few = judged(*given)
         rows = [few.rows[place % N]._replace(number=place + 1) for place in range(100_000)]
         return few._replace(rows=tuple(rows))
 

@@ -15,8 +15,8 @@ from reviews.gate.panel import Panel
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.page_result import page_result
+from sessions.report.samples.judged_samples import SHOWN
 from sessions.view.places import Reader, Scope
-from sessions.view.samples import SHOWN
 from specs.job_records import JobOrder
 from specs.trail.verdict import Finding, Packet, Span, Verdict
 from tests.fixtures.hostile_trail import Critical, plant
