@@ -165,6 +165,7 @@ def cancel(run: Path, display: Terminal) -> Path:
         try:
             stand_by(session.trail, held)
             _end_cancelled(session)
+            session.tell()
         finally:
             session.trail.close()
     return run
@@ -276,6 +277,8 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
         taken_over = True
         raise
     finally:
+        if not taken_over:
+            session.tell()
         session.trail.close()
         if not taken_over:
             pause.take_back(session.run)

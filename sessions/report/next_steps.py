@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from reviews.checks.remedies import remedy_of
@@ -10,7 +11,9 @@ from reviews.evidence.gather import find, is_in_force
 from reviews.gate.human_answers import is_without_verdict, why_no_retry
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from sessions.report.result import checks_of
+from sessions.commands.options import session_words
+from sessions.report.overview import waits_for_verdict
+from sessions.report.result import checks_of, question
 from specs.job_records import ExitRecord
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import kind_of
@@ -18,6 +21,21 @@ from specs.trail.verdict import CLOSED, CheckResult
 
 _MAY_DIFFER = ("jobs", "witness", "provenance", "claims", "registration")
 """Groups of checks about what happened around the rows: another attempt may pass them with the same rows."""
+
+
+def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: ResolvedSpec) -> dict[str, Any]:
+    """Return whom an open session waits for, since which entry, and what can be done, as `peergate status` says it."""
+    named, asked, packet = session_words(run), question(entries), waits_for_verdict(entries)
+    if packet is not None:
+        give = _answer(
+            "judges the gate", f"peergate review show {named}", f"peergate review give {named} --file VERDICT.json"
+        )
+        return {"whom": "a person, for a verdict", "since": packet.entry.seq, "answers": [give]}
+    if asked is None:
+        resume = _answer("continues where it stopped", f"peergate resume {named}")
+        return {"whom": "nobody: no process runs it", "since": entries[-1].entry.seq, "answers": [resume]}
+    since = asked.entry.seq
+    return {"whom": "a person", "since": since, "answers": answers_to(entries, asked, named, store, resolved)}
 
 
 def answers_to(
