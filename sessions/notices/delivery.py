@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 WITHIN_S = 20.0
@@ -44,7 +45,7 @@ def _send(address: str, told: Mapping[str, Any]) -> str:
         answer = httpx.post(address, json=dict(told), timeout=10.0, follow_redirects=False)
         return "" if answer.is_success else f"the server answered {answer.status_code}"
     try:
-        import apprise
+        apprise: Any = import_module("apprise")
     except ModuleNotFoundError:
         return "it is no webhook, and package 'apprise' is not installed: pip install 'peergate[notify]'"
     receiver = apprise.Apprise()

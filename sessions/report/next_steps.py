@@ -30,9 +30,14 @@ def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: Reso
         give = _answer(
             "judges the gate", f"peergate review show {named}", f"peergate review give {named} --file VERDICT.json"
         )
-        return {"whom": "a person, for a verdict", "since": packet.entry.seq, "answers": [give]}
+        return {
+            "whom": "a person, for a verdict",
+            "since": packet.entry.seq,
+            "answers": [give],
+            "packet": packet.body["packet"],
+        }
     if asked is None:
-        resume = _answer("continues where it stopped", f"peergate resume {named}")
+        resume = _answer("continues where it stopped", f"peergate resume {named}", answer="resume")
         return {"whom": "nobody: no process runs it", "since": entries[-1].entry.seq, "answers": [resume]}
     since = asked.entry.seq
     return {"whom": "a person", "since": since, "answers": answers_to(entries, asked, named, store, resolved)}
@@ -42,7 +47,9 @@ def answers_to(
     entries: Sequence[Recorded], asked: Recorded, name: str, store: Store, resolved: ResolvedSpec
 ) -> list[dict[str, Any]]:
     """Return what a person can do: commands, with the session as ``name`` in them, and their effect."""
-    stop = _answer("ends the session here, with its report", f"peergate resume {name} --answer stop --reason WHY")
+    stop = _answer(
+        "ends the session here, with its report", f"peergate resume {name} --answer stop --reason WHY", answer="stop"
+    )
     if asked.entry.kind == "budget":
         amend = f"peergate amend {name} SPEC --reason WHY"
         return [_answer("gives it a larger budget, on record", amend, f"peergate resume {name}"), stop]
@@ -52,10 +59,11 @@ def answers_to(
         if asked.body.get("stage")
         else "has the design reviewed once more: there is no verdict on it"
     )
-    retry = _answer(again, f"peergate resume {name} --answer retry --reason WHY")
+    retry = _answer(again, f"peergate resume {name} --answer retry --reason WHY", answer="retry")
     lift = _answer(
         "continues over the gate in your name, which the trail and every report count as an override",
         f"peergate override {name} --gate --reason WHY",
+        answer="approve",
     )
     idle = why_no_retry(entries, asked) or why_the_same(entries, asked, store, resolved)
     return [*([] if idle else [retry]), lift, stop]
@@ -97,5 +105,6 @@ def _closing(checks: Sequence[CheckResult]) -> list[CheckResult]:
     return [one for one in checks if one.blocking and one.status in CLOSED]
 
 
-def _answer(effect: str, *commands: str) -> dict[str, Any]:
-    return {"commands": list(commands), "effect": effect}
+def _answer(effect: str, *commands: str, answer: str = "") -> dict[str, Any]:
+    """Return one thing to do; ``answer`` names it where a page can have it done by a button."""
+    return {"commands": list(commands), "effect": effect, "answer": answer}

@@ -8,20 +8,23 @@ import re
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import TemplateError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from reviews.evidence.gather import registered_spec
 from sessions.jobs.heartbeat import mark_of
 from sessions.jobs.launcher import job_folder
 from sessions.report.gate_page import gate_page
 from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.transcript import Transcript
 from sessions.view import pages
+from sessions.view.answers import MOST_BYTES, Answers
 from sessions.view.glances import Glances
 from sessions.view.job_progress import running_key
 from sessions.view.number_page import number_page
@@ -31,6 +34,7 @@ from sessions.view.session_page import session_page
 from sessions.view.stored_value import RowFiles, value_lines
 from sessions.view.trail_state import Checks, entry_page, trail_page
 from specs.errors import AuditDamage, PeergateError, UserError
+from specs.session.session_spec import ResolvedSpec
 
 LOOKS_EVERY_S = 1.0
 """How often a stream looks for changes."""
@@ -41,7 +45,8 @@ ALIVE_EVERY = 15
 class Viewer:
     """Makes the pages of a scope. Every page is made when it is asked for, in a thread."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, answers: Answers | None = None) -> None:
+        self.answers = answers
         self.reader = Reader(scope)
         self.samples = SampleReader()
         self.rows = RowFiles()
@@ -72,6 +77,8 @@ class Viewer:
                 Route("/static/{file}", _page(_static)),
                 Route("/favicon.ico", _page(_icon)),
                 *routes,
+                Route("/s/{name}/answer", self.answer, methods=["POST"]),
+                Route("/s/{name}/verdict", self.verdict, methods=["POST"]),
                 Route("/s/{name}/events", self.events),
             ]
         )
@@ -94,7 +101,34 @@ class Viewer:
             return self.trail(request)
         if not read.is_session:
             return self.trail(request)
-        return self._of("session.html.j2", read, here="", page=session_page(read))
+        answers = None if read.place.is_export else self.answers
+        return self._of("session.html.j2", read, here="", page=session_page(read), answers=answers)
+
+    async def answer(self, request: Request) -> Response:
+        """Answer what a person is asked, and show the session again."""
+        return await self._act(request, lambda answers, read, form: answers.answer(read, _spec(read), form))
+
+    async def verdict(self, request: Request) -> Response:
+        """Record a person's verdict, and show the session again."""
+        return await self._act(request, lambda answers, read, form: answers.judge(read, form))
+
+    async def _act(self, request: Request, act: Callable[[Answers, Read, dict[str, str]], None]) -> Response:
+        data = b""
+        async for part in request.stream():
+            data += part
+            if len(data) > MOST_BYTES:
+                return _problem(UserError("this form is too long"), 404, request)
+
+        def acted(request: Request) -> Response:
+            if self.answers is None:
+                raise UserError("this page is only for reading", hint="`peergate view --act` answers")
+            form, read = self.answers.form(data), self._read(request)
+            if read.place.is_export or self.checks.of(read.name).damage:
+                raise UserError("nothing is answered on a copy or a damaged trail", hint="`peergate audit verify`")
+            act(self.answers, read, form)
+            return RedirectResponse(f"/s/{quote(read.name, safe='')}/", 303)
+
+        return await _page(acted)(request)
 
     def sample_list(self, request: Request) -> Response:
         """Show the samples; the rows are asked for by the script."""
@@ -188,6 +222,10 @@ class Viewer:
     def _of(self, template: str, read: Read, **values: Any) -> Response:
         """Return a page of a session, with a warning on it if the trail is damaged."""
         return _html(template, name=read.name, damage=self.checks.of(read.name).damage, **values)
+
+
+def _spec(read: Read) -> ResolvedSpec:
+    return registered_spec(read.entries, read.store)[0]
 
 
 def _html(template: str, /, **values: Any) -> Response:

@@ -16,6 +16,7 @@ from sessions.notices.delivery import deliver
 from sessions.notices.notifier import EVERYWHERE, RECORD, Notifier
 from sessions.session import Session
 from specs.session.notify import Notify
+from tests.e2e.sessions import called
 from tests.fixtures.hostile_trail import Critical
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 from tests.sessions.report.test_page_in_browser import Refuses
@@ -91,6 +92,17 @@ def test_a_waiting_session_tells_it_once_with_the_commands_that_answer(tmp_path:
     assert "Write one line" in "".join(one.read_text(errors="ignore") for one in heldout if one.is_file())
     assert not any(words in json.dumps(notice) for words in ("Write one line", "said", "points at nothing"))
     assert [one["delivered"] for one in recorded(run)] == [True]
+
+
+def test_a_command_tells_who_the_environment_names(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Critical()))
+    monkeypatch.setenv(EVERYWHERE, receiver.address)
+    done = called("resume", run, "--answer", "stop", "--reason", "enough")
+    assert done.returncode == 3 and receiver.events() == ["closed"], done.stderr
+    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "stop"
 
 
 def test_rejection_and_close_are_told_to_who_asked_for_them(tmp_path: Path, receiver: Receiver) -> None:
