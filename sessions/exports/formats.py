@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -74,7 +76,9 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        lines = FORMATS[name].writer()(Source(run, read_entries(path), Store(run / STORE)), partial)
+        # Libraries print; what is on stdout is the command's own.
+        with redirect_stdout(sys.stderr):
+            lines = FORMATS[name].writer()(Source(run, read_entries(path), Store(run / STORE)), partial)
         if not any(partial.iterdir()):
             why = "; ".join(lines) or "no stage that it has a form for has ended"
             raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))

@@ -68,11 +68,11 @@ def test_what_has_no_numbers_or_no_library_is_one_line_and_leaves_nothing(run: P
     new = open_quick(tmp_path, name="new")
     done = called("export", "tensorboard", new, "--out", tmp_path / "out")
     assert done.returncode == 4 and "nothing was measured yet" in done.stderr
-    for name in ("tensorboard", "wandb", "mlflow"):
+    for name in ("tensorboard", "wandb", "mlflow", "trackio"):
         if importlib.util.find_spec("tensorboardX" if name == "tensorboard" else name) is None:
             done = called("export", name, run, "--out", tmp_path / "out")
             assert done.returncode == 2 and f"pip install 'peergate[{name}]'" in done.stderr
-    assert not list(tmp_path.glob("*out*"))
+    assert not [*tmp_path.glob("out*"), *tmp_path.glob(".out*")]
 
 
 def test_a_changed_metric_is_not_exported(run: Path, tmp_path: Path) -> None:
@@ -154,7 +154,8 @@ def test_mlflow(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs("trackio")
 @pytest.mark.slow
-def test_trackio(run: Path, tmp_path: Path) -> None:
+def test_trackio(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_SERVER_URL", "http://127.0.0.1:1")
     folder, what = exported("trackio", run, tmp_path)
     (path,) = folder.glob("*.db")
     with closing(sqlite3.connect(path)) as base:
