@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -37,7 +37,6 @@ class Answers:
     def __init__(self, by: str) -> None:
         self.by = by
         self.key = secrets.token_urlsafe(24)
-        self.started: list[subprocess.Popen[bytes]] = []
 
     def form(self, data: bytes) -> dict[str, str]:
         """Return the fields of a form; raises UserError if another page made it."""
@@ -78,7 +77,6 @@ class Answers:
 
     def _run(self, read: Read, words: Sequence[str], kind: str) -> None:
         """Start a command; return when it has recorded an entry of a kind, raise UserError if it ended without."""
-        self.started = [one for one in self.started if one.poll() is None]
         log = read.place.folder / LOG
         log.touch(mode=0o600)
         began, known = log.stat().st_size, len(read.entries)
@@ -88,7 +86,8 @@ class Answers:
 
         command = [sys.executable, "-P", "-m", "sessions.cli", *words]
         process = detached(command, log, Path.cwd(), dict(os.environ))
-        self.started.append(process)
+        # Somebody has to collect its end, which may be days from now.
+        threading.Thread(target=process.wait, daemon=True).start()
         deadline = time.monotonic() + WAIT_S
         while process.poll() is None and time.monotonic() < deadline:
             if recorded():
