@@ -189,7 +189,7 @@ REQUEST_OPTIONS = {
 COMMANDS = {
     "init": {"folder", "--template", "--data", "--verifier", "--model", "--against", "--name", "--json"},
     "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile"},
-    "resume": {"run", "--runs", "--answer", "--reason"},
+    "resume": {"run", "--runs", "--answer", "--reason", "--by"},
     "cancel": {"run", "--runs"},
     "mcp": {"target", "--name", "--runs", "--http", "--token-file", "--profile"},
     "pause": {"run", "--runs"},
@@ -210,7 +210,7 @@ COMMANDS = {
     "ship check": {"folder", "--base", "--key", "--files-only", "--floor", "--json"},
     "ship push": {"run", "to", "--dry-run", "--public", "--runs", "--json"},
     "graph": set[str](),
-    "view": {"run", "--runs", "--port", "--open"},
+    "view": {"run", "--runs", "--port", "--open", "--act", "--by"},
     "spec pin": {"spec", "--json"},
     "spec schema": set[str](),
     "spec check": {"spec", "--json", "--profile"},
