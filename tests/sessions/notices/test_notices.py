@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from agents.playbook import Playbook
+from agents.workbench_protocol import Workbench
+from reviews.reviewers.person import Person
 from reviews.trail.tables.open_table import read_entries
 from sessions.notices.delivery import deliver
 from sessions.notices.notifier import EVERYWHERE, RECORD, Notifier
@@ -103,6 +106,31 @@ def test_a_command_tells_who_the_environment_names(
     done = called("resume", run, "--answer", "stop", "--reason", "enough")
     assert done.returncode == 3 and receiver.events() == ["closed"], done.stderr
     assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "stop"
+
+
+class Dear(Playbook):
+    """A builder whose turn costs more than there is."""
+
+    def work(self, bench: Workbench) -> None:
+        bench.reserve(1000.0)
+
+
+def test_who_waits_for_a_verdict_for_money_or_for_nothing_any_more_says_so(tmp_path: Path, receiver: Receiver) -> None:
+    judged = open_quick(tmp_path, ("reviewer: {vendor: checklist}", "reviewer: {vendor: person}"), name="judged")
+    session = quick_session(judged, reviewer=Person())
+    told(session, {EVERYWHERE: receiver.address})
+    drive(session)
+    assert receiver.got[0]["text"].startswith("judged: waits for a person, for a verdict\npeergate review show judged")
+    short = open_quick(tmp_path, name="short")
+    session = quick_session(short, builder=Dear())
+    told(session, {EVERYWHERE: receiver.address})
+    drive(session)
+    assert receiver.events() == ["waiting", "waiting"] and "peergate amend short" in receiver.got[1]["text"]
+    (short / "cancel").touch()
+    session = quick_session(short)
+    told(session, {EVERYWHERE: receiver.address})
+    drive(session, {"answer": "stop", "reason": "enough", "by": "ada", "expires": None})
+    assert receiver.got[2]["text"] == "short: closed: cancelled"
 
 
 def test_rejection_and_close_are_told_to_who_asked_for_them(tmp_path: Path, receiver: Receiver) -> None:
