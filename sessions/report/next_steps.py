@@ -51,8 +51,8 @@ def answers_to(
         "ends the session here, with its report", f"peergate resume {name} --answer stop --reason WHY", answer="stop"
     )
     if asked.entry.kind == "budget":
-        amend = f"peergate amend {name} SPEC --reason WHY"
-        return [_answer("gives it a larger budget, on record", amend, f"peergate resume {name}"), stop]
+        amend = f"peergate amend {name} --max-cost USD --reason WHY"
+        return [_answer("gives it a larger budget, on record", amend, f"peergate resume {name}", answer="budget"), stop]
     again = (
         "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
         "the same, and what they closed stays closed"

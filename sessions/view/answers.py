@@ -29,6 +29,8 @@ WAIT_S = 60.0
 """How long the page waits until the command has recorded the answer or has ended."""
 RESUME = "resume"
 """Continues a session that waits for nobody."""
+BUDGET = "budget"
+"""Raises it; the session then waits to be resumed."""
 
 
 class Answers:
@@ -57,11 +59,15 @@ class Answers:
         if form.get("asked") != str(asked["since"]) or given not in answers:
             raise UserError("the session does not ask this any more", hint="open the page of the session again")
         words = ["resume", str(read.place.folder)]
+        recorded = RESUME
         if given != RESUME:
             if not reason:
                 raise UserError("an answer needs a reason", hint="it is recorded in the trail")
-            words += ["--answer", given, f"--reason={reason}", f"--by={self.by}"]
-        self._run(read, words, "resume" if given == RESUME else "human")
+            recorded, answer = "human", ["--answer", given]
+            if given == BUDGET:
+                words[0], recorded, answer = "amend", "", [f"--max-cost={_usd(form.get('usd', ''))!r}"]
+            words += [*answer, f"--reason={reason}", f"--by={self.by}"]
+        self._run(read, words, recorded)
 
     def judge(self, read: Read, form: Mapping[str, str]) -> None:
         """Record a person's verdict on the waiting gate; raises UserError if none waits or a part is missing."""
@@ -76,7 +82,7 @@ class Answers:
             give(trail, read.place.store, text)
 
     def _run(self, read: Read, words: Sequence[str], kind: str) -> None:
-        """Start a command; return when it has recorded an entry of a kind, raise UserError if it ended without."""
+        """Start a command; return when it has recorded an entry of a kind, or has ended well; else raise UserError."""
         log = read.place.folder / LOG
         log.touch(mode=0o600)
         began, known = log.stat().st_size, len(read.entries)
@@ -96,6 +102,13 @@ class Answers:
         if process.returncode and not recorded():
             said = log.read_bytes()[began:].decode("utf-8", "replace").strip().splitlines()
             raise UserError(masked_line(said[-1] if said else f"it ended with {process.returncode}", 1000))
+
+
+def _usd(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UserError("the budget is no number of USD") from error
 
 
 def _fields(data: bytes) -> dict[str, list[str]]:

@@ -197,7 +197,7 @@ COMMANDS = {
     "transcript": {"run", "attempt", "--json", "--runs"},
     "override": {"run", "--gate", "--check", "--stage", "--condition", "--by", "--reason", "--expires", "--runs"},
     "retract": {"run", "entry", "--by", "--reason", "--runs"},
-    "amend": {"run", "spec", "--by", "--reason", "--override", "--runs"},
+    "amend": {"run", "spec", "--max-cost", "--by", "--reason", "--override", "--runs"},
     "status": {"run", "--runs", "--json"},
     "list": {"--runs", "--everywhere", "--json"},
     "report": {"run", "--runs", "--json"},

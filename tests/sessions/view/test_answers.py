@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from agents.playbook import Playbook
+from agents.workbench_protocol import Workbench
 from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.trail_place import Place
 from sessions.run.lease import is_running
 from sessions.view.places import Scope
+from specs.session.loading import load_spec
 from tests.e2e.sessions import called, wait_for
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.fixtures.view_client import Client
@@ -121,6 +125,35 @@ def test_copies_and_damaged_trails_are_not_answered(asking: Path, tmp_path: Path
         assert "<form" not in client.get("/s/small/").text
         refused = client.post("/s/small/answer", {"key": client.answers.key, "answer": "stop", "reason": "x"})
         assert refused.status == 404 and "copy or a damaged trail" in refused.text
+
+
+class Dear(Playbook):
+    """A builder whose turn costs more than there is."""
+
+    def work(self, bench: Workbench) -> None:
+        bench.reserve(1000.0)
+
+
+def test_a_budget_is_raised_by_a_reviewed_amendment_and_the_session_can_be_resumed(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, builder=Dear()))
+    client = Client(Scope(run.parent), "ada")
+    assert "Raise the budget as ada" in client.get("/s/small/").text
+    form = form_of(client, answer="budget", reason="the first stage was slow")
+    for usd, why in (("lots", "no number of USD"), ("10", "10 USD is not more than 10"), ("nan", "is not more than")):
+        refused = client.post("/s/small/answer", form | {"usd": usd})
+        assert refused.status == 404 and why in refused.text, refused.text
+    assert kinds(run, "amendment") == []
+    done = client.post("/s/small/answer", form | {"usd": "14"})
+    assert done.status == 303, done.text
+    (amendment,) = kinds(run, "amendment")
+    assert (amendment.body["outcome"], amendment.body["by"]) == ("approve", "ada")
+    assert [one["pointer"] for one in amendment.body["changes"]] == ["/budget/max_cost_usd"]
+    assert 'value="resume"' in client.get("/s/small/").text
+    # What is kept as the spec's text is the spec, and changes nothing else.
+    place = tmp_path / "again.yaml"
+    place.write_bytes(Store(run / "store").get(amendment.body["source"]))
+    assert load_spec(place).registration() == amendment.body["registration"]
 
 
 @pytest.fixture
