@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +21,7 @@ from reviews.evidence.gather import registered_spec
 from sessions.jobs.heartbeat import mark_of
 from sessions.jobs.launcher import job_folder
 from sessions.report.gate_page import gate_page
+from sessions.report.overview import Overview
 from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.transcript import Transcript
 from sessions.view import pages
@@ -86,7 +87,8 @@ class Viewer:
     def sessions(self, request: Request) -> Response:
         """List the sessions."""
         found = self.reader.scope.listed()
-        return _html("sessions.html.j2", sessions=found, runs=str(self.reader.scope.runs), glance=self.glances.known)
+        known = {"sessions": found, "runs": str(self.reader.scope.runs), "glance": self.glances.known}
+        return _html("sessions.html.j2", **known, stamp=_mark(_listed(found)))
 
     def sessions_json(self, request: Request) -> Response:
         """Return effect and money of the sessions that are named."""
@@ -95,6 +97,7 @@ class Viewer:
 
     def session(self, request: Request) -> Response:
         """Show one session, whose trail may be damaged."""
+        stamp = _mark(self._stamp(request.path_params["name"]))
         try:
             read = self._read(request)
         except AuditDamage:
@@ -102,7 +105,7 @@ class Viewer:
         if not read.is_session:
             return self.trail(request)
         answers = None if read.place.is_export else self.answers
-        return self._of("session.html.j2", read, here="", page=session_page(read), answers=answers)
+        return self._of("session.html.j2", read, here="", page=session_page(read), answers=answers, stamp=stamp)
 
     async def answer(self, request: Request) -> Response:
         """Answer what a person is asked, and show the session again."""
@@ -149,9 +152,10 @@ class Viewer:
 
     def transcript(self, request: Request) -> Response:
         """Show what the builder said and did."""
+        stamp = _mark(self._stamp(request.path_params["name"]))
         read = self._read(request)
         attempts = list(Transcript(read.store).attempts(read.entries))
-        return self._of("transcript.html.j2", read, here="transcript", attempts=attempts)
+        return self._of("transcript.html.j2", read, here="transcript", attempts=attempts, stamp=stamp)
 
     def trail(self, request: Request) -> Response:
         """Show the entries of a trail, damaged or not, and what was verified."""
@@ -204,7 +208,7 @@ class Viewer:
 
     async def list_events(self, request: Request) -> Response:
         """Stream a message whenever a session has changed."""
-        return _stream(request, lambda: json.dumps([one.as_json() for one in self.reader.scope.listed()]))
+        return _stream(request, lambda: _listed(self.reader.scope.listed()))
 
     def _stamp(self, name: str) -> str:
         place = self.reader.scope.place(name)
@@ -264,25 +268,32 @@ def _problem(error: Exception, status: int, request: Request | None = None) -> R
     return HTMLResponse(pages.error_page(error, name), status_code=status)
 
 
+def _mark(stamp: str) -> str:
+    return str(hash(stamp))
+
+
+def _listed(found: Sequence[Overview]) -> str:
+    return json.dumps([one.as_json() for one in found])
+
+
 def _stream(request: Request, stamp: Callable[[], str]) -> Response:
-    """Stream a stamp's changes; a browser that comes back names the last one it saw."""
+    """Stream a stamp's changes; a browser names the one of its page, or the last that it saw when it comes back."""
 
     async def changes() -> AsyncGenerator[bytes]:
-        seen = request.headers.get("last-event-id")
+        seen = request.headers.get("last-event-id") or request.query_params.get("seen")
         looks = 0
         while not await request.is_disconnected():
             try:
-                now = str(hash(await run_in_threadpool(stamp)))
+                now = _mark(await run_in_threadpool(stamp))
             except (PeergateError, OSError):
                 now = "unreadable"
+            if looks == 0:
+                yield f"id: {now}\nretry: 2000\nevent: there\ndata: {now}\n\n".encode()
             looks += 1
-            if now != seen:
-                if seen is not None:
-                    yield f"id: {now}\nevent: changed\ndata: {now}\n\n".encode()
-                else:
-                    yield f"id: {now}\nretry: 2000\nevent: there\ndata: {now}\n\n".encode()
-                seen = now
-            elif looks % ALIVE_EVERY == 0:
+            if now != seen and seen is not None:
+                yield f"id: {now}\nevent: changed\ndata: {now}\n\n".encode()
+            seen = now
+            if looks % ALIVE_EVERY == 0:
                 yield b": there\n\n"
             await asyncio.sleep(LOOKS_EVERY_S)
 

@@ -18,6 +18,7 @@ from sessions.jobs.launcher import JobState, job_folder
 from sessions.report.samples.judged_samples import Samples
 from sessions.view import samples
 from sessions.view.places import Scope
+from sessions.view.server import LOOKS_EVERY_S
 from specs.job_records import JobOrder
 from tests.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
 from tests.fixtures.quick_session import N, QuickLauncher, drive, open_quick, quick_session
@@ -317,6 +318,24 @@ def follow(chromium: Browser, run: Path, launcher: Slow) -> None:
             unharmed(page, bound.address())
     finally:
         launcher.end.set()
+
+
+LISTEN = """
+window.heard = new Set();
+const own = new URL(document.body.dataset.events, location).searchParams.get("seen");
+for (const [name, seen] of [["own", own], ["older", "1"]]) {
+  const one = new EventSource(`${location.pathname}events?seen=${seen}`);
+  for (const event of ["there", "changed"]) one.addEventListener(event, () => heard.add(`${name} ${event}`));
+}"""
+
+
+def test_what_changed_while_a_page_was_on_its_way_is_said_when_it_listens(page: Page, address: str) -> None:
+    for path in ("/", "/s/accepted/"):
+        page.open(address.partition("/enter/")[0] + path)
+        page.run(LISTEN)
+        page.until("heard.has('older changed') && heard.has('own there')")
+        time.sleep(2 * LOOKS_EVERY_S)
+        assert not page.run("heard.has('own changed')")
 
 
 def test_a_stream_continues_when_the_server_comes_back(chromium: Browser, closed_quick: Path) -> None:
