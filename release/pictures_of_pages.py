@@ -1,7 +1,7 @@
 """Take pictures of the pages of `peergate view`: ``python -m release.pictures_of_pages RUNS OUT [NAME...]``.
 
-Every page of the named sessions of RUNS, or of all, is taken at two widths, in light and dark, as of `--act`. Needs Chromium
-and a checkout with its tests.
+Every page of the named sessions of RUNS, or of all, is taken at two widths, in light and dark, as `--act` shows it.
+Needs Chromium and a checkout with its tests.
 """
 
 from __future__ import annotations
