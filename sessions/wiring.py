@@ -25,6 +25,7 @@ from reviews.trail.keys import KeyFolder
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs import machine_capacity
+from sessions.jobs.benchmarks.environment import asks_lm_eval, require_own
 from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import Launcher, PerStage
 from sessions.jobs.local_launcher import LocalLauncher
@@ -89,6 +90,8 @@ def require_machine(spec: SessionSpec) -> None:
         if spec.launcher_of(stage.name) != "local":
             continue
         machine_capacity.require(stage.resources, stage.parameters.model_dump(), stage.name)
+        if asks_lm_eval(stage):
+            require_own("lm-eval", stage.name)
         if missing := script_file.lacking(getattr(stage.parameters, "requires", ())):
             named = " ".join(f"'{one}'" if {*one} & {*"<>"} else one for one in missing)
             hint = f"install it into the Python environment of peergate: {sys.executable} -m pip install {named}"

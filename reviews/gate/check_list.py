@@ -37,7 +37,7 @@ from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
 from reviews.stages.evaluation import (
     answer_checks,
-    inspect_checks,
+    benchmark_checks,
     item_checks,
     judge_checks,
     label_checks,
@@ -85,7 +85,7 @@ _MODULES = (
         critic_checks,
         pair_checks,
     ),
-    *(package, export_checks, usable_checks, recipe, inspect_checks),
+    *(package, export_checks, usable_checks, recipe, benchmark_checks),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""

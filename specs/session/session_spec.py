@@ -263,8 +263,8 @@ class Analysis(Contract):
     """The registered analysis: chosen before any data, hashed into the trail."""
 
     primary_metric: PrimaryMetric = "accuracy"
-    """``accuracy`` of evaluate, ``conversation_pass_rate`` of multi_turn or ``benchmark_accuracy`` of inspect stages;
-    both arms are of one kind."""
+    """``accuracy`` of evaluate, ``conversation_pass_rate`` of multi_turn, ``benchmark_accuracy`` of inspect or
+    ``lm_eval_accuracy`` of lm_eval stages; both arms are of one kind."""
     design: Literal["paired_binary"] = "paired_binary"
     test: Literal["exact_mcnemar"] = "exact_mcnemar"
     alpha: Annotated[float, Field(gt=0, lt=1)]

@@ -32,6 +32,7 @@ EXPORT = StageKind(
     metrics=EXPORT_METRICS,
     job="training.jobs.packaging.export:export",
     asked="training.jobs.packaging.export:asked",
+    asked_if="is_read",
     judge="reviews.stages.packaging.export_checks",
     reads_heldout=True,
     instruct_unsaid=True,

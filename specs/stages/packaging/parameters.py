@@ -32,6 +32,11 @@ class ExportParameters(Contract):
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 48
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
+    @property
+    def is_read(self) -> bool:
+        """Whether llama.cpp reads the file: without that its answers are compared with nothing."""
+        return self.verify == "llama_cpp"
+
     def registered(self) -> Self:
         """Return what is registered of these."""
         if self.verify != "if_installed":

@@ -12,6 +12,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import STAGE_KINDS
+from tests.factories.benchmark_evidence import benchmark_evidence
 from tests.factories.critic_evidence import JUDGED, candidates, chains, critic_evidence
 from tests.factories.evaluation_evidence import (
     choice_rows,
@@ -22,7 +23,6 @@ from tests.factories.evaluation_evidence import (
     perplexity_evidence,
 )
 from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
-from tests.factories.inspect_evidence import inspect_evidence
 from tests.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
 from tests.stages.critique import test_verified_pairs
 from tests.stages.finetuning.test_preference_checks import dpo_evidence
@@ -108,7 +108,7 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
         ["candidate", "reference", "first", "reference"],
     ),
     "multi_turn": _converse,
-    "inspect": inspect_evidence,
+    "inspect": benchmark_evidence,
     "package": lambda folder: evidence_of(folder, "ship"),
 }
 
