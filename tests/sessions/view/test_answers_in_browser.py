@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -112,7 +112,7 @@ def test_a_page_of_another_server_cannot_answer_even_with_the_key(chromium: Brow
 
 
 @contextmanager
-def elsewhere(body: str) -> Iterator[str]:
+def elsewhere(body: str) -> Generator[str]:
     """Serve a page from another port of this machine; gives its address."""
 
     class Handler(BaseHTTPRequestHandler):
