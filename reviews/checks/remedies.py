@@ -70,6 +70,8 @@ REMEDIES: dict[str, str] = {
     "training.decay": "a smaller `warmup_ratio` or fewer `warmup_steps`; `scheduler` linear or cosine",
     "training.plateau": "a schedule as long as the run; whether data are the limit shows when the rate rises again",
     "training.rise": "a lower `learning_rate`, fewer `epochs`, or a smaller `max_grad_norm`",
+    "design.scaling": "more data, a smaller model, or a pretrained one: fine-tuning needs no such rule",
+    "training.scaling": "more distinct data, a smaller model, or a pretrained one",
     "training.starvation": "more distinct examples; adapters (`method: lora`) instead of all weights; fewer `epochs`",
     "training.steps": "begin the training again, with a larger `max_minutes` if its time ran out",
     "training.device": "a machine with the granted GPU, and `device: cuda`, which refuses any other",
@@ -116,6 +118,8 @@ _GROUPS: dict[str, str] = {
     "pairs": "make the pairs again: they do not follow from the rows",
     "package": "package the evaluated checkpoint again, and nothing else",
     "export": "export the checkpoint again; for a `format` that is too coarse, one of more bits",
+    "code": "mend the problems' tests or solutions, and begin another session; or run the stage again",
+    "bench": "another `engine`, a larger `batch_size` or another machine; a `floor` is that of one machine",
     "recipe": "mend the script: its rows have to be whole",
 }
 """For the checks of a group that have no line of their own."""

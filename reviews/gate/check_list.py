@@ -44,12 +44,19 @@ from reviews.stages.evaluation import (
     scorer_checks,
 )
 from reviews.stages.finetuning import checks as training
-from reviews.stages.finetuning import health_checks, optimizer_checks, preference_checks, replay_checks
+from reviews.stages.finetuning import (
+    health_checks,
+    optimizer_checks,
+    preference_checks,
+    replay_checks,
+    scaling_checks,
+)
 from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
+from reviews.stages.packaging import bench_checks, export_checks, usable_checks
 from reviews.stages.packaging import checks as package
-from reviews.stages.packaging import export_checks, usable_checks
+from reviews.stages.programs import code_eval
 from reviews.stages.recipes import checks as recipe
 from specs import plugins
 from specs.errors import UserError
@@ -81,11 +88,12 @@ _MODULES = (
         optimizer_checks,
         health_checks,
         preference_checks,
+        scaling_checks,
         text,
         critic_checks,
         pair_checks,
     ),
-    *(package, export_checks, usable_checks, recipe, benchmark_checks),
+    *(package, export_checks, bench_checks, usable_checks, recipe, benchmark_checks, code_eval),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""

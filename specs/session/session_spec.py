@@ -19,6 +19,7 @@ from specs.data.conversion import As, Learned
 from specs.data.registered import registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
 from specs.resources import LauncherName, Resources, filled
+from specs.session.acceptance import AcceptanceCriterion
 from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
 from specs.session.notify import Notify
 from specs.session.thresholds import Thresholds
@@ -335,6 +336,8 @@ class SessionSpec(Contract):
     """Who is told when a person is asked, money runs low, a job is lost, a gate rejects, or the session ends."""
     evaluation: EvaluationPlan | None = omitted()
     """The gap before training, what must not fall, and the sample that admits the scorer."""
+    criteria: tuple[AcceptanceCriterion, ...] = omitted(())
+    """What the session has to have shown in the end. They decide no gate: ``peergate backlog`` ranks what is left."""
     stages: tuple[Stage, ...] = Field(min_length=1)
 
     def reviewers(self) -> tuple[Reviewer, ...]:

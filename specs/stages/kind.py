@@ -120,6 +120,8 @@ class StageKind:
     takes_script: bool = False
     """Whether a person's script belongs to it that may read the held-out split: registered with its text, never a
     builder's, and run in a sandbox."""
+    judged_in_sandbox: bool = False
+    """Whether its judge runs what the model wrote, in a sandbox that the machine of the session has to have."""
     environment: Literal["", "inspect", "lm_eval"] = ""
     """The library whose task its job runs in a sandbox, with what the library needs; empty where it runs none."""
     chat_form: bool = False

@@ -23,9 +23,11 @@ from tests.factories.evaluation_evidence import (
     perplexity_evidence,
 )
 from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
+from tests.factories.programs_evidence import code_evidence, code_row, problems, solution_of
 from tests.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
 from tests.stages.critique import test_verified_pairs
 from tests.stages.finetuning.test_preference_checks import dpo_evidence
+from tests.stages.packaging.test_bench import bench_evidence
 
 
 def turning(place: int) -> tuple[float, float]:
@@ -82,6 +84,12 @@ def _prefer(folder: Path) -> Evidence:
     return critic_evidence(folder, "best_of_n", rows=rows, labels=erring)
 
 
+def _write_programs(folder: Path) -> Evidence:
+    items = problems()
+    rows = [code_row(item, solution_of(item) if place else "no code") for place, item in enumerate(items)]
+    return code_evidence(folder, rows)
+
+
 MAKE: dict[str, Callable[[Path], Evidence]] = {
     "base_model_check": _guard,
     "self_instruct": _instruct,
@@ -109,6 +117,8 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
     ),
     "multi_turn": _converse,
     "inspect": benchmark_evidence,
+    "code_eval": _write_programs,
+    "bench": bench_evidence,
     "package": lambda folder: evidence_of(folder, "ship"),
 }
 
@@ -134,7 +144,7 @@ COUNTED = {
     *("instructions_judged", "instructions_accepted", "responses_judged", "responses_accepted", "responses_labelled"),
     *("instructions_labelled", "revision_pairs", "pair_comparisons", "pair_judge_labelled", "pairs"),
     *("pairs_for_validation", "verified_samples", "verified_pairs", "verified_pairs_for_validation", "texts"),
-    *("questions", "duels", "conversations", "response_multiplicity"),
+    *("questions", "duels", "conversations", "response_multiplicity", "code_answers", "bench_rounds"),
 }
 """As many as the first part has lines."""
 

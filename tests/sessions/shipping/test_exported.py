@@ -54,7 +54,8 @@ def test_the_session_is_accepted_and_verified_with_and_without_a_reading(run: Pa
     assert states(evidence(run)) == {
         "jobs.measured": "PASS",
         "witness.answers": read,
-        "export.file": "PASS",
+        # The checkpoint of quick sessions is of a family that nobody knows.
+        "export.file": "WARN",
         "export.tokens": read,
         "export.answers": read,
     }
