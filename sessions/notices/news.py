@@ -15,7 +15,7 @@ from reviews.trail.store import Store
 from sessions.money import ledger
 from sessions.report.next_steps import waiting_for
 from sessions.report.overview import is_waiting
-from specs.session.notify import NoticeEvent
+from specs.notices.notify import NoticeEvent
 from specs.session.session_spec import ResolvedSpec
 
 SHARES = (100, 80, 50)

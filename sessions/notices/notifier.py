@@ -14,7 +14,7 @@ from reviews.trail.trail import Trail
 from sessions.notices.delivery import WITHIN_S, deliver
 from sessions.notices.news import News, news_of
 from specs.masking import current, know
-from specs.session.notify import Notify
+from specs.notices.notify import Notify
 from specs.session.session_spec import ResolvedSpec
 from specs.strict_json import read_json
 

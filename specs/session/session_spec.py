@@ -18,10 +18,10 @@ from specs.confinement.verifier_limits import OwnVerifier
 from specs.data.conversion import As, Learned
 from specs.data.registered import registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
+from specs.notices.notify import Notify
 from specs.resources import LauncherName, Resources, filled
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
-from specs.session.notify import Notify
 from specs.session.thresholds import Thresholds
 from specs.stages.recipes import script_file
 from specs.stages.registry import Stage, kind_of

@@ -18,7 +18,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.notices.delivery import deliver
 from sessions.notices.notifier import EVERYWHERE, RECORD, Notifier
 from sessions.session import Session
-from specs.session.notify import Notify
+from specs.notices.notify import Notify
 from tests.e2e.sessions import called
 from tests.fixtures.hostile_trail import Critical
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
