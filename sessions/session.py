@@ -64,6 +64,8 @@ class Session:
     stop: threading.Event = field(default_factory=threading.Event)
     on_launch: Callable[[str], None] = lambda _: None
     """Told the key of each job that its launcher has taken; a launcher that refuses raises instead."""
+    tell: Callable[[], None] = lambda: None
+    """Tells people what is new in the trail; raises nothing."""
 
     @cached_property
     def reviewer(self) -> Reviewer | Panel:

@@ -30,6 +30,7 @@ from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import Launcher, PerStage
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.transfer.job_transfer import place_of
+from sessions.notices.notifier import Notifier
 from sessions.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Session
@@ -179,6 +180,7 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
         wire_reviewer=partial(make_reviewer, resolved.spec, process),
         reviewing=process,
         display=display,
+        tell=Notifier(run, trail, store, resolved, display.say).look,
     )
     process.waits = lambda seconds, why: display.say(f"  reviewer: waits {seconds:.0f} s: {why}")
     process.meanwhile = session.checkpoint

@@ -18,6 +18,7 @@ from specs.confinement.verifier_limits import OwnVerifier
 from specs.data.conversion import As, Learned
 from specs.data.registered import registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
+from specs.notices.notify import Notify
 from specs.resources import LauncherName, Resources, filled
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
@@ -333,6 +334,8 @@ class SessionSpec(Contract):
     """Of tasks of the user's own: what the process of their verifier may take, and whether the builder may read it."""
     clean_code: Literal["stated", "required"] = omitted("stated")
     """``required``: only code of a known commit opens sessions and gates. ``stated``: other code is a warning."""
+    notify: tuple[Notify, ...] = omitted(())
+    """Who is told when a person is asked, money runs low, a job is lost, a gate rejects, or the session ends."""
     evaluation: EvaluationPlan | None = omitted()
     """The gap before training, what must not fall, and the sample that admits the scorer."""
     criteria: tuple[AcceptanceCriterion, ...] = omitted(())
