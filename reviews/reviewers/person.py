@@ -151,7 +151,8 @@ def _answer(
     findings: list[dict[str, Any]], reasoning: str = "", recommendation: str = "", approve: bool = False
 ) -> dict[str, Any]:
     empty: dict[str, list[str]] = {"conditions": [], "risks": [], "not_judged": []}
-    said = {"reasoning": reasoning, "recommendation": recommendation, "approve": approve}
+    # A person has read before they answer: what a model is asked to write down first stays empty.
+    said = {"analysis": "", "reasoning": reasoning, "recommendation": recommendation, "approve": approve}
     return {"findings": findings, **empty, **said}
 
 
