@@ -37,6 +37,7 @@ MAY_BE_MISSING = (
         "vllm",
         "lm-eval",
         "bitsandbytes",
+        "torchft",
         "Ray is not",
         "SkyPilot",
         "inspect_ai",

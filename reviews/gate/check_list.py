@@ -49,6 +49,7 @@ from reviews.stages.finetuning import (
     optimizer_checks,
     preference_checks,
     replay_checks,
+    replica_checks,
     scaling_checks,
 )
 from reviews.stages.generation import checks as text
@@ -87,6 +88,7 @@ _MODULES = (
         training,
         optimizer_checks,
         health_checks,
+        replica_checks,
         preference_checks,
         scaling_checks,
         text,

@@ -18,7 +18,7 @@ from specs.stages.registry import Stage, kind_of, outputs_of
 from specs.stages.stage import WEIGHTS
 from training.planning.prompt_lengths import volume
 from training.planning.stage_plans import shape_of_source
-from training.planning.training_memory import memory, trained_parameters
+from training.planning.training_memory import memory, replicas_of, trained_parameters
 
 _EXPORTED = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
 """Bytes a parameter, by the format of an export."""
@@ -92,8 +92,9 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
     data = volume(spec, stage.inputs[kind_of(stage).trains], origin)
     if data is None:
         return StageDisk(stage.name, weights, None, passing)
-    steps = given.epochs * ceil(data.texts / (given.batch_size * given.gradient_accumulation))
-    return StageDisk(stage.name, weights, Range(0, each * len(given.snapshots_of(steps))), passing)
+    replicas = replicas_of(given)
+    steps = given.epochs * ceil(data.texts // replicas / (given.batch_size * given.gradient_accumulation))
+    return StageDisk(stage.name, weights, Range(0, replicas * each * len(given.snapshots_of(steps))), passing)
 
 
 def _weights(spec: SessionSpec, stage: Stage, origin: Path) -> Range | None:

@@ -8,7 +8,9 @@ from typing import Any
 
 
 def steps_of(rows: int, given: Mapping[str, Any]) -> int:
-    """Return the optimizer steps that so many rows take in all epochs."""
+    """Return the optimizer steps that so many rows take in all epochs; of each replica where several share them."""
+    if given.get("distributed"):
+        rows //= given["distributed"]["replicas"]
     batches = math.ceil(rows / given["batch_size"])
     return math.ceil(batches / given["gradient_accumulation"]) * given["epochs"]
 
