@@ -8,7 +8,10 @@ from typing import Any
 
 
 def steps_of(rows: int, given: Mapping[str, Any]) -> int:
-    """Return the optimizer steps that so many rows take in all epochs."""
+    """Return the optimizer steps that so many rows take in all epochs; of prompts, those that fill whole batches."""
+    if "generations" in given:
+        at_once = given["batch_size"] * given["gradient_accumulation"] // given["generations"]
+        return rows // at_once * given["updates"] * given["epochs"]
     batches = math.ceil(rows / given["batch_size"])
     return math.ceil(batches / given["gradient_accumulation"]) * given["epochs"]
 
