@@ -44,7 +44,14 @@ from reviews.stages.evaluation import (
     scorer_checks,
 )
 from reviews.stages.finetuning import checks as training
-from reviews.stages.finetuning import health_checks, optimizer_checks, preference_checks, replay_checks
+from reviews.stages.finetuning import (
+    health_checks,
+    online_checks,
+    online_health,
+    optimizer_checks,
+    preference_checks,
+    replay_checks,
+)
 from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
@@ -78,6 +85,8 @@ _MODULES = (
     *(
         completion_checks,
         training,
+        online_checks,
+        online_health,
         optimizer_checks,
         health_checks,
         preference_checks,

@@ -40,7 +40,9 @@ def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
         ),
         metric(f"{prefix}max_grad_norm", "L2 norm", steepest, "lower", over=_STEPS),
         metric(f"{prefix}rollouts", "items", count, over=_ROLLOUTS),
-        *of_rollouts("reward", "reward", "mean of the weighted rewards, computed again", "higher", lambda one: one.reward),
+        *of_rollouts(
+            "reward", "reward", "mean of the weighted rewards, computed again", "higher", lambda one: one.reward
+        ),
         *of_rollouts("length", "model tokens", "mean tokens of an answer", "none", lambda one: len(one.row.answer_ids)),
         metric(f"{prefix}first_verified", "fraction", verified, "higher", over=_FIRST),
         metric(f"{prefix}last_verified", "fraction", verified, "higher", over=_LAST),

@@ -57,7 +57,9 @@ class GrpoParameters(TrainingParameters):
         if self.method == "qlora":
             raise ValueError("method 'qlora' is for sft and dpo: answers are sampled from unrounded weights")
         if self.lora_dropout:
-            raise ValueError(f"lora_dropout is {self.lora_dropout}: answers would be of other adapters than are trained")
+            raise ValueError(
+                f"lora_dropout is {self.lora_dropout}: answers would be of other adapters than are trained"
+            )
         if self.response_end is not None or self.response_start is not None:
             raise ValueError("response_start and response_end belong to given responses, and the model writes its own")
         if (self.checkpoint_steps or self.updates) % self.updates:

@@ -82,16 +82,16 @@ def _pairs(job: Job[Any], given: ComposerParameters, prepared: Prepared, style: 
             # The beginning of a long prompt goes; what was answered stays whole, with a token to predict it from.
             dropped = max(0, len(whole) - most)
             if begin - dropped < 1 or begin == len(whole):
-                refuse(f"a response of pair {place} has {len(whole) - begin} tokens, replayed_pairs.max_length is {most}")
+                refuse(
+                    f"a response of pair {place} has {len(whole) - begin} tokens, replayed_pairs.max_length is {most}"
+                )
             sides.append(Sequenced(whole[dropped:], begin - dropped))
     size = 2 * given.replayed_pairs.batch_size
     scores: list[float] = []
     with evaluating(prepared.model):
         for at in range(0, len(sides), size):
             scores += [total for total, _ in sums(prepared.model, [tuple(one) for one in sides[at : at + size]])]
-    found = [
-        Pair(sides[at], sides[at + 1], scores[at], scores[at + 1]) for at in range(0, len(sides), 2)
-    ]
+    found = [Pair(sides[at], sides[at + 1], scores[at], scores[at + 1]) for at in range(0, len(sides), 2)]
     return found, cut
 
 
@@ -177,12 +177,8 @@ def _settings(trainer: Any) -> dict[str, Any]:
         "scale_rewards": trainer.scale_rewards == "group",
         "loss_type": trainer.loss_type,
         "steps_per_generation": args.steps_per_generation,
+        "channels": trainer.plan.weights.model_dump(mode="json"),
+        "self_distillation": trainer.plan.distillation.model_dump(mode="json"),
+        "replayed_pairs": trainer.plan.replayed.model_dump(mode="json"),
+        "divergence": objective(trainer.plan.distillation.beta, trainer.plan.distillation.top_k),
     }
-
-
-def channel_settings(parameters: GrpoParameters) -> dict[str, Any]:
-    """Return the names of the channels' objectives."""
-    if not isinstance(parameters, ComposerParameters) or not parameters.channels.sdpo:
-        return {}
-    given = parameters.self_distillation
-    return {"objective": objective(given.beta, given.top_k)}

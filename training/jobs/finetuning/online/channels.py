@@ -105,7 +105,8 @@ def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
         def _due(self, model: Any, inputs: Any) -> Iterator[_Due]:
             weights = plan.weights
             if weights.grpo:
-                alive = inputs["advantages"] != 0
+                # Of a group of equal rewards rounding leaves something, which a small spread makes larger.
+                alive = inputs["advantages"].abs() > (1e-6 if self.scale_rewards == "none" else 1e-3)
                 tokens = int(inputs["completion_mask"][alive].sum())
                 original = super()._compute_loss
                 yield _Due("grpo", weights.grpo, int(alive.sum()), tokens, lambda: original(model, inputs))
@@ -154,6 +155,7 @@ def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
                     )
             return {"channels": found}
 
+    Channelled.plan = plan
     Channelled.counts = {name: _Count() for name in ("grpo", "sdpo", "dpo")}
     Channelled.running, Channelled.left = None, []
     return Channelled
@@ -168,9 +170,7 @@ def _taught(trainer: Any, inputs: Any, found: dict[str, Any], plan: Plan) -> dic
     import torch
 
     device = found["completion_ids"].device
-    taught = [
-        plan.teacher_ids(one, hint) if hint else [] for one, hint in zip(inputs, trainer.hints, strict=True)
-    ]
+    taught = [plan.teacher_ids(one, hint) if hint else [] for one, hint in zip(inputs, trainer.hints, strict=True)]
     width = max(1, *map(len, taught))
     ids, mask = torch.zeros((2, len(taught), width), dtype=torch.long)
     for row, some in enumerate(taught):

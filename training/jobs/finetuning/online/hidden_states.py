@@ -60,7 +60,9 @@ def require_plain_head(model: Any) -> None:
         whole = _bare(model)(input_ids=ids, use_cache=False).logits[0].float()
         ours = head(model)(_bare(model).base_model(input_ids=ids, use_cache=False).last_hidden_state[0]).float()
     if not apart(whole, ours) <= most_difference(device_of(model)[1]):
-        refuse(f"{type(_bare(model)).__name__} changes its logits after the last layer: self-distillation and pairs need it")
+        refuse(
+            f"{type(_bare(model)).__name__} changes its logits after the last layer: self-distillation and pairs need it"
+        )
 
 
 def _bare(model: Any) -> Any:

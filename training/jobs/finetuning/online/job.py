@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.stages.artifacts import Item
 from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.online_rows import KeptAnswer, RolloutStep
 from training.engines.checkpoint import evaluating
@@ -13,7 +12,7 @@ from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling
 from training.jobs.finetuning import trainer_args
 from training.jobs.finetuning.adapter_merge import finished
-from training.jobs.finetuning.online.build import Granted, build, channel_settings, channels_of, granted
+from training.jobs.finetuning.online.build import Granted, build, granted
 from training.jobs.finetuning.online.recorded import kept_rows
 from training.jobs.job import Done, Job
 from training.jobs.saved_steps import newest_whole, train
@@ -47,7 +46,7 @@ def train_on_rollouts(job: Job[Any]) -> Done:
             for item, one, two in zip(given.kept, before, after, strict=True)
         ],
     )
-    effective = trainer.settings() | given.style.settings() | channel_settings(job.parameters)
+    effective = trainer.settings() | given.style.settings()
     facts: dict[str, Any] = {
         "prompts": len(given.training),
         "kept_prompts": len(given.kept),
@@ -58,7 +57,6 @@ def train_on_rollouts(job: Job[Any]) -> Done:
         "resumed_from": trainer.resumed_from,
         "step_seconds": [round(one, 4) for one in trainer.step_seconds],
         "attention": trainer_args.attention_of(trainer.model),
-        "channels": channels_of(job.parameters).model_dump(),
     }
     return finished(job, trainer, given.prepared, effective, facts)
 
@@ -89,8 +87,3 @@ def _answers(given: Granted, model: Any, parameters: GrpoParameters) -> Sequence
 def greedy(parameters: GrpoParameters) -> Sampling:
     """Return how prompts that were kept out are answered."""
     return Sampling(parameters.max_new_tokens)
-
-
-def kept_prompts(given: Granted) -> dict[str, Item]:
-    """Return the prompts that were kept out, by their ids."""
-    return {one.id: one for one in given.kept}
