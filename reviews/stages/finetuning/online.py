@@ -84,7 +84,7 @@ def worths(evidence: Evidence) -> tuple[Worth, ...]:
     first, last = set(rounds[:fifth]), set(rounds[-fifth:])
     weights: dict[str, float] = dict(given.rewards)
     distillation = getattr(given, "self_distillation", None)
-    feedback = distillation.feedback if distillation and getattr(given, "channels").sdpo else ""
+    feedback = distillation.feedback if distillation and given.channels.sdpo else ""
     found: list[Worth] = []
     for some in groups:
         judgements = [next(said) for _ in some]

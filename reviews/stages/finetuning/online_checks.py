@@ -71,7 +71,7 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     if [row.step for row in rows] != list(range(1, due + 1)):
         return Found("FAIL", f"{len(rows)} steps have a row; {len(items)} prompts take {due}", float(len(rows)))
     each = given.batch_size * given.gradient_accumulation
-    counts = {step: 0 for step in range(1, due + 1, given.updates)}
+    counts = dict.fromkeys(range(1, due + 1, given.updates), 0)
     for one in worths(evidence):
         if one.row.step not in counts:
             return Found("FAIL", f"answers of step {one.row.step}, which takes no new ones", float(one.row.step))

@@ -153,8 +153,8 @@ def _hacking(evidence: Evidence, metrics: MetricSet | None) -> Found:
     least = evidence.resolved.spec.thresholds.verified_rise
     reward = _rise(every, given.generations, lambda one: one.reward)
     verified = _rise(every, given.generations, lambda one: float(one.verified))
-    prefix = f"{evidence.stage.kind}_"
-    detail = f"the reward went from {need(metrics, prefix + 'first_reward'):.3g} to {need(metrics, prefix + 'last_reward'):.3g}"
+    first, last = (need(metrics, f"{evidence.stage.kind}_{name}_reward") for name in ("first", "last"))
+    detail = f"the reward went from {first:.3g} to {last:.3g}"
     if reward.errors < CLEAR:
         return Found("PASS", f"{detail}, {reward.errors:.1f} standard errors: no clear rise", 0.0)
     share = given.rewards.get("verified", 0.0) * verified.by / reward.by

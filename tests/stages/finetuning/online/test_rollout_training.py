@@ -142,7 +142,7 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
         config = GRPOConfig(
             output_dir=str(tmp_path / "out"), num_generations=4, per_device_train_batch_size=8, max_completion_length=8,
             learning_rate=1e-2, max_steps=3, report_to="none", use_cpu=True, save_strategy="no", beta=0.04, seed=5,
-            disable_tqdm=True, lr_scheduler_type="constant",
+            disable_tqdm=True, lr_scheduler_type="constant", activation_checkpointing=False,
         )  # fmt: skip
         rows = [{"prompt": [{"role": "user", "content": one["prompt"]}]} for one in prompt_rows()]
         kind = GRPOTrainer if plan is None else channelled(GRPOTrainer, plan)

@@ -43,6 +43,9 @@ class Plan:
     silent_steps: int = 10
 
 
+_NAMES = tuple(Channels.model_fields)
+
+
 @dataclass
 class _Count:
     loss: float = 0.0
@@ -80,85 +83,92 @@ def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
             return found
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-            self.left: list[_Due] = []
-            with self._gradients() as first:
+            self.running, self.left = None, []
+            with _gradients(self.model) as squares:
                 total = super().training_step(model, inputs, num_items_in_batch)
             if self.running is not None:
-                self.counts[self.running].squares += first()
+                self.counts[self.running].squares += squares()
             for due in self.left:
-                with self._gradients() as squares:
+                with _gradients(self.model) as squares:
                     with self.compute_loss_context_manager():
-                        loss = self._learned(due)
+                        loss = _learned(self, due)
                     self.accelerator.backward(loss)
                 self.counts[due.name].squares += squares()
                 total = total + loss.detach()
             return total
 
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
+            original = super()._compute_loss
             if not self.model.training:
-                return super()._compute_loss(model, inputs)
-            due = list(self._due(model, inputs))
+                return original(model, inputs)
+            due = list(_channels(self, model, inputs, plan, original))
             self.running, self.left = (due[0].name if due else None), due[1:]
             # Nothing to learn from in this pass: a loss of 0 that reaches the weights, so that the step is taken.
-            return self._learned(due[0]) if due else next(_trained(model)).sum() * 0.0
-
-        def _due(self, model: Any, inputs: Any) -> Iterator[_Due]:
-            weights = plan.weights
-            if weights.grpo:
-                # Of a group of equal rewards rounding leaves something, which a small spread makes larger.
-                alive = inputs["advantages"].abs() > (1e-6 if self.scale_rewards == "none" else 1e-3)
-                tokens = int(inputs["completion_mask"][alive].sum())
-                original = super()._compute_loss
-                yield _Due("grpo", weights.grpo, int(alive.sum()), tokens, lambda: original(model, inputs))
-            if weights.sdpo and bool((inputs["teacher_mask"].sum(-1) > 0).any()):
-                yield _distilled(model, inputs, plan)
-            if weights.dpo:
-                yield _preferred(self, model, plan)
-
-        def _learned(self, due: _Due) -> Any:
-            loss = due.loss()
-            count = self.counts[due.name]
-            count.loss += float(loss.detach())
-            count.rows += due.rows
-            count.tokens += due.tokens
-            return loss if due.weight == 1 else due.weight * loss
-
-        @contextmanager
-        def _gradients(self) -> Generator[Callable[[], float]]:
-            """Hear the gradients that a backward pass adds; give the sum of their squares."""
-            heard: list[Any] = []
-
-            def hear(gradient: Any) -> None:
-                heard.append(gradient.detach().float().square().sum())
-
-            handles = [one.register_hook(hear) for one in _trained(self.model)]
-            try:
-                yield lambda: float(sum(heard))
-            finally:
-                for handle in handles:
-                    handle.remove()
+            return _learned(self, due[0]) if due else next(_trained(model)).sum() * 0.0
 
         def read_pairs(self, sides: Sequence[Sequenced]) -> None:
             """Hear which responses a pass reads beside its answers."""
 
         def channel_counts(self) -> dict[str, Any]:
             """Return what the channels did in the running step; raises Silent for one that learns from nothing."""
-            wanted = {"grpo": plan.weights.grpo, "sdpo": plan.weights.sdpo, "dpo": plan.weights.dpo}
-            found = {name: self.counts[name].told() for name, weight in wanted.items() if weight}
-            self.counts.update({name: _Count() for name in wanted})
-            earlier = [one["channels"] for one in self.state.log_history if "channels" in one]
-            last = [*earlier, found][-plan.silent_steps :]
-            for name in found:
-                if len(last) == plan.silent_steps and not any(one[name]["rows"] for one in last):
-                    raise Silent(
-                        f"step {self.state.global_step}: channel {name} has learned from no row in {len(last)} steps"
-                    )
-            return {"channels": found}
+            return {"channels": _taken(self, plan)}
 
     Channelled.plan = plan
-    Channelled.counts = {name: _Count() for name in ("grpo", "sdpo", "dpo")}
+    Channelled.counts = {name: _Count() for name in _NAMES}
     Channelled.running, Channelled.left = None, []
     return Channelled
+
+
+def _channels(trainer: Any, model: Any, inputs: Any, plan: Plan, original: Callable[..., Any]) -> Iterator[_Due]:
+    """Yield the channels that a pass has something for, in their order."""
+    weights = plan.weights
+    if weights.grpo:
+        # Of a group of equal rewards rounding leaves something, which a small spread makes larger.
+        alive = inputs["advantages"].abs() > (1e-6 if trainer.scale_rewards == "none" else 1e-3)
+        tokens = int(inputs["completion_mask"][alive].sum())
+        yield _Due("grpo", weights.grpo, int(alive.sum()), tokens, lambda: original(model, inputs))
+    if weights.sdpo and bool((inputs["teacher_mask"].sum(-1) > 0).any()):
+        yield _distilled(model, inputs, plan)
+    if weights.dpo:
+        yield _preferred(trainer, model, plan)
+
+
+def _learned(trainer: Any, due: _Due) -> Any:
+    """Return the weighted loss of a channel, and count what it is of."""
+    loss, count = due.loss(), trainer.counts[due.name]
+    count.loss += float(loss.detach())
+    count.rows += due.rows
+    count.tokens += due.tokens
+    return loss if due.weight == 1 else due.weight * loss
+
+
+@contextmanager
+def _gradients(model: Any) -> Generator[Callable[[], float]]:
+    """Hear the gradients that a backward pass adds; give the sum of their squares."""
+    heard: list[Any] = []
+
+    def hear(gradient: Any) -> None:
+        heard.append(gradient.detach().float().square().sum())
+
+    handles = [one.register_hook(hear) for one in _trained(model)]
+    try:
+        yield lambda: float(sum(heard))
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _taken(trainer: Any, plan: Plan) -> dict[str, Any]:
+    """Return what the channels with a weight did since the last step, and begin the next."""
+    found = {name: trainer.counts[name].told() for name in _NAMES if getattr(plan.weights, name)}
+    trainer.counts.update({name: _Count() for name in _NAMES})
+    earlier = [one["channels"] for one in trainer.state.log_history if "channels" in one]
+    last = [*earlier, found][-plan.silent_steps :]
+    for name in found:
+        if len(last) == plan.silent_steps and not any(one[name]["rows"] for one in last):
+            step = trainer.state.global_step
+            raise Silent(f"step {step}: channel {name} has learned from no row in {len(last)} steps")
+    return found
 
 
 def _trained(model: Any) -> Iterator[Any]:

@@ -51,7 +51,7 @@ def head(model: Any) -> Callable[[Any], Any]:
 
 
 def require_plain_head(model: Any) -> None:
-    """Exit with code 4 where the model's logits are not those of its last layer alone, such as scaled or capped ones."""
+    """Exit with code 4 where the model's logits are not those of its last layer alone: scaled or capped ones."""
     import torch
 
     vocabulary = _bare(model).config.get_text_config().vocab_size
@@ -61,7 +61,7 @@ def require_plain_head(model: Any) -> None:
         ours = head(model)(_bare(model).base_model(input_ids=ids, use_cache=False).last_hidden_state[0]).float()
     if not apart(whole, ours) <= most_difference(device_of(model)[1]):
         refuse(
-            f"{type(_bare(model)).__name__} changes its logits after the last layer: self-distillation and pairs need it"
+            f"{type(_bare(model)).__name__} changes its logits after the last layer, which only channel grpo can read"
         )
 
 

@@ -1,4 +1,4 @@
-"""The process of a ``grpo`` or ``composer`` stage: answers, what they are worth, steps, and prompts that were kept out."""
+"""The process of a ``grpo`` or ``composer`` stage: answers, steps, and answers to prompts that were kept out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.jobs.saved_steps import newest_whole, train
 
 
 def train_on_rollouts(job: Job[Any]) -> Done:
-    """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out) and ``checkpoint``; ``snapshots`` if granted."""
+    """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out) and ``checkpoint``; if granted ``snapshots``."""
     given = granted(job)
     before = _answers(given, given.prepared.model, job.parameters)
     built = build(job, given)

@@ -7,6 +7,7 @@ text, and whether the steps follow from the answers is computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from specs.digests import Contract
@@ -55,13 +56,7 @@ def replay(job: Job[Any]) -> Done:
         device, dtype = checkpoint.device_of(trainer.model)
         if "files" not in facts:
             facts["files"] = files_apart(job, trainer.model, given.prepared.tokenizer)
-
-        def hear(step: int, rows: Sequence[Rollout], trainer: Any = trainer, given: Granted = given) -> None:
-            asked = _asked(job, given, committed, step, rows)
-            with checkpoint.evaluating(trainer.model):
-                answers.extend(read(trainer.model, given.prepared.tokenizer, asked))
-
-        built.rollouts.heard = hear
+        built.rollouts.heard = partial(_hear, job, given, trainer, committed, answers)
         try:
             steps += steps_of(job, trainer, segment)
         except OtherRollouts as error:
@@ -77,6 +72,20 @@ def replay(job: Job[Any]) -> Done:
     rows: list[Contract] = [*steps, *answers]
     job.write_rows(ROWS, rows)
     return Done(device, dtype, sum(one.tokens for one in steps), {}, facts)
+
+
+def _hear(
+    job: Job[Any],
+    given: Granted,
+    trainer: Any,
+    committed: Sequence[Rollout],
+    answers: list[WitnessRow],
+    step: int,
+    rows: Sequence[Rollout],
+) -> None:
+    """Read the committed answers of a step with the weights that it begins with."""
+    with checkpoint.evaluating(trainer.model):
+        answers.extend(read(trainer.model, given.prepared.tokenizer, _asked(job, given, committed, step, rows)))
 
 
 def _asked(
