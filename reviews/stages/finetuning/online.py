@@ -7,7 +7,7 @@ from typing import NamedTuple
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.finetuning import measure
+from reviews.stages.finetuning.measure import read as read_steps
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
 from specs.stages.finetuning.online_parameters import GrpoParameters
@@ -130,7 +130,7 @@ def read(evidence: Evidence, output: str) -> Subjects | None:
         EvidenceMissing: as :func:`worths`, or the steps are not 1, 2, 3, ...
     """
     if output == "rows":
-        return measure.read(evidence, output)
+        return read_steps(evidence, output)
     if output == "rollouts":
         return as_written(worths(evidence), output)
     found = kept_of(evidence)

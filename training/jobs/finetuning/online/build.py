@@ -110,6 +110,7 @@ def build(job: Job[Any], given: Granted, committed: Sequence[Rollout] | None = N
 
     parameters: GrpoParameters = job.parameters
     steps = steps_of(len(given.training), parameters.model_dump())
+    dtype = str(given.prepared.model.dtype).removeprefix("torch.")
     config = GRPOConfig(
         **trainer_args.arguments(job, parameters, steps, given.prepared.device),
         loss_type="dapo",
@@ -125,7 +126,8 @@ def build(job: Job[Any], given: Granted, committed: Sequence[Rollout] | None = N
         top_k=0,
         epsilon=parameters.clip,
         beta=parameters.kl_weight,
-        model_init_kwargs={"dtype": given.prepared.model.dtype} if parameters.kl_weight else None,
+        # Of the copy that is the reference, which TRL loads in float32 otherwise.
+        model_init_kwargs=None if dtype == "float32" else {"dtype": dtype},
     )
     distills = channels_of(parameters).sdpo > 0
     feedback = parameters.self_distillation.feedback if isinstance(parameters, ComposerParameters) and distills else ""

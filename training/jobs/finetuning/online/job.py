@@ -19,7 +19,7 @@ from training.jobs.saved_steps import newest_whole, train
 
 
 def train_on_rollouts(job: Job[Any]) -> Done:
-    """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out) and ``checkpoint``; if granted ``snapshots``."""
+    """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out) and ``checkpoint``, and ``snapshots`` if due."""
     given = granted(job)
     before = _answers(given, given.prepared.model, job.parameters)
     built = build(job, given)
