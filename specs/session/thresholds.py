@@ -113,7 +113,7 @@ class Thresholds(Contract):
     """Fraction of the expected speed: 6 operations a parameter and token, 60 GFLOP/s on a CPU, 100 TFLOP/s on a GPU."""
 
     rollout_kl: Annotated[float, Field(gt=0, le=100)] = 1.0
-    """Nats a token from the granted model, in the last fifth of the steps of training on rollouts."""
+    """Nats a token: KL divergence from the granted model, in the last fifth of the steps of training on rollouts."""
     entropy_left: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Fraction of the entropy of a token in the first fifth of the steps: the least that the last fifth has."""
     rollout_length: Annotated[float, Field(gt=1, le=100)] = 2.0

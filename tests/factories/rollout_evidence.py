@@ -22,7 +22,14 @@ from training.rules.seeded_order import drawn
 PROMPTS, EPOCHS, GENERATIONS, AT_ONCE, MOST = 32, 2, 4, 2, 40
 RIGHT, WRONG = "a small tale of seven quiet words here.", "A Tale In Capitals Was Told Here."
 COUNTED = {"rewards": {"verified": 1.0, "ended": 0.5}, "generations": GENERATIONS, "batch_size": 8, "seed": 7}
-COUNTED |= {"epochs": EPOCHS, "learning_rate": 1e-5, "max_new_tokens": MOST, "validation_share": 0.25, "updates": 1}
+COUNTED |= {
+    "epochs": EPOCHS,
+    "warmup_steps": 2,
+    "learning_rate": 1e-5,
+    "max_new_tokens": MOST,
+    "validation_share": 0.25,
+    "updates": 1,
+}
 Rights = Callable[[float], int]
 """How many of a group's answers are right, at a share of the training between 0 and 1."""
 

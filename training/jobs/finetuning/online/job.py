@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.stages.finetuning.online_parameters import GrpoParameters
+from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters
 from specs.stages.finetuning.online_rows import KeptAnswer, RolloutStep
 from training.engines.checkpoint import evaluating
 from training.engines.engine import Batched
@@ -18,8 +18,18 @@ from training.jobs.job import Done, Job
 from training.jobs.saved_steps import newest_whole, train
 
 
-def train_on_rollouts(job: Job[Any]) -> Done:
+def grpo(job: Job[GrpoParameters]) -> Done:
     """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out) and ``checkpoint``, and ``snapshots`` if due."""
+    return train_on_rollouts(job)
+
+
+def composer(job: Job[ComposerParameters]) -> Done:
+    """Write what :func:`grpo` does."""
+    return train_on_rollouts(job)
+
+
+def train_on_rollouts(job: Job[Any]) -> Done:
+    """Train on the model's answers to the granted prompts, and answer those that were kept out before and after."""
     given = granted(job)
     before = _answers(given, given.prepared.model, job.parameters)
     built = build(job, given)
