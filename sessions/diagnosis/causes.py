@@ -54,6 +54,7 @@ DETECTORS: dict[str, Detector] = {
     "rollouts.complete": Detector("infrastructure", "cause", ("epochs", "batch_size", "generations")),
     "rollouts.rewards": Detector("infrastructure", "cause", ("rewards",)),
     "rollouts.channels": Detector("infrastructure", "cause", ("channels",)),
+    "rollouts.pairs": Detector("data", "cause", ("replayed_pairs",)),
     "rollouts.kl": Detector("optimisation", "course", ("kl_weight", "learning_rate")),
     "rollouts.entropy": Detector("optimisation", "course", ("temperature", "learning_rate")),
     "rollouts.clipped": Detector("optimisation", "course", ("updates", "clip", "learning_rate")),

@@ -21,8 +21,12 @@ from training.rules.seeded_order import drawn
 
 PROMPTS, EPOCHS, GENERATIONS, AT_ONCE, MOST = 32, 2, 4, 2, 40
 RIGHT, WRONG = "a small tale of seven quiet words here.", "A Tale In Capitals Was Told Here."
-COUNTED = {"rewards": {"verified": 1.0, "ended": 0.5}, "generations": GENERATIONS, "batch_size": 8, "seed": 7}
-COUNTED |= {
+REWARDS = {"verified": 1.0, "ended": 0.5}
+COUNTED: dict[str, Any] = {
+    "rewards": REWARDS,
+    "generations": GENERATIONS,
+    "batch_size": 8,
+    "seed": 7,
     "epochs": EPOCHS,
     "warmup_steps": 2,
     "learning_rate": 1e-5,
@@ -59,11 +63,13 @@ def divided() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return [one for one in prompts() if one["group"] not in kept], [one for one in prompts() if one["group"] in kept]
 
 
-def rollouts(rights: Rights = improving, tokens: Rights = lambda _: 9, **weights: float) -> list[dict[str, Any]]:
+def rollouts(
+    rights: Rights = improving, tokens: Rights = lambda _: 9, weights: dict[str, float] | None = None
+) -> list[dict[str, Any]]:
     """Return the answers of all steps, worth what they are."""
     training, _ = divided()
     steps = len(training) // AT_ONCE * EPOCHS
-    each = weights or COUNTED["rewards"]
+    each = weights or REWARDS
     found: list[dict[str, Any]] = []
     for step in range(1, steps + 1):
         at = (step - 1) / (steps - 1)
@@ -185,7 +191,7 @@ def rollout_evidence(
     if three:
         inputs["pairs"], named["pairs"] = write_rows(folder / "pairs.jsonl", pairs()), "data.pairs"
     stage = STAGE_KINDS[kind].stage(name="train", kind=kind, inputs=named, parameters=parameters)
-    given = rollouts(**parameters.rewards) if answers is None else answers
+    given = rollouts(weights={**parameters.rewards}) if answers is None else answers
     outputs = base.outputs | {
         "rollouts": write_rows(folder / "train" / "rollouts.jsonl", given),
         "kept": write_rows(folder / "train" / "kept.jsonl", kept() if after is None else after),
@@ -201,7 +207,10 @@ def rollout_evidence(
     )
     read_back = parameters.model_dump(mode="json") | {"steps": len(rows), "planned_steps": len(rows)}
     evidence = with_manifest(
-        evidence, outputs=digests, effective=read_back | {"precision": "float32", "trained_share": 1.0}
+        evidence,
+        outputs=digests,
+        effective=read_back | {"precision": "float32", "trained_share": 1.0},
+        facts={"pairs": len(pairs()) if three else 0, "pairs_cut": 0},
     )
     return _witnessed(folder, evidence, rows, given)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
@@ -10,12 +11,15 @@ from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import read as read_steps
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
-from specs.stages.finetuning.online_parameters import GrpoParameters
+from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters
 from specs.stages.finetuning.online_rows import KeptAnswer, Rollout, RolloutStep
 from specs.stages.registry import STAGE_KINDS
 from training.rules.finetuning.rewards import advantages, combined, hints, rewards_of
 from training.rules.seeded_order import drawn
 from training.rules.tasks import judged
+from training.rules.tasks.format_instructions import Judgement
+
+_TIED = 1e-9
 
 
 class Worth(NamedTuple):
@@ -82,34 +86,40 @@ def worths(evidence: Evidence) -> tuple[Worth, ...]:
     rounds = sorted({one.step for one in rows})
     fifth = max(1, len(rounds) // 5)
     first, last = set(rounds[:fifth]), set(rounds[-fifth:])
-    weights: dict[str, float] = dict(given.rewards)
-    distillation = getattr(given, "self_distillation", None)
-    feedback = distillation.feedback if distillation and given.channels.sdpo else ""
     found: list[Worth] = []
     for some in groups:
-        judgements = [next(said) for _ in some]
-        valued = [
-            rewards_of(
-                list(weights),
-                verified=one.passed,
-                finish=row.finish,
-                tokens=len(row.answer_ids),
-                most=given.max_new_tokens,
-            )
-            for row, one in zip(some, judgements, strict=True)
-        ]
-        rewards = [combined(one, weights) for one in valued]
-        each = advantages(rewards, scale=given.scale_rewards)
-        passed = [one.passed for one in judgements]
-        told: list[str | None] = [None] * size
-        if feedback:
-            told = hints([one.text for one in some], passed, [one.reason for one in judgements], feedback)
-        tied = max(rewards) - min(rewards) < 1e-9
-        found += [
-            Worth(row, *of, tied, row.step in first, row.step in last)
-            for row, *of in zip(some, passed, valued, rewards, each, told, strict=True)
-        ]
+        for one in _group(given, some, [next(said) for _ in some]):
+            found.append(one._replace(first=one.row.step in first, last=one.row.step in last))
     return tuple(found)
+
+
+def _group(given: GrpoParameters, rows: Sequence[Rollout], said: Sequence[Judgement]) -> Iterator[Worth]:
+    """Yield what each answer of a group is worth."""
+    weights: dict[str, float] = {**given.rewards}
+    passed, most = [one.passed for one in said], given.max_new_tokens
+    valued = [
+        rewards_of(list(weights), verified=right, finish=row.finish, tokens=len(row.answer_ids), most=most)
+        for row, right in zip(rows, passed, strict=True)
+    ]
+    rewards = [combined(one, weights) for one in valued]
+    each = advantages(rewards, scale=given.scale_rewards)
+    told: list[str | None] = [None] * len(rows)
+    if isinstance(given, ComposerParameters) and given.channels.sdpo:
+        feedback = given.self_distillation.feedback
+        told = hints([one.text for one in rows], passed, [one.reason for one in said], feedback)
+    tied = max(rewards) - min(rewards) < _TIED
+    for place, row in enumerate(rows):
+        yield Worth(
+            row=row,
+            verified=passed[place],
+            rewards=valued[place],
+            reward=rewards[place],
+            advantage=each[place],
+            hint=told[place],
+            tied=tied,
+            first=False,
+            last=False,
+        )
 
 
 def kept_of(evidence: Evidence) -> tuple[Kept, ...]:

@@ -10,10 +10,11 @@ from reviews.checks.leakage_checks import NEAREST_SOURCE, SIMILARITY, SOURCE, gr
 from reviews.checks.witness_checks import coarser_type, witness_of, wrong_rows
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.finetuning.checks import ONLINE
+from reviews.stages.finetuning.checks import ONLINE, fact
 from reviews.stages.finetuning.online import given_of, kept_of, prompts_of, steps_of, worths
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Preference, said_before
+from specs.stages.finetuning.online_parameters import Channels, ComposerParameters
 from specs.stages.metric import MetricSet
 from specs.stages.witness import FALSE_ALARM, GREEDY_GAP, WitnessRow
 from training.rules.finetuning.schedules import steps_of as planned_steps
@@ -115,8 +116,8 @@ def _rewards(evidence: Evidence, _: MetricSet | None) -> Found:
 def _channels(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for channels without rows, and for steps in which rows made no gradient."""
     given, rows = given_of(evidence), steps_of(evidence)
-    granted = getattr(given, "channels", None)
-    weights: dict[str, float] = granted.model_dump() if granted else {"grpo": 1.0}
+    granted = given.channels if isinstance(given, ComposerParameters) else Channels()
+    weights: dict[str, float] = granted.model_dump()
     due = {name for name, weight in weights.items() if weight}
     if other := [row.step for row in rows if set(row.channels) != due]:
         return Found("FAIL", f"step {other[0]} is not of the channels {', '.join(sorted(due))}", float(len(other)))
@@ -130,6 +131,29 @@ def _channels(evidence: Evidence, _: MetricSet | None) -> Found:
             return Found("FAIL", f"channel {name}: rows of {dead} steps made no gradient", float(dead))
         told.append(f"{name} {sum(one.rows for one in fired)} rows in {len(fired)} steps")
     return Found("PASS", f"{'; '.join(told)}, of {len(rows)}", float(len(due)))
+
+
+@CHECKS.add(
+    "rollouts.pairs",
+    "Every pair was read whole",
+    source="long agent prompts cut where the answer was, and a loss of nothing",
+    kinds=("composer",),
+    blocking=False,
+)
+def _whole_pairs(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the pairs that were read with the granted ones; of long ones the beginning of the prompt is cut."""
+    rows, given = _pairs(evidence), given_of(evidence)
+    if not rows or not isinstance(given, ComposerParameters):
+        return Found("NOT_APPLICABLE", "channel dpo has no weight")
+    read, cut = fact(evidence, "pairs"), fact(evidence, "pairs_cut")
+    left_out, most = len(rows) - read, given.replayed_pairs.max_length
+    detail = f"{read:.0f} of {len(rows)} pairs were read"
+    if left_out or cut:
+        told = (
+            f"{detail}; {left_out:.0f} have a response of more than {most} tokens, {cut:.0f} lost some of their prompt"
+        )
+        return Found("WARN", told, left_out + cut)
+    return Found("PASS", f"{detail}, each within {most} tokens", 0.0)
 
 
 @CHECKS.add(

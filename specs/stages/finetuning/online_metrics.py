@@ -14,6 +14,14 @@ _KEPT = Over("prompts of the groups that were kept out of training", output="kep
 """Where none was kept out the judge has none, and the metrics over them are left out."""
 
 
+def _reward(one: Any) -> float:
+    return one.reward
+
+
+def _length(one: Any) -> int:
+    return len(one.row.answer_ids)
+
+
 def _verified(one: Any) -> bool:
     return one.verified
 
@@ -40,10 +48,8 @@ def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
         ),
         metric(f"{prefix}max_grad_norm", "L2 norm", steepest, "lower", over=_STEPS),
         metric(f"{prefix}rollouts", "items", count, over=_ROLLOUTS),
-        *of_rollouts(
-            "reward", "reward", "mean of the weighted rewards, computed again", "higher", lambda one: one.reward
-        ),
-        *of_rollouts("length", "model tokens", "mean tokens of an answer", "none", lambda one: len(one.row.answer_ids)),
+        *of_rollouts("reward", "reward", "mean of the weighted rewards, computed again", "higher", _reward),
+        *of_rollouts("length", "model tokens", "mean tokens of an answer", "none", _length),
         metric(f"{prefix}first_verified", "fraction", verified, "higher", over=_FIRST),
         metric(f"{prefix}last_verified", "fraction", verified, "higher", over=_LAST),
         rate(

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from specs.stages.finetuning.parameters import TrainingParameters
+from specs.stages.finetuning.online_parameters import GrpoParameters
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from training.jobs.finetuning.loss_masks import MaskProof
 from training.jobs.finetuning.training_texts import Sides
 from training.jobs.job import Job
 from training.rules.finetuning.schedules import warmup_of
 
 
-def arguments(job: Job, parameters: TrainingParameters, steps: int, device: str) -> dict[str, Any]:
+def arguments(
+    job: Job, parameters: SftParameters | DpoParameters | GrpoParameters, steps: int, device: str
+) -> dict[str, Any]:
     """Return the training arguments that all of TRL's trainers share, without hidden defaults.
 
     ``steps`` are all optimizer steps, for the warm-up.

@@ -13,7 +13,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.gate.measurer import measure
 from specs.stages.stage import Kind
-from tests.factories.evidence_on_disk import heldout_items, write_rows
+from tests.factories.evidence_on_disk import heldout_items, with_manifest, write_rows
 from tests.factories.rollout_evidence import course, kept, rollout_evidence, rollouts, sampled, witness_reads
 from tests.reviews.checks.test_checks import results_of
 
@@ -30,10 +30,8 @@ def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: Kind) -> None
     found = own(rollout_evidence(tmp_path, kind))
     assert {id for id, (status, _) in found.items() if status == "NOT_APPLICABLE"} == {"rollouts.clipped"}
     assert {id: one for id, one in found.items() if one[0] not in ("PASS", "NOT_APPLICABLE")} == {}
-    assert (
-        len(found) == 20
-        and found["rollouts.hacking"][1].endswith("of 4 prompts kept out 4 were gained and 0 lost") is False
-    )
+    assert len(found) == (21 if kind == "composer" else 20)
+    assert found["rollouts.hacking"][1].endswith("kept out 4 were gained and 0 lost")
 
 
 def test_metrics_by_hand(tmp_path: Path) -> None:
@@ -58,7 +56,7 @@ def _lengthening(at: float) -> int:
 def _hacked(folder: Path) -> Evidence:
     """Return a training whose reward rises because answers get longer, and right ones stay as rare as they were."""
     weights = {"verified": 0.2, "length": 1.0}
-    answers = rollouts(lambda _: 1, lambda at: 9 + round(8 * at), **weights)
+    answers = rollouts(lambda _: 1, lambda at: 9 + round(8 * at), weights)
     return rollout_evidence(folder, answers=answers, rewards=weights)
 
 
@@ -101,6 +99,10 @@ def _line(name: str, **changes: Any) -> Callable[[Path], Evidence]:
     return lambda folder: _given(folder, name, **changes)
 
 
+def _fewer_pairs(folder: Path) -> Evidence:
+    return with_manifest(rollout_evidence(folder, "composer"), facts={"pairs": 4})
+
+
 def _many_lost() -> list[dict[str, Any]]:
     return kept(before=len(kept()), after=0)
 
@@ -138,6 +140,7 @@ FLAWS: list[tuple[str, str, str, Callable[[Path], Evidence]]] = [
     ("a held-out topic", "rollouts.groups", "FAIL", _line("pairs", group="hg3")),
     ("a channel that never fired", "rollouts.channels", "FAIL", _silent("dpo", rows=0, tokens=0, grad_norm=0.0)),
     ("a channel without a gradient", "rollouts.channels", "FAIL", _silent("dpo", grad_norm=0.0)),
+    ("pairs left out", "rollouts.pairs", "WARN", _fewer_pairs),
     ("far from the reference", "rollouts.kl", "WARN", _of(steps=course(kl=3.0))),
     ("no divergence measured", "rollouts.kl", "WARN", _of(steps=course(kl=None))),
     ("entropy gone", "rollouts.entropy", "WARN", _of(steps=_collapsed())),
@@ -167,6 +170,6 @@ def test_every_check_has_a_flaw() -> None:
 def test_a_rise_of_the_verified_reward_alone_is_no_hacking(tmp_path: Path) -> None:
     """The negative control of the planted case: the same rise of length beside more right answers."""
     weights = {"verified": 1.0, "length": 0.5}
-    answers = rollouts(tokens=lambda at: 9 + round(4 * at), **weights)
+    answers = rollouts(tokens=lambda at: 9 + round(4 * at), weights=weights)
     result = results_of(rollout_evidence(tmp_path, answers=answers, rewards=weights))["rollouts.hacking"]
     assert result.status == "PASS" and "right answers explain" in result.detail

@@ -133,7 +133,7 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
 
     folder = tiny_checkpoint(tmp_path / "model")
 
-    def reward(completions: Any, **_: Any) -> list[float]:
+    def reward(completions: Any, **_: Any) -> Any:
         return [float(len(one[0]["content"]) % 3) for one in completions]
 
     def parameters(plan: Plan | None) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
         )  # fmt: skip
         rows = [{"prompt": [{"role": "user", "content": one["prompt"]}]} for one in prompt_rows()]
         kind = GRPOTrainer if plan is None else channelled(GRPOTrainer, plan)
-        trainer = kind(
+        trainer: Any = kind(
             model=model.train(), reward_funcs=reward, args=config, train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
         )  # fmt: skip

@@ -68,31 +68,36 @@ def channels_of(given: GrpoParameters) -> Channels:
 
 
 def _pairs(job: Job[Any], given: ComposerParameters, prepared: Prepared, style: Style) -> tuple[list[Pair], int]:
-    """Return the pairs in the order in which they are read, with references computed, and how many were cut."""
+    """Return the pairs in the order in which they are read, with references computed, and how many were cut.
+
+    The beginning of a long prompt goes; what was answered stays whole, with a token to predict it from. A pair for
+    which that leaves no room is left out.
+    """
     rows = read_rows(job.inputs["pairs"], Preference)
-    if not rows:
-        refuse("channel dpo has a weight, and there is no pair")
     order = sorted(range(len(rows)), key=lambda place: file_order(f"pair {place}", given.seed))
     most, cut, sides = given.replayed_pairs.max_length, 0, list[Sequenced]()
-    for place in order:
-        row = rows[place]
+    for row in (rows[place] for place in order):
         one = Sides(style, row.prompt, (row.chosen, row.rejected), row.before).encoded(prepared.tokenizer)
-        cut += any(len(whole) > most for whole in one.wholes)
-        for whole, begin in zip(one.wholes, one.begins(), strict=True):
-            # The beginning of a long prompt goes; what was answered stays whole, with a token to predict it from.
-            dropped = max(0, len(whole) - most)
-            if begin - dropped < 1 or begin == len(whole):
-                refuse(
-                    f"a response of pair {place} has {len(whole) - begin} tokens, replayed_pairs.max_length is {most}"
-                )
-            sides.append(Sequenced(whole[dropped:], begin - dropped))
-    size = 2 * given.replayed_pairs.batch_size
-    scores: list[float] = []
+        found = [_shortened(whole, begin, most) for whole, begin in zip(one.wholes, one.begins(), strict=True)]
+        if all(side.begin > 0 and side.response for side in found):
+            sides += found
+            cut += any(len(whole) > most for whole in one.wholes)
+    if not sides:
+        refuse(
+            f"channel dpo has a weight, and no pair of {len(rows)} fits into replayed_pairs.max_length, {most} tokens"
+        )
+    size, scores = 2 * given.replayed_pairs.batch_size, list[float]()
     with evaluating(prepared.model):
         for at in range(0, len(sides), size):
-            scores += [total for total, _ in sums(prepared.model, [tuple(one) for one in sides[at : at + size]])]
-    found = [Pair(sides[at], sides[at + 1], scores[at], scores[at + 1]) for at in range(0, len(sides), 2)]
-    return found, cut
+            some = [(list(one.ids), one.begin) for one in sides[at : at + size]]
+            scores += [total for total, _ in sums(prepared.model, some)]
+    return [Pair(sides[at], sides[at + 1], scores[at], scores[at + 1]) for at in range(0, len(sides), 2)], cut
+
+
+def _shortened(whole: list[int], begin: int, most: int) -> Sequenced:
+    """Return a prompt and its response, at most so long; ``begin`` is 0 or less where the response alone is longer."""
+    dropped = max(0, len(whole) - most)
+    return Sequenced(whole[dropped:], begin - dropped)
 
 
 class Built(NamedTuple):

@@ -19,7 +19,7 @@ from training.jobs.saved_steps import newest_whole, train
 
 
 def grpo(job: Job[GrpoParameters]) -> Done:
-    """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out) and ``checkpoint``, and ``snapshots`` if due."""
+    """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out), ``checkpoint``, and ``snapshots`` if due."""
     return train_on_rollouts(job)
 
 

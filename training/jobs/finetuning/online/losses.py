@@ -127,9 +127,11 @@ def log_probabilities_in_pieces(hidden: Tensor, head: Head, targets: Tensor, *, 
 
     if not len(targets):
         raise EmptyMask("there is no token to score")
-    return torch.cat(
-        list(_pieces(lambda some, ids: log_probabilities(head(some), ids), hidden, targets, piece)),
-    )
+
+    def picked(some: Tensor, ids: Tensor) -> Tensor:
+        return log_probabilities(head(some), ids)
+
+    return torch.cat(list(_pieces(picked, hidden, targets, piece)))
 
 
 def dpo_loss(

@@ -76,7 +76,7 @@ class Rollouts:
         items = [source.items[place] for place in places]
         outputs = [self._output(ids) for ids in completions]
         said = list(judged(source.task, [(item, one.text) for item, one in zip(items, outputs, strict=True)]))
-        weights: dict[str, float] = dict(given.rewards)
+        weights: dict[str, float] = {**given.rewards}
         valued = [
             rewards_of(
                 list(weights),
