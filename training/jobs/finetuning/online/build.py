@@ -131,6 +131,8 @@ def build(job: Job[Any], given: Granted, committed: Sequence[Rollout] | None = N
         top_k=0,
         epsilon=parameters.clip,
         beta=parameters.kl_weight,
+        use_bias_correction_kl=True,
+        mask_truncated_completions=False,
         # Of the copy that is the reference, which TRL loads in float32 otherwise.
         model_init_kwargs=None if dtype == "float32" else {"dtype": dtype},
     )

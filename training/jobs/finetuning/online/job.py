@@ -73,9 +73,11 @@ def train_on_rollouts(job: Job[Any]) -> Done:
 
 def step_of(line: dict[str, Any]) -> RolloutStep:
     """Return the row of a logged step."""
-    same = {name: line[name] for name in ("step", "epoch", "loss", "learning_rate", "grad_norm", "tokens", "channels")}
+    same = {name: line[name] for name in ("step", "epoch", "loss", "learning_rate", "grad_norm", "tokens")}
     return RolloutStep(
         **same,
+        # A saved step has them by name: rows of a resumed run are those of an undisturbed one, byte for byte.
+        channels=dict(sorted(line["channels"].items())),
         batches=tuple(line["batches"]),
         sketch=tuple(line["sketch"]),
         kl=line.get("kl"),

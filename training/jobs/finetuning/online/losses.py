@@ -55,7 +55,8 @@ def policy_loss(
             raise ValueError("kl_weight needs the log-probabilities of the reference")
         # The estimator that is never negative (Schulman 2020): exp(x) - x - 1 with x the log ratio of the reference.
         apart = reference - logps
-        loss = loss + kl_weight * (apart.exp() - apart - 1)
+        # Times the ratio: the answers are of the weights that sampled them, the divergence is of the present ones.
+        loss = loss + kl_weight * ratio * (apart.exp() - apart - 1)
     return (loss * mask).sum() / (mask.sum() if tokens is None else tokens)
 
 
