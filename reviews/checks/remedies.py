@@ -30,6 +30,7 @@ REMEDIES: dict[str, str] = {
     "dpo.groups": "pairs of other groups than the held-out ones",
     "rollouts.overlap": "take the rows shown out of prompts or pairs, and begin another session",
     "rollouts.groups": "prompts and pairs of other groups than the held-out ones",
+    "lineage.circular": "teachers of other families, or a reason: `peergate traces replay --circular REASON`",
     "rollouts.hacking": "other `rewards`, of which `verified` is the largest part, or a larger `kl_weight`",
     "rollouts.channels": "give the channel something to learn from, or leave it out of `channels`",
     "dpo.split": "keep whole groups of pairs out, not single pairs",

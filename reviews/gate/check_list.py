@@ -46,6 +46,7 @@ from reviews.stages.evaluation import (
 from reviews.stages.finetuning import checks as training
 from reviews.stages.finetuning import (
     health_checks,
+    lineage_checks,
     online_checks,
     online_health,
     optimizer_checks,
@@ -87,6 +88,7 @@ _MODULES = (
         training,
         online_checks,
         online_health,
+        lineage_checks,
         optimizer_checks,
         health_checks,
         preference_checks,
