@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-quick test-all test-nightly test-llama test-gguf test-qlora test-lm-eval test-sky test-inspect requirements release check lint types imports format clean
+.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-cuda test-lm-eval test-sky test-inspect requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,17 +31,22 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 	@$(BIN)/peergate audit verify $(RUNS)/demo
 
 # Tests start many processes: without kept bytecode each of them compiles all modules again.
-test test-quick test-all: export PYTHONDONTWRITEBYTECODE =
+test test-more test-quick test-all: export PYTHONDONTWRITEBYTECODE =
 # One thread a job: threads that wait spin, and those of two workers on two cores took each other's time.
-test test-quick test-all: export OMP_NUM_THREADS = 1
+test test-more test-quick test-all: export OMP_NUM_THREADS = 1
 test: setup  ## run the tests of every change, one session on real weights among them (minutes)
-	$(BIN)/python -m pytest -m "not nightly and not slow" -n auto --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not nightly and not slow and not more" -n auto --no-loadscope-reorder
+
+test-more: setup  ## run what CI runs beside it: kills, plug-ins, pods, sandboxes, browsers, other verifiers (minutes)
+	$(BIN)/python -m pytest -m "more and not nightly and not slow" -n auto --no-loadscope-reorder
 
 test-quick: setup  ## run the tests without real processes, servers or models (a minute or two)
 	$(BIN)/python -m pytest -m "not integration and not model and not nightly and not slow" -n auto
 
+# With the environment of inspect_ai (210 MB, made once), where it can be made: what the pages say of it is typed too.
 test-all: setup  ## run all tests but those marked `nightly`: also more storages, kills and sessions on real weights
-	$(BIN)/python -m pytest -m "not nightly" -n auto --no-loadscope-reorder
+	env $$(python=$$($(BIN)/python -m sessions.jobs.benchmarks.environment) && echo PEERGATE_INSPECT_PYTHON=$$python) \
+	  $(BIN)/python -m pytest -m "not nightly" -n auto --no-loadscope-reorder
 
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)
 	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz,ray]'
@@ -74,10 +79,17 @@ test-qlora: setup  ## install bitsandbytes (125 MB) and run the tests of trainin
 	$(BIN)/python -c 'import bitsandbytes'
 	$(BIN)/python -m pytest tests/stages/finetuning/test_qlora.py tests/training/jobs/test_replay.py
 
+# The build of torch for the machine's CUDA is not ours to choose: it has to be there in the place of the one for a CPU.
+test-cuda: setup  ## on a machine with an NVIDIA GPU and a torch for it: install bitsandbytes and run the tests that need both
+	$(BIN)/python -c 'import torch; assert torch.cuda.is_available(), "torch finds no GPU"'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[qlora]'
+	$(BIN)/python -m pytest -m cuda
+
 test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests of its tasks, offline
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm-eval]'
 	$(BIN)/python -c 'import lm_eval'
-	$(BIN)/python -m pytest tests/stages/evaluation/test_lm_eval.py
+	$(BIN)/python -m pytest tests/stages/evaluation/test_lm_eval.py tests/stages/evaluation/test_lm_eval_job.py \
+	  tests/training/rules/test_lm_eval_scores.py tests/e2e/test_benchmarks.py
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-sky:
@@ -90,7 +102,7 @@ test-sky: setup .venv-sky  ## install SkyPilot (459 MB) in .venv-sky and compare
 # The environment that Peergate itself makes for stages of the kind `inspect`, in the user's cache.
 test-inspect: setup  ## make the environment of inspect_ai (210 MB) and run the tests that need the library
 	PEERGATE_INSPECT_PYTHON=$$($(BIN)/python -m sessions.jobs.benchmarks.environment) $(BIN)/python -m pytest \
-	  tests/stages/evaluation/test_inspect_job.py tests/stages/evaluation/test_inspect_library.py tests/sessions/exports
+	  tests/stages/evaluation/test_inspect_job.py tests/stages/evaluation/test_inspect_library.py tests/sessions/exports tests/e2e/test_benchmarks.py
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-release: requirements-release.txt

@@ -81,7 +81,7 @@ def main() -> int:
         torch.manual_seed(1)
         written: list[list[int]] = []
         for prompt in some:
-            ids = torch.tensor([prompt])
+            ids = torch.tensor([prompt], device=model.device)
             drawn: dict[str, Any] = {"do_sample": False}
             if sampling.temperature is not None:
                 drawn = {"do_sample": True, "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}

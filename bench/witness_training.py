@@ -2,13 +2,16 @@
 
     .venv/bin/python -m bench.witness_training                      # SmolLM2, float32, some minutes on two quiet cores
     .venv/bin/python -m bench.witness_training --model tiny --precision bfloat16
+    .venv/bin/python -m bench.witness_training --device cuda --precision bfloat16 --steps 24 --rate 2e-5
 
 A training of a few steps, full and with adapters, leaves a snapshot; a witness trains the opening and what follows the
-snapshot again, with one thread, with two, and with the instructions that every x86 processor has: its sums are those of
-another machine. Printed are the largest distances of loss, gradient norm and movement of
-the weights, as shares, with their tolerances (``specs/stages/witness.py``), how many honest steps would fail, and how
-many do of each of these: losses a hundredth lower, another learning rate, other completions, weights saved before the
-last step or after the first. The peer of the cost is the whole training. Exit code 1 if an honest step fails.
+snapshot again. On a CPU with one thread, with two, and with the instructions that every x86 processor has: its sums are
+those of another machine. On a GPU in the same process, in another, and with other kernels (attention by plain products,
+sums of 16 bits not reduced in 16 bits), as another card may have. Printed are the largest distances of loss, gradient
+norm and movement of the weights, as shares, with their tolerances (``specs/stages/witness.py``), how many honest steps
+would fail, and how many do of each of these: losses a hundredth lower, another learning rate, other completions,
+weights saved before the last step or after the first. The peer of the cost is the whole training. Exit code 1 if an
+honest step fails.
 """
 
 from __future__ import annotations
@@ -35,8 +38,8 @@ from specs.stages.witness import REPLAYED, ROWS
 from tests.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
 from training.jobs.job import Job
 
-STEPS, AFTER = 6, 4
-"""Steps of the training, and the step after which it leaves a snapshot."""
+WAYS = {"cpu": ("other instructions", "1 thread", "2 threads"), "cuda": ("same process", "a process", "other kernels")}
+"""By device: where a witness trains again. The last has what the flaws are held against."""
 ADAPTERS: dict[str, Any] = {
     "method": "lora",
     "lora_rank": 8,
@@ -51,21 +54,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Training steps and the same steps trained again.")
     parser.add_argument("--model", choices=("smollm2", "tiny"), default="smollm2")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--steps", type=int, default=6, help="of the training; a snapshot is left after two thirds")
+    parser.add_argument("--rate", type=float, default=2e-4, help="the learning rate")
     given = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory(prefix="peergate-witness-") as name:
         folder = Path(name)
         model = tiny_checkpoint(folder / "model") if given.model == "tiny" else _embedded()
         for method, parameters in {"full": {}, "adapters": ADAPTERS}.items():
-            failed += _method(folder / method, model, method, parameters | {"precision": given.precision})
+            parameters = parameters | {"precision": given.precision, "device": given.device}
+            parameters |= {"learning_rate": given.rate, "snapshot_steps": given.steps * 2 // 3}
+            failed += _method(folder / method, model, method, parameters, given.steps)
     return 1 if failed else 0
 
 
-def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any]) -> int:
+def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any], steps: int) -> int:
     import torch
 
     most = REPLAYED[parameters["precision"]]
-    data = write_lines(folder / "data.jsonl", opposites(4 * STEPS))
+    data = write_lines(folder / "data.jsonl", opposites(4 * steps))
     job = _job(folder / "job", model, data, parameters)
     began = time.perf_counter()
     _train(job)
@@ -74,15 +82,20 @@ def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any]) 
     failed = 0
     threads = torch.get_num_threads()
     again, facts = list[ReplayedStep](), dict[str, Any]()
-    for where in ("other instructions", "1 thread", "2 threads"):
-        began = time.perf_counter()
-        if where == "other instructions":
-            again, facts = _elsewhere(job, folder / "elsewhere")
+    for number, where in enumerate(WAYS[parameters["device"]]):
+        began, place = time.perf_counter(), folder / f"again{number}"
+        if where in ("other instructions", "other kernels", "a process"):
+            again, facts = _elsewhere(job, place, where)
         else:
-            torch.set_num_threads(int(where[0]))
-            again, facts = _again(job, folder / f"threads{where[0]}")
+            if where.endswith(("thread", "threads")):
+                torch.set_num_threads(int(where[0]))
+            again, facts = _again(job, place)
         ratio = (time.perf_counter() - began) / trained_s
-        wrong = [why for one in again if (why := differs(rows, one, most, begins=one.step == AFTER + 1))]
+        wrong = [
+            why
+            for one in again
+            if (why := differs(rows, one, most, begins=one.step == parameters["snapshot_steps"] + 1))
+        ]
         wrong += [] if same_weights(rows[-1].sketch, facts["saved"]) else ["the saved weights are others"]
         failed += len(wrong)
         loss, gradient, update = (max(far) for far in zip(*(distances(rows, one) for one in again), strict=True))
@@ -99,7 +112,10 @@ def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any]) 
     for at, what in ((-2, "before the last step"), (0, "after the first")):
         found = "not found" if same_weights(rows[at].sketch, facts["saved"]) else "found"
         print(f"{method}, weights saved {what}: {found}")
-    for what, change in {"half the learning rate": {"learning_rate": 1e-4}, "other completions": {}}.items():
+    for what, change in {
+        "half the learning rate": {"learning_rate": parameters["learning_rate"] / 2},
+        "other completions": {},
+    }.items():
         other = _job(folder / what, model, data if change else _other(data), parameters | change)
         _train(other)
         # A liar states the granted rate.
@@ -112,8 +128,7 @@ def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any]) 
 
 
 def _job(folder: Path, model: Path, data: Path, parameters: dict[str, Any]) -> Job[Any]:
-    granted: dict[str, Any] = {"batch_size": 4, "max_length": 64, "snapshot_steps": AFTER, "learning_rate": 2e-4}
-    return training_job(folder, "sft", model, data, **granted | parameters)
+    return training_job(folder, "sft", model, data, **{"batch_size": 4, "max_length": 64} | parameters)
 
 
 def _train(job: Job[Any]) -> None:
@@ -129,13 +144,15 @@ def _again(job: Job[Any], place: Path) -> tuple[list[ReplayedStep], dict[str, An
     """Have a witness train the opening and what follows the snapshot; return its rows and facts."""
     from training.jobs.finetuning.replay import replay
 
-    parts = (Segment(after=0, until=2), Segment(after=AFTER, until=STEPS))
+    after = job.parameters.snapshot_steps
+    steps = len((job.out / "rows.jsonl").read_bytes().splitlines())
+    parts = (Segment(after=0, until=2), Segment(after=after, until=steps))
     left: dict[str, Artifact] = {}
     for name in outputs_of(job.order.kind, job.parameters):
         path = job.out / name if (job.out / name).is_dir() else job.out / f"{name}.jsonl"
         left[LEFT + name] = Artifact(name=name, path=str(path), digest=digest_bytes(b""), bytes=0)
     rows = tuple(step for one in parts for step in range(one.after, one.until))
-    challenge = Challenge(ended=digest_bytes(b"end"), of=STEPS, rows=rows, segments=parts)
+    challenge = Challenge(ended=digest_bytes(b"end"), of=steps, rows=rows, segments=parts)
     (place / "out").mkdir(parents=True)
     witness = Job(place, job.order.model_copy(update={"inputs": job.order.inputs | left, "challenge": challenge}))
     facts = replay(witness).facts
@@ -146,10 +163,25 @@ PLAIN = {"ATEN_CPU_CAPABILITY": "default", "DNNL_MAX_CPU_ISA": "SSE41", "MKL_CBW
 """What makes torch, oneDNN and MKL compute with SSE alone; each is read when its library is loaded."""
 
 
-def _elsewhere(job: Job[Any], place: Path) -> tuple[list[ReplayedStep], dict[str, Any]]:
-    """Have a witness do it in a process that computes with other instructions."""
-    with mock.patch.dict(os.environ, PLAIN), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+def _elsewhere(job: Job[Any], place: Path, where: str) -> tuple[list[ReplayedStep], dict[str, Any]]:
+    """Have a witness do it in a process of its own, which may compute with other instructions or kernels."""
+    plain = PLAIN if where == "other instructions" else {}
+    begin = _other_kernels if where == "other kernels" else None
+    with (
+        mock.patch.dict(os.environ, plain),
+        ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=begin) as pool,
+    ):
         return pool.submit(_again, job, place).result()
+
+
+def _other_kernels() -> None:
+    """Have torch take sums on a GPU in another order: attention by plain products, no partial sums of 16 bits."""
+    import torch
+
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def _lines(job: Job[Any], name: str, form: Any) -> list[Any]:

@@ -24,7 +24,7 @@ class _Root(LazyGroup):
             "mcp": ("mcp", "Let an MCP client, such as Claude Code or Codex, build a session (docs/how-to/mcp.md)."),
             "pause": ("run", "Ask a running session to pause at the next safe place, and wait until it has."),
             "cancel": ("run", "End a session for good, its running job included; waits until it has ended."),
-            "status": ("status", "Show a session's stage, decisions, money and time."),
+            "status": ("status", "Show a session's stage, decisions, money, time and acceptance criteria."),
             "list": ("status", "List the sessions of a folder."),
             "report": ("status", "Print the report of a session."),
             "get": ("artifacts.get", "Copy the model that a session leaves."),
@@ -54,6 +54,14 @@ class _Root(LazyGroup):
             "diagnose": (
                 "status",
                 "Say which class of cause binds in a training, with the evidence, and what to do next.",
+            ),
+            "backlog": (
+                "acceptance.backlog",
+                "Rank what is left of the acceptance criteria by what it adds to ship-% an hour.",
+            ),
+            "retrospective": (
+                "acceptance.backlog",
+                "Say how ship-% moved, what showed each criterion, and what became of an audit's recommendations.",
             ),
             "transcript": ("status", "Show what the builder said and did, and what the gate answered."),
             "graph": ("status", "Print the session graph as Mermaid."),

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reviews.acceptance.criterion_state import SHIP_CHECKS
+from reviews.gate.check_list import all_checks
 from reviews.gate.gate_decision import settle
 from reviews.gate.packet import build_design_packet
 from reviews.gate.packet_derivation import check_design_files
@@ -19,8 +21,9 @@ from specs.code_state import CodeState
 from specs.digests import digest_value
 from specs.errors import ExitCode, SpecError, UserError
 from specs.session.loading import spec_error
-from specs.session.problems import LintProblem
+from specs.session.problems import LintProblem, suggest
 from specs.session.session_spec import ResolvedSpec
+from specs.stages.registry import kind_of
 from specs.trail.verdict import CLOSED, CheckResult, Decision
 from training.jobs.base_model import SourceError, find
 from training.planning.data_fit import Fault, Unchecked, data_faults
@@ -77,8 +80,8 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
     Returns the state of the code that would run.
 
     Raises:
-        SpecError: an attempt of each stage may leave more than ``budget.max_disk_gb``; or registered rows do not fit
-            the model that trains on them or is asked.
+        SpecError: an attempt of each stage may leave more than ``budget.max_disk_gb``; registered rows do not fit the
+            model that trains on them or is asked; or a criterion names a check that does not run at its stage.
         PluginFault: what the spec uses of other distributions cannot be imported.
         Blocked: the machine or its disk lacks what a stage asks for.
         UserError: a key, a package, a price or the model is missing; or the spec requires clean code, and this is not.
@@ -93,6 +96,8 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
     if faults := [one for one in data_fit(resolved) if one.closing]:
         problems = [LintProblem(one.loc, one.message, one.hint) for one in faults]
         raise SpecError([problem for one in problems for problem in spec_error(path, profile, one).problems])
+    if unknown := list(_unknown_checks(resolved)):
+        raise SpecError([problem for one in unknown for problem in spec_error(path, profile, one).problems])
     for source in (spec.model, spec.control):
         if source is not None:
             _require_weights(source.source, Path(resolved.origin))
@@ -101,6 +106,23 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
         hint = "run from a git checkout of Peergate without changes, or leave the line out: it is recorded then"
         raise UserError(f"the spec requires clean code, and this is {state}", where="clean_code", hint=hint)
     return state
+
+
+def _unknown_checks(resolved: ResolvedSpec) -> Iterator[LintProblem]:
+    """Yield the acceptance criteria on a check that does not run at their stage: nothing could discharge them."""
+    for place, one in enumerate(resolved.spec.criteria):
+        if one.check is None and not one.ship:
+            continue
+        kind = kind_of(resolved.spec.stage(one.stage))
+        known = [check.id for check in all_checks(resolved) if check.belongs_to(kind)]
+        if one.check is not None and one.check not in known:
+            message = f"no check '{one.check}' runs at '{one.stage}', a stage of {kind.name}"
+            yield LintProblem(("criteria", place, "check"), message, suggest(one.check, known, "these run there"))
+        elif one.ship and not any(id.startswith(SHIP_CHECKS) for id in known):
+            message = f"no check of the ship gate runs at '{one.stage}', a stage of {kind.name}"
+            yield LintProblem(
+                ("criteria", place, "ship"), message, "name a stage that leaves a checkpoint or an export"
+            )
 
 
 def data_fit(resolved: ResolvedSpec) -> list[Fault]:

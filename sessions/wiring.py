@@ -25,6 +25,7 @@ from reviews.trail.keys import KeyFolder
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs import machine_capacity
+from sessions.jobs.benchmarks.environment import asks_lm_eval, require_own
 from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import Launcher, PerStage
 from sessions.jobs.local_launcher import LocalLauncher
@@ -33,10 +34,13 @@ from sessions.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Session
 from specs import plugins
+from specs.confinement.program_process import require_sandbox
+from specs.confinement.verifier_command import NoSandbox
 from specs.errors import Blocked, PluginFault, UserError
 from specs.resources import LAUNCHERS, LauncherName
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.recipes import script_file
+from specs.stages.registry import kind_of
 from specs.text import plain
 from specs.trail.key_policy import PERSON
 
@@ -83,15 +87,27 @@ def reviewer_process(spec: SessionSpec, run: Path) -> ReviewerProcess:
 
 
 def require_machine(spec: SessionSpec) -> None:
-    """Raise Blocked for the first stage that runs on this machine and asks for more than it has."""
+    """Raise Blocked for the first stage that runs, or is judged, on this machine and asks for more than it has."""
     for stage in spec.with_resources().stages:
+        if kind_of(stage).judged_in_sandbox:
+            _require_sandbox(stage.name)
         if spec.launcher_of(stage.name) != "local":
             continue
         machine_capacity.require(stage.resources, stage.parameters.model_dump(), stage.name)
+        if asks_lm_eval(stage):
+            require_own("lm-eval", stage.name)
         if missing := script_file.lacking(getattr(stage.parameters, "requires", ())):
             named = " ".join(f"'{one}'" if {*one} & {*"<>"} else one for one in missing)
             hint = f"install it into the Python environment of peergate: {sys.executable} -m pip install {named}"
             raise Blocked(f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint)
+
+
+def _require_sandbox(stage: str) -> None:
+    try:
+        require_sandbox()
+    except NoSandbox as error:
+        hint = "install bubblewrap 0.8 or newer, or let it make user namespaces here"
+        raise Blocked(f"its gate runs programs in a sandbox: {error}", where=stage, hint=hint) from error
 
 
 def make_launcher(spec: SessionSpec, run: Path) -> Launcher:

@@ -45,7 +45,7 @@ MAY_BE_MISSING = (
         "make .venv-release",
     ),
     *("the prompts of IFEval", "stops root", "only root can", "every user can start", "this machine has a GPU"),
-    *("PEERGATE_TRACES",),
+    *("PEERGATE_TRACES", "there is no NVIDIA GPU"),
     *("are not promised to be equal", "may not mount", "namespaces cannot be made"),
 )
 """Of the reasons tests give for skipping, those of optional parts and of the machine itself."""
@@ -53,6 +53,23 @@ MAY_BE_MISSING = (
 
 REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 """The folders whose every test has real parts."""
+
+
+MORE = (
+    *("tests/thirdparty/test_extensions.py", "tests/kill/", "tests/conformance/test_launchers.py"),
+    *(
+        "tests/sessions/test_own_data.py",
+        "tests/sessions/test_replication.py",
+        "tests/sessions/pods/test_pod_session.py",
+    ),
+    *("tests/sessions/view/test_view_in_browser.py", "tests/sessions/report/test_page_in_browser.py"),
+    *("tests/stages/recipes/test_attack_sandbox.py", "tests/stages/recipes/test_hostile_recipes.py"),
+    *("tests/stages/recipes/test_recipe_training_job.py", "tests/stages/recipes/test_trainer_script.py"),
+    *("tests/sessions/shipping/test_ship_check.py", "tests/sessions/run/test_pruning.py"),
+    *("tests/reviews/audit/test_two_verifiers.py", "tests/reviews/audit/test_go_verifier.py"),
+    *("tests/reviews/audit/test_without_peergate.py", "tests/sessions/jobs/test_transfer.py"),
+)
+"""Whole sessions and real parts that few changes touch, five minutes of processor: `make test-more`, and in CI."""
 
 
 LONGEST = ("e2e", "thirdparty", "torch", "kill")
@@ -105,6 +122,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if REAL_PARTS & set(item.path.parts):
             item.add_marker("integration")
+        if item.nodeid.startswith(MORE):
+            item.add_marker("more")
         if item.get_closest_marker("model"):
             # The first of them waits for a session of two minutes of processor: 14 beside twenty other processes.
             item.add_marker(pytest.mark.timeout(2500))

@@ -100,8 +100,9 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     ),
     "dpo": (
         ("  - name: train\n    kind: sft\n    inputs: {model: model, examples: sample.accepted}\n", _PAIRS),
-        # Twelve epochs broke words in one session of eleven; half the rate left weights of 16 bits where they were.
-        (_TRAIN, "learning_rate: 1e-3, warmup_ratio: 0, epochs: 6, batch_size: 4"),
+        # Twelve epochs broke words in one session of eleven, six at the usual beta in one of 24; half the rate left
+        # weights of 16 bits where they were.
+        (_TRAIN, "learning_rate: 1e-3, beta: 0.3, warmup_ratio: 0, epochs: 6, batch_size: 4"),
     ),
     "judged": (
         ("thresholds: {", "thresholds: {labelled_items: 10, swap_inconsistency: 0.5, critic_kappa: 0.2, "),

@@ -13,7 +13,7 @@ from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 from training.rules.tasks import choose
 
-CHECKS = Checks(("generate", "evaluate", "multi_turn", "inspect"))
+CHECKS = Checks(("generate", "evaluate", "multi_turn", "inspect", "lm_eval"))
 
 
 @CHECKS.add(

@@ -20,6 +20,7 @@ from reviews.statistics.sampling_evidence import evidence as evidence_of
 from reviews.statistics.sampling_evidence import joined
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
+from specs.stages.registry import kind_of
 from specs.stages.witness import FALSE_ALARM, GREEDY_GAP, NUCLEUS, WitnessRow
 
 CHECKS = Checks(kinds=lambda kind: kind.asked)
@@ -39,6 +40,9 @@ _LEAST = 1e-12
 )
 def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare what a witness read, with rows drawn after the job had ended, with what the stage was granted."""
+    kind = kind_of(evidence.stage)
+    if not kind.answers_count(evidence.granted(kind.parameters)):
+        return Found("NOT_APPLICABLE", "nothing is concluded from its answers, so no witness read them")
     witness = witness_of(evidence)
     rows = read_rows(witness.rows, WitnessRow, "witness rows", which=lambda line: not holds_scores(line))
     places = witness.challenge.rows

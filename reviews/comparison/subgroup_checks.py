@@ -34,8 +34,10 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
 
     Where it does not, one kind carries the result. That is a true effect in a part of what was registered, so it warns,
     and the report's first sentence names the part. It fails where the effect is not reached once every kind counts the
-    same: then the number of items of that kind made the result.
+    same: then the number of items of that kind made the result. It fails, too, where other kinds got significantly
+    worse, one of them or all together: the gain of one kind then hides what it cost.
     """
+    alpha = evidence.resolved.spec.analysis.alpha
     least = evidence.resolved.spec.analysis.minimum_effect
     part = exact(least) * exact(evidence.resolved.spec.thresholds.kind_dependence)
     if not _holds(evidence, metrics):
@@ -65,6 +67,9 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
     alike = gain_over_kinds(pairs)
     if not holds(alike, ">=", least):
         told = f"{told} by its number of items: with kinds that count the same the gain is {float(alike):+.3f}"
+        return Found("FAIL", told, gain, shown)
+    if (weakest.gain < 0 and holds(weakest.p, "<", alpha)) or need(metrics, "kinds_lost"):
+        told = f"{told}, and others got significantly worse: {weakest.lost} items lost, {weakest.gained} gained"
         return Found("FAIL", told, gain, shown)
     return Found("WARN", told, gain, shown)
 

@@ -10,11 +10,11 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.rows import ChoiceRow, ConversationRow, DuelRow, EvaluationRow, InspectRow, PerplexityRow
+from specs.stages.evaluation.rows import BenchmarkRow, ChoiceRow, ConversationRow, DuelRow, EvaluationRow, PerplexityRow
 from specs.stages.registry import kind_of
 from training.rules.tasks import CONVERSATION
 
-Row = TypeVar("Row", PerplexityRow, ChoiceRow, DuelRow, ConversationRow, EvaluationRow, InspectRow)
+Row = TypeVar("Row", PerplexityRow, ChoiceRow, DuelRow, ConversationRow, EvaluationRow, BenchmarkRow)
 
 
 def items_of(evidence: Evidence) -> tuple[Item, ...]:

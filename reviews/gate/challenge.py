@@ -46,8 +46,9 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
     order = JobOrder.model_validate_json(store.get(launch.body["order"]))
     rows = ended.body["outputs"].get("rows")
     kind = STAGE_KINDS[order.kind]
-    scored = kind.scores_of(kind.parameters.model_validate(order.parameters))
-    if not (kind.asked or kind.replayed or scored) or rows is None or not ended.body["manifest"]:
+    parameters = kind.parameters.model_validate(order.parameters)
+    asked, scored = kind.answers_count(parameters), kind.scores_of(parameters)
+    if not (asked or kind.replayed or scored) or rows is None or not ended.body["manifest"]:
         return None
     exit = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
     if exit.code != 0 or exit.reason != "exited":
@@ -67,7 +68,7 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
             size = max(size, min(count, ROWS_ON_GPU))
         return Drawn(of=count, rows=drawn(seed, count, size if most is None else min(most, count)))
 
-    first = draw("rows") if kind.asked or "rows" in scored else Drawn(of=0, rows=())
+    first = draw("rows") if asked or "rows" in scored else Drawn(of=0, rows=())
     others = {name: draw(name) for name in scored if name != "rows"}
     challenge = Challenge(ended=drawn_by, of=first.of, rows=first.rows, others=others or None)
     if kind.replayed:

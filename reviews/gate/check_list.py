@@ -37,7 +37,7 @@ from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
 from reviews.stages.evaluation import (
     answer_checks,
-    inspect_checks,
+    benchmark_checks,
     item_checks,
     judge_checks,
     label_checks,
@@ -52,12 +52,14 @@ from reviews.stages.finetuning import (
     optimizer_checks,
     preference_checks,
     replay_checks,
+    scaling_checks,
 )
 from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
+from reviews.stages.packaging import bench_checks, export_checks, usable_checks
 from reviews.stages.packaging import checks as package
-from reviews.stages.packaging import export_checks, usable_checks
+from reviews.stages.programs import code_eval
 from reviews.stages.recipes import checks as recipe
 from specs import plugins
 from specs.errors import UserError
@@ -92,11 +94,12 @@ _MODULES = (
         optimizer_checks,
         health_checks,
         preference_checks,
+        scaling_checks,
         text,
         critic_checks,
         pair_checks,
     ),
-    *(package, export_checks, usable_checks, recipe, inspect_checks),
+    *(package, export_checks, bench_checks, usable_checks, recipe, benchmark_checks, code_eval),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""

@@ -12,7 +12,7 @@ from reviews.comparison import paired_checks, power_checks, subgroup_checks
 from reviews.stages.critique import critic_checks
 from reviews.stages.evaluation import item_checks as items
 from reviews.stages.evaluation import label_checks, scorer_checks
-from reviews.stages.finetuning import planned
+from reviews.stages.finetuning import planned, scaling_checks
 from specs.exact import exact, holds
 from specs.resources import attempt_usd
 from specs.session.lint.party_rules import makers
@@ -296,6 +296,16 @@ def _schedule(design: Design) -> Found:
     A warm-up as long as all of them is a failure, unless the builder may change what decides it.
     """
     return planned.schedules_of(design.resolved.spec, design.data)
+
+
+@DESIGN_CHECKS.add(
+    "design.scaling",
+    "A training from scratch can get the tokens that its registered rule asks for",
+    source="a run from scratch on 0.04 tokens a parameter, paid for before anybody divided",
+)
+def _scaling(design: Design) -> Found:
+    """Compare the most distinct tokens that each training with a rule can get with it: under half is a failure."""
+    return scaling_checks.planned_tokens(design.resolved.spec, design.data)
 
 
 @DESIGN_CHECKS.add(

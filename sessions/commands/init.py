@@ -46,8 +46,9 @@ def init(
 ) -> None:
     """Write a new experiment: a spec, its data in two parts, a verifier and a page on what to do next.
 
-    It chooses what is held out and the gain that so many items can find, and says so. `peergate start` in the folder
-    works at once. Exit codes: 0 written; 2 a file is there already or the data do not fit, and nothing was written.
+    It chooses what is held out and the gain that so many items can find, and says so. `peergate start` works at once.
+
+    Exit codes: 0 written; 2 a file is there already or the data do not fit, and nothing was written.
     """
     if against and template != "evaluate":
         raise UserError("is for comparing two models", where="--against", hint="--template evaluate")

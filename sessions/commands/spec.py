@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,8 @@ from specs.trainers.trainer_file import notes_of
 from training.planning.stage_plans import plans
 
 app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
+_WIDTH = 100
+"""Columns of a plan's line, which has many figures."""
 
 
 @app.command("check")
@@ -155,7 +158,7 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
             yield f"{stage.name}: {path_of(stage.script or '')}: {line}"
     yield from estimate(resolved).lines()
     for plan in plans(resolved.spec, Path(resolved.origin)):
-        yield f"{plan.stage}: {plan.told}"
+        yield from textwrap.wrap(f"{plan.stage}: {plan.told}", _WIDTH, subsequent_indent="  ", break_long_words=False)
 
 
 @app.command("pin")

@@ -13,12 +13,14 @@ from typing import Annotated, Any
 
 import typer
 
+from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import waits_for_budget
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.commands.acceptance.backlog import acceptance_lines
 from sessions.commands.audit.trail_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, below, chosen, session_words, shown_path
 from sessions.commands.output import print_json, print_line, print_table
@@ -70,7 +72,7 @@ def list_sessions(
 
 @app.command()
 def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
-    """Show a session's stage, decisions, money and time."""
+    """Show a session's stage, decisions, money, time and acceptance criteria."""
     run = require_run(chosen(run, runs)).resolve()
     warn_of_readers([run])
     state = overview(run)
@@ -85,6 +87,7 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     ]
     builder = builder_status(entries, budget)
     conditions = obligations(entries, time.time_ns())
+    acceptance = acceptance_of(entries, Store(run / STORE))
     if as_json:
         places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
         shown = [
@@ -92,7 +95,7 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
             for one in conditions
         ]
         whole = {"budget": {name: round(getattr(spent, name), digits) for name, digits in places.items()}}
-        whole |= {"decisions": decisions, "conditions": shown, "builder": builder}
+        whole |= {"decisions": decisions, "conditions": shown, "builder": builder, "acceptance": acceptance.as_json()}
         whole |= {"further_seeds": further_seeds(entries, Store(run / STORE))}
         print_json(state.as_json() | whole)
         return
@@ -111,6 +114,8 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     for one in conditions:
         text = masked_line(one.condition.text, 500)
         print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")
+    for line in acceptance_lines(acceptance):
+        print_line(masked_line(line, 500))
     if state.state == "waiting":
         print_line("it waits for a person")
         _print_next_steps(entries, run)

@@ -53,7 +53,7 @@ def actions_for(
         same = detector_of(one).cause == detector_of(first).cause
         gain = SURE if closes(one) else LIKELY if same else POSSIBLE
         again = _again(resolved, attempt.stage, from_data=detector_of(one).cause == "data")
-        minutes, measured = _minutes(entries, resolved, again)
+        minutes, measured = minutes_of(entries, resolved, again)
         found.append(Action(remedy, one.id, gain, minutes, again, measured))
     # The cause before its symptom, where both are worth as much.
     found.sort(key=lambda one: (-one.worth, first is None or one.against != first.id))
@@ -73,7 +73,7 @@ def _again(resolved: ResolvedSpec, stage: str, *, from_data: bool) -> tuple[str,
     return tuple(name for name in stages if name in taken)
 
 
-def _minutes(entries: Sequence[Recorded], resolved: ResolvedSpec, again: tuple[str, ...]) -> tuple[float, bool]:
+def minutes_of(entries: Sequence[Recorded], resolved: ResolvedSpec, again: Sequence[str]) -> tuple[float, bool]:
     """Return the minutes of the newest recorded attempts; of stages without one, their limits."""
     session = entries[0].entry.session
     total, measured = 0.0, True

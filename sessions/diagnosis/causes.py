@@ -70,6 +70,7 @@ DETECTORS: dict[str, Detector] = {
     "training.moved": Detector("optimisation", "course", ("learning_rate", "method")),
     "training.loss": Detector("optimisation", "symptom", ("learning_rate", "epochs")),
     "training.starvation": Detector("data", "cause", ("epochs", "method", "max_examples_per_kind")),
+    "training.scaling": Detector("data", "cause", ("epochs", "scaling")),
     "training.batches": Detector("data", "cause", ("batch_size",)),
     "training.length": Detector("data", "cause", ("max_length",)),
     "leakage.duplicates": Detector("data", "cause"),

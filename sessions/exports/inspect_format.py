@@ -14,7 +14,7 @@ from typing import Any
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
-from reviews.stages.evaluation.inspect_rows import log_file
+from reviews.stages.evaluation.benchmark_rows import log_file
 from reviews.stages.evaluation.judged_answers import Answered, answered
 from sessions.exports.formats import Source
 from specs.errors import EvidenceMissing

@@ -16,12 +16,15 @@ from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
 from typing import NamedTuple
 
+from sessions.jobs.benchmarks.environment import asks_lm_eval
 from sessions.pods.connection import SSH_FAILED, Connection, end, failure, shell
+from specs.benchmarks import lm_eval_file
 from specs.digests import digest_file, list_tree
 from specs.errors import Blocked, PeergateError, UserError
 from specs.home import HOME, PACKAGES
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.recipes import script_file
+from specs.stages.registry import kind_of
 from specs.task_file import is_file, path_of
 from specs.text import plain
 
@@ -76,6 +79,7 @@ def extras_of(spec: SessionSpec) -> list[str]:
         "demo": spec.model.source.startswith("embedded:"),
         "reviewers": spec.builder.asks_a_model or any(one.asks_a_model for one in spec.reviewers()),
         "mcp": spec.builder.vendor == "external",
+        "lm-eval": any(map(asks_lm_eval, spec.stages)),
     }
     return [name for name, is_needed in needed.items() if is_needed]
 
@@ -187,7 +191,12 @@ def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
     named = [*constitution, source.heldout.path, *(one.path for one in source.data.values())]
     if is_file(source.task):
         named.append(path_of(source.task))
-    named += [script_file.path_of(stage.script) for stage in source.stages if stage.script]
+    for stage in source.stages:
+        if stage.script:
+            named.append(path := script_file.path_of(stage.script))
+            if kind_of(stage).environment == "lm_eval":
+                beside = lm_eval_file.files_of(resolved.scripts[stage.parameters.code]).texts
+                named += [str(Path(path).parent / name) for name in beside]
     model = source.model.source.removeprefix("path:") if source.model.source.startswith("path:") else None
     for one in (*named, *([model] if model else [])):
         if Path(one).is_absolute():

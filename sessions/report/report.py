@@ -15,6 +15,7 @@ from typing import Any
 
 from jinja2 import Template, TemplateError
 
+from reviews.acceptance.criterion_state import acceptance_of
 from reviews.comparison.subgroups import Pair, each_kind
 from reviews.evidence.gather import accepted_attempt, evaluations, find, gather, is_in_force, registered_spec
 from reviews.evidence.row_reader import read_rows
@@ -40,6 +41,7 @@ from sessions.report.result import (
     comparison_of,
     done_by_person,
     not_replayed,
+    not_witnessed,
     question,
     reasons_of,
     replayed,
@@ -178,6 +180,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         ),
         "replayed": witnessed(entries, store, replayed(resolved.spec)),
         "not_replayed": not_replayed(entries, resolved.spec),
+        "not_witnessed": not_witnessed(entries, store, resolved.spec),
         "witness_time": witness_time(entries),
         "stages": [stage for stage in stages if stage["attempts"]],
         "diagnosis": [one.as_json(curves=False) for one in _trained(entries, store)],
@@ -203,6 +206,8 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "left": left._asdict() if (left := final_model(entries, resolved.spec)) else None,
         "plots": [],
     }
+    if resolved.spec.criteria:
+        data["acceptance"] = acceptance_of(entries, store).as_json()
     return data, arms
 
 

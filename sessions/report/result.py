@@ -7,7 +7,7 @@ from typing import Any
 
 from reviews.evidence.gather import find, is_in_force
 from reviews.gate.human_answers import last_question, overrides, waits_for_budget
-from reviews.stages.evaluation.inspect_checks import SCORES
+from reviews.stages.evaluation.benchmark_checks import SCORES
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.overview import is_waiting, waits_for_verdict
@@ -234,6 +234,14 @@ def not_replayed(entries: Sequence[Recorded], spec: SessionSpec) -> list[str]:
     """Return the stages that have trained and that no witness can repeat."""
     ended = {one.body["stage"] for one in entries if one.entry.kind == "exit"}
     return [stage.name for stage in spec.stages if stage.witness == "weights_only" and stage.name in ended]
+
+
+def not_witnessed(entries: Sequence[Recorded], store: Store, spec: SessionSpec) -> list[str]:
+    """Return the stages whose jobs ended and of which no witness made anything again; :func:`not_replayed` apart."""
+    ended = {one.body["stage"] for one in entries if one.entry.kind == "exit"}
+    others = [stage.name for stage in spec.stages if stage.name in ended and stage.witness != "weights_only"]
+    found = witnessed(entries, store, others)
+    return [name for name in others if name not in found]
 
 
 def witness_time(entries: Sequence[Recorded]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import is_override
@@ -47,6 +48,7 @@ def session_page(read: Read) -> dict[str, Any]:
         "curves": curves_of(entries, store),
         "stages": [one for one in stages if one["attempts"]],
         "conditions": obligations(entries, int(entries[-1].entry.time_ns)),
+        "acceptance": acceptance_of(entries, store),
         "waits": _waits(read, resolved) if state.state in ("waiting", "paused") else None,
         "remedies": remedies(entries, store),
         "seeds": further_seeds(entries, store),

@@ -86,7 +86,7 @@ class PairedTest(Contract):
         return self
 
 
-PrimaryMetric = Literal["accuracy", "conversation_pass_rate", "benchmark_accuracy"]
+PrimaryMetric = Literal["accuracy", "conversation_pass_rate", "benchmark_accuracy", "lm_eval_accuracy"]
 Least = Annotated[int, Field(ge=1, le=1000)]
 
 

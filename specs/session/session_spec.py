@@ -19,6 +19,7 @@ from specs.data.conversion import As, Learned
 from specs.data.registered import registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
 from specs.resources import LauncherName, Resources, filled
+from specs.session.acceptance import AcceptanceCriterion
 from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
 from specs.session.thresholds import Thresholds
 from specs.stages.recipes import script_file
@@ -262,8 +263,8 @@ class Analysis(Contract):
     """The registered analysis: chosen before any data, hashed into the trail."""
 
     primary_metric: PrimaryMetric = "accuracy"
-    """``accuracy`` of evaluate, ``conversation_pass_rate`` of multi_turn or ``benchmark_accuracy`` of inspect stages;
-    both arms are of one kind."""
+    """``accuracy`` of evaluate, ``conversation_pass_rate`` of multi_turn, ``benchmark_accuracy`` of inspect or
+    ``lm_eval_accuracy`` of lm_eval stages; both arms are of one kind."""
     design: Literal["paired_binary"] = "paired_binary"
     test: Literal["exact_mcnemar"] = "exact_mcnemar"
     alpha: Annotated[float, Field(gt=0, lt=1)]
@@ -332,6 +333,8 @@ class SessionSpec(Contract):
     """``required``: only code of a known commit opens sessions and gates. ``stated``: other code is a warning."""
     evaluation: EvaluationPlan | None = omitted()
     """The gap before training, what must not fall, and the sample that admits the scorer."""
+    criteria: tuple[AcceptanceCriterion, ...] = omitted(())
+    """What the session has to have shown in the end. They decide no gate: ``peergate backlog`` ranks what is left."""
     stages: tuple[Stage, ...] = Field(min_length=1)
 
     def reviewers(self) -> tuple[Reviewer, ...]:

@@ -85,6 +85,9 @@ class StageKind:
     asked: str = ""
     """The function that says again what its model was asked for each row, ``module:function``: a witness then reads
     the answers with the granted weights. Empty: no row is an answer that it could read."""
+    asked_if: str = ""
+    """A parameter, or a property of the parameters: where it is not set, nothing is concluded from the answers, and no
+    witness reads them."""
     scored: Scored | None = None
     """Its outputs with log-probabilities: a witness computes them again. A kind may have answers and scores."""
     replayed: str = ""
@@ -117,8 +120,10 @@ class StageKind:
     takes_script: bool = False
     """Whether a person's script belongs to it that may read the held-out split: registered with its text, never a
     builder's, and run in a sandbox."""
-    environment: Literal["", "inspect"] = ""
-    """The Python environment beside Peergate's in which its job runs a library; empty where it needs none."""
+    judged_in_sandbox: bool = False
+    """Whether its judge runs what the model wrote, in a sandbox that the machine of the session has to have."""
+    environment: Literal["", "inspect", "lm_eval"] = ""
+    """The library whose task its job runs in a sandbox, with what the library needs; empty where it runs none."""
     chat_form: bool = False
     """Whether its parameter ``form`` says how its model is asked; a base model has no chat template."""
     open_ended: bool = False
@@ -177,6 +182,10 @@ class StageKind:
         every = _merged(self.outputs, *(one.outputs for one in self.added))
         outputs = every if parameters is None else self.outputs_of(parameters)
         return "checkpoint" in outputs.values() and (bool(self.trains) or not self.reads_heldout)
+
+    def answers_count(self, parameters: Any) -> bool:
+        """Say whether a witness reads answers of a stage with these parameters."""
+        return bool(self.asked) and (not self.asked_if or getattr(parameters, self.asked_if) not in (None, False))
 
     def scores_of(self, parameters: Any) -> tuple[str, ...]:
         """Return the outputs of a stage with these parameters whose scores a witness computes again."""

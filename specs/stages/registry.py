@@ -25,6 +25,7 @@ from specs.stages.finetuning.rows import TrainingRow
 from specs.stages.generation.kinds import KINDS as GENERATION
 from specs.stages.kind import Arm, StageKind
 from specs.stages.packaging.kinds import KINDS as PACKAGING
+from specs.stages.programs.kinds import KINDS as PROGRAMS
 from specs.stages.recipes.kinds import KINDS as RECIPES
 from specs.stages.row_metric import RowMetric, wrong_names
 from specs.stages.stage import ArtifactKind, StageBase
@@ -32,7 +33,7 @@ from specs.text import plain
 
 GROUP: plugins.Group = "peergate.stages"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_BUILT_IN = (*GENERATION, *CRITIQUE, *FINETUNING, *EVALUATION, *PACKAGING, *RECIPES)
+_BUILT_IN = (*GENERATION, *CRITIQUE, *FINETUNING, *EVALUATION, *PROGRAMS, *PACKAGING, *RECIPES)
 
 
 class _Kinds(Mapping[str, StageKind]):

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -22,6 +23,7 @@ from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
 from tests.fixtures.scripted_builder import Call, Played, call, calls, scripted_builder
 from tests.fixtures.small_bench import SmallBench
+from tests.fixtures.strict_conversation import complaints
 from tests.fixtures.strict_vendor import ANTHROPIC_VERSION
 
 pytestmark = pytest.mark.integration
@@ -314,3 +316,21 @@ def test_a_conversation_that_is_left_with_the_vendor_is_complained_about() -> No
     with scripted_builder(OPENAI, [LAUNCH]) as played:
         post(played, ASKED | {"store": True}, "/v1/responses")
         assert any("kept at the vendor's" in one for one in played.complaints())
+
+
+def test_helpers_may_ask_at_once_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_builder(ANTHROPIC, [LAUNCH, LAUNCH]) as played:
+        with suppress(BuilderUnavailable):
+            builder_at(played, monkeypatch).work(SmallBench())
+        first, second, late = played.got[0], replace(played.got[0]), "before the one before had ended"
+        second.started = first.started - 1
+
+        def found(*briefs: str) -> list[str]:
+            for one, brief in zip((first, second), briefs, strict=True):
+                one.body = json.dumps({"messages": [{"role": "user", "content": brief}]}).encode()
+            return [one for one in complaints((first, second), (), ()) if late in one]
+
+        assert found("# Your task\n\nCount.", "# Your task\n\nName.") == []
+        assert found("# Your task\n\nCount.", "# Your task\n\nCount.") == [f"request 2: {late}"]
+        assert found("# The session", "# The session") == [f"request 2: {late}"]
+        assert found("# The session", "# Your task\n\nCount.") == [f"request 2: {late}"]

@@ -194,6 +194,8 @@ COMMANDS = {
     "mcp": {"target", "--name", "--runs", "--http", "--token-file", "--profile"},
     "pause": {"run", "--runs"},
     "diagnose": {"run", "--stage", "--attempt", "--plots", "--json", "--runs"},
+    "backlog": {"run", "--json", "--runs"},
+    "retrospective": {"run", "--audit", "--json", "--runs"},
     "transcript": {"run", "attempt", "--json", "--runs"},
     "override": {"run", "--gate", "--check", "--stage", "--condition", "--by", "--reason", "--expires", "--runs"},
     "retract": {"run", "entry", "--by", "--reason", "--runs"},

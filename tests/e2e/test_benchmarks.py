@@ -15,29 +15,41 @@ from tests.e2e.sessions import verify
 from tests.fixtures.inspect_library import needs_inspect, read_by_library
 
 PAGE = HOME / "docs" / "how-to" / "benchmarks.md"
-(BLOCK,) = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+INSPECT, LM_EVAL = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(3000)]
 
 
-@pytest.mark.slow
-@pytest.mark.model
-@needs_inspect
-@pytest.mark.timeout(3000)
-def test_the_page_is_typed_and_its_session_ends(tmp_path: Path) -> None:
-    (tmp_path / "docs").symlink_to(HOME / "docs")
+def typed(block: str, folder: Path) -> str:
+    """Type a block of the page into a shell, as a person does in Peergate's folder; return what it printed."""
+    (folder / "docs").symlink_to(HOME / "docs")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    typed = subprocess.run(
-        ["bash", "-e", "-c", BLOCK],
-        cwd=tmp_path,
+    done = subprocess.run(
+        ["bash", "-e", "-c", block],
+        cwd=folder,
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert typed.returncode == 0, typed.stderr
-    assert "accepted: held-out benchmark accuracy" in typed.stdout, typed.stdout
-    assert "answers of 'before' read again" in typed.stdout and "scorer's claim" not in typed.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "answers of 'before' read again" in done.stdout and "scorer's claim" not in done.stdout, done.stdout
+    return done.stdout
+
+
+@needs_inspect
+def test_the_page_is_typed_and_its_session_ends(tmp_path: Path) -> None:
+    assert "accepted: held-out benchmark accuracy" in typed(INSPECT, tmp_path)
     code, told = verify(tmp_path / "runs" / "opposites")
     assert code == 0, told
     for stage in ("before", "after"):
         log = read_by_library(tmp_path / "logs" / f"{stage}.1.eval")
         assert log["status"] == "success" and len(log["samples"]) == 48
+
+
+def test_the_lines_for_lm_eval_are_typed_and_their_session_ends(tmp_path: Path) -> None:
+    pytest.importorskip("lm_eval", reason="lm-eval is not installed (the extra 'lm-eval')")
+    install = "pip install 'peergate[lm-eval]'\n"
+    assert install in LM_EVAL, "done by `make test-lm-eval`; a test installs nothing"
+    assert "accepted: held-out lm eval accuracy" in typed(LM_EVAL.replace(install, ""), tmp_path)
+    code, told = verify(tmp_path / "runs" / "opposites-lm-eval")
+    assert code == 0, told

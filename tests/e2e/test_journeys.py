@@ -1,4 +1,4 @@
-"""What the five-minute page shows, typed as it is written: a verifier and prompts, rows, a script."""
+"""What the five-minute page shows, typed as it is written: a verifier and prompts, rows, a file for TRL."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def row(given: Any) -> dict[str, Any]:
     return given.model_dump(mode="json")
 
 
-def _with(folder: Path, stage: Any, items: tuple[Item, ...], rows: list[Any], **changes: Any) -> Evidence:
+def evidence_with(folder: Path, stage: Any, items: tuple[Item, ...], rows: list[Any], **changes: Any) -> Evidence:
     """Turn the healthy evidence of a base evaluation into that of another kind on items of its own."""
     folder.mkdir(exist_ok=True)
     evidence = evidence_of(folder, "base")
@@ -87,7 +87,7 @@ def perplexity_rows(extra: float = 0.0) -> list[PerplexityRow]:
 
 def perplexity_evidence(folder: Path, rows: list[PerplexityRow] | None = None) -> Evidence:
     stage = PERPLEXITY.stage(name="read", kind="perplexity", inputs={"model": "model", "items": "heldout"})
-    return _with(folder, stage, texts(), rows or perplexity_rows())
+    return evidence_with(folder, stage, texts(), rows or perplexity_rows())
 
 
 def questions() -> tuple[Item, ...]:
@@ -118,7 +118,7 @@ def choose_evidence(folder: Path, rows: list[ChoiceRow]) -> Evidence:
     stage = MULTIPLE_CHOICE.stage(
         name="multiple_choice", kind="multiple_choice", inputs={"model": "model", "items": "heldout"}
     )
-    return _with(folder, stage, questions(), rows)
+    return evidence_with(folder, stage, questions(), rows)
 
 
 def conversations(times: int = 1) -> tuple[Item, ...]:
@@ -150,7 +150,7 @@ def conversation_rows(said: tuple[str, ...] = SAID, times: int = 1) -> list[Conv
 
 def converse_evidence(folder: Path, rows: list[ConversationRow] | None = None, times: int = 8) -> Evidence:
     stage = MULTI_TURN.stage(name="talk", kind="multi_turn", inputs={"model": "model", "items": "heldout"})
-    return _with(folder, stage, conversations(times), rows or conversation_rows(times=times))
+    return evidence_with(folder, stage, conversations(times), rows or conversation_rows(times=times))
 
 
 def healthy_converse(folder: Path, times: int = 8) -> Evidence:
@@ -244,7 +244,7 @@ def compare_evidence(
             "labelled": "data.labels",
         },
     )
-    evidence = _with(folder, stage, items, rows)
+    evidence = evidence_with(folder, stage, items, rows)
     answers = [
         [
             EvaluationRow(item=item.id, prompt_tokens=3, output=side[place], output_tokens=3, truncated=False)

@@ -231,13 +231,14 @@ def witness_of(folder: Path, stage: Stage, outputs: Mapping[str, Path], manifest
     """Return a witness that read every row it could and found nothing; None of a stage that has none."""
     kind = STAGE_KINDS[stage.kind]
     names = kind.scores_of(stage.parameters)
-    if not (kind.asked or names or kind.replayed):
+    asked = kind.answers_count(stage.parameters)
+    if not (asked or names or kind.replayed):
         return None
     counts = {name: len(outputs[name].read_bytes().splitlines()) for name in {"rows", *names} if name in outputs}
     every = {name: Drawn(of=count, rows=tuple(range(count))) for name, count in counts.items()}
     first = every.pop("rows")
     challenge = Challenge(ended=digest_bytes(b"end"), of=first.of, rows=first.rows, others=every or None)
-    lines = witnessed(first.rows) if kind.asked else []
+    lines = witnessed(first.rows) if asked else []
     if kind.replayed:
         trained = [json.loads(line) for line in outputs["rows"].read_text(encoding="utf-8").splitlines()]
         lines += replayed(trained)

@@ -15,8 +15,8 @@ from specs.digests import digest_path
 from specs.errors import Blocked
 from specs.job_records import JobOrder, Manifest
 from tests.e2e.sessions import called, verify
+from tests.factories.benchmark_evidence import ENVIRONMENT, Raw, call, header, samples
 from tests.factories.evidence_on_disk import N, heldout_items
-from tests.factories.inspect_evidence import ENVIRONMENT, Raw, call, header, samples
 from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
 from training.rules.evaluation.inspect_log import NAME, read_log, write_log
 
@@ -82,7 +82,9 @@ class Benchmarks(QuickLauncher):
         rows = arm_rows(order.grant.stage != "base")
         write_log(log / NAME, header(eval=named, results=scores), samples(rows))
         manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
-        facts = {"inspect": {"version": "1", "environment": ENVIRONMENT, "sandbox": "bubblewrap 0.8.0"}}
+        facts = {
+            "library": {"name": "inspect_ai", "version": "1", "environment": ENVIRONMENT, "sandbox": "bubblewrap 0.8.0"}
+        }
         changes = {
             "outputs": manifest.outputs | {"log": digest_path(log)},
             "facts": manifest.facts | facts,
@@ -151,7 +153,7 @@ def test_rows_that_are_not_the_logs_end_the_session(tmp_path: Path) -> None:
     run = opened(tmp_path / "edited")
     drive(quick_session(run, launcher=Benchmarks(edited=True)))
     assert closing(run)["decision"] == "reject"
-    assert "inspect.log" in called("report", run).stdout
+    assert "benchmark.log" in called("report", run).stdout
 
 
 def test_without_a_sandbox_no_task_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ def test_the_task_is_registered_with_its_text(spec: Path) -> None:
             ("{task: opposites,", "{task: inspect_evals/opposites,"),
             "is a task of a package, and the stage has a script",
         ),
+        (("script: task.py", "script: task.yaml"), "a task of inspect_ai is in a file that ends in .py"),
         (("script: task.py", "script: missing.py"), "there is no file 'missing.py'"),
         (("script: task.py", "script: other.py"), "code is sha256:"),
         (("max_new_tokens: 24}", "max_new_tokens: 25}"), "max_new_tokens is 24 here and 25 at"),
@@ -72,6 +73,6 @@ def test_other_kinds_of_evaluation_take_no_script(spec: Path) -> None:
     assert any("evaluate runs Peergate's own code" in one for one in told)
 
 
-def test_only_this_kind_reads_held_out_items_by_a_persons_script() -> None:
-    assert [one.name for one in STAGE_KINDS.values() if one.takes_script] == ["inspect"]
-    assert [one.name for one in STAGE_KINDS.values() if one.environment] == ["inspect"]
+def test_only_benchmarks_read_held_out_items_by_a_persons_script() -> None:
+    assert [one.name for one in STAGE_KINDS.values() if one.takes_script] == ["inspect", "lm_eval"]
+    assert [one.name for one in STAGE_KINDS.values() if one.environment] == ["inspect", "lm_eval"]

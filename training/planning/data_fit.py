@@ -64,10 +64,36 @@ class _Model:
             raise Unchecked(self._source) from error
 
     @cached_property
+    def added(self) -> frozenset[str] | None:
+        """The texts of all tokens that were added to the vocabulary, from the files: the library takes seconds to load.
+
+        Every token of a template is one of them. None where the files do not say.
+        """
+        try:
+            vocabulary, config = (
+                json.loads((self.folder / name).read_text(encoding="utf-8"))
+                for name in ("tokenizer.json", "tokenizer_config.json")
+            )
+            found = [one["content"] for one in (*vocabulary["added_tokens"], *_added_by(config))]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return frozenset(one for one in found if isinstance(one, str) and one)
+
+    @cached_property
     def context(self) -> int | None:
         found = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
         told = (found.get("text_config") or found).get("max_position_embeddings")
         return told if isinstance(told, int) else None
+
+
+def _added_by(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the tokens that a tokenizer's configuration names: those it decodes, and the special ones."""
+    yield from config.get("added_tokens_decoder", {}).values()
+    for name, value in config.items():
+        if name.endswith("_token") and value:
+            yield value if isinstance(value, dict) else {"content": value}
+    for one in config.get("additional_special_tokens") or config.get("extra_special_tokens") or ():
+        yield one if isinstance(one, dict) else {"content": one}
 
 
 def data_faults(spec: SessionSpec, data: dict[str, bytes], folder: Callable[[], Path | None]) -> Iterator[Fault]:
@@ -97,15 +123,30 @@ def _rows(data: bytes, form: type[Row]) -> list[Row]:
 
 
 def _trained(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: _Model) -> Iterator[Fault]:
-    from training.jobs.finetuning.training_texts import Sides, style_of
-
     place: Loc = ("stages", index, "inputs", kind_of(stage).trains)
     most = stage.parameters.max_length
     sides = [(row, _responses(row)) for row in rows]
     long = [(row, said) for row, said in sides if _bytes(row, max(said, key=len)) > most]
     marked, turned = [row for row in rows if _MARK.search(_text(row))], _first_by_roles(rows)
-    if not (long or marked or turned):
-        return
+    if long or turned:
+        yield from _untrained(spec, index, stage, len(rows), turned, long, model)
+    yield from _marks(place, marked, model)
+
+
+def _untrained(
+    spec: SessionSpec,
+    index: int,
+    stage: Stage,
+    count: int,
+    turned: Sequence[Row],
+    long: Sequence[tuple[Row, tuple[str, ...]]],
+    model: _Model,
+) -> Iterator[Fault]:
+    """Yield turns that the template refuses, else rows that are cut."""
+    from training.jobs.finetuning.training_texts import Sides, style_of
+
+    place: Loc = ("stages", index, "inputs", kind_of(stage).trains)
+    most = stage.parameters.max_length
     try:
         style = style_of(model.tokenizer, stage.parameters, spec.model.kind)
     except EncodingFault as error:
@@ -126,12 +167,9 @@ def _trained(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model
         told = f"max_length {longest} would do" if context is None or longest <= context else _shorter(context)
         loc: Loc = ("stages", index, "parameters", "max_length")
         if dropped:
-            yield Fault(
-                loc, f"{dropped} of {len(rows)} prompts alone fill {most} tokens: nothing would be learned", told
-            )
+            yield Fault(loc, f"{dropped} of {count} prompts alone fill {most} tokens: nothing would be learned", told)
         else:
-            yield Fault(loc, f"{cut} of {len(rows)} rows are longer than {most} tokens and lose their end", told, False)
-    yield from _marks(place, marked, model)
+            yield Fault(loc, f"{cut} of {count} rows are longer than {most} tokens and lose their end", told, False)
 
 
 _OTHER_TURNS = "leave the system's turn out, or choose a model whose template has it"
@@ -144,10 +182,23 @@ def _asked(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: 
     marked = [row for row in rows if _MARK.search(_text(row))]
     # Where the context is not known yet, no model has less.
     long = [item for item in items if _bytes(item, "") + new > _LEAST_CONTEXT]
-    if not (turned or marked or long):
-        return
     place: Loc = ("stages", index, "inputs", "items")
-    tokenizer, form = model.tokenizer, form_of(spec.model.kind)
+    if turned or long:
+        yield from _unread(spec, stage, place, items, turned, long, model)
+    yield from _marks(place, marked, model)
+
+
+def _unread(
+    spec: SessionSpec,
+    stage: Stage,
+    place: Loc,
+    items: list[Item],
+    turned: Sequence[Row],
+    long: list[Item],
+    model: _Model,
+) -> Iterator[Fault]:
+    """Yield turns that the template refuses, else items that leave no room for an answer."""
+    tokenizer, form, new = model.tokenizer, form_of(spec.model.kind), stage.parameters.max_new_tokens
     try:
         for item in (row for row in turned if isinstance(row, Item)):
             item_ids(tokenizer, item, stage.parameters, form)
@@ -160,11 +211,12 @@ def _asked(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: 
         if over:
             told = f"{len(over)} of {len(items)} items take up to {max(over)} tokens and {new} to answer"
             yield Fault(place, f"{told}, the model's context has {context}", _shorter(context))
-    yield from _marks(place, marked, model)
 
 
 def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[Fault]:
     """Warn of rows whose text holds a token of the template: the model reads it as the end or beginning of a turn."""
+    if rows and model.added is not None:
+        rows = [row for row in rows if any(token in _text(row) for token in model.added)]
     if not rows:
         return
     reserved = template_tokens(model.tokenizer)

@@ -24,8 +24,8 @@ from specs.stages.critique.parameters import (
     ReviseParameters,
 )
 from specs.stages.evaluation.parameters import (
+    BenchmarkParameters,
     EvaluateParameters,
-    InspectParameters,
     MultipleChoiceParameters,
     MultiTurnParameters,
     PairwiseJudgeParameters,
@@ -108,7 +108,7 @@ def _characters(given: Contract, form: Form, item: str) -> int:
         return len(given.prompt_format or "") + len(item)
     if isinstance(given, EvaluateParameters):
         return len(given.wrapper or "") + len(item)
-    if isinstance(given, InspectParameters):
+    if isinstance(given, BenchmarkParameters):
         return OF_A_TASK + len(item)
     if isinstance(given, MultipleChoiceParameters):
         return len(given.question) + len(item)

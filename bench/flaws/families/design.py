@@ -34,6 +34,10 @@ def _repeats(_: list[Row], prompts: list[Row]) -> None:
         one["prompt"] = same["prompt"]
 
 
+def _one_kind(_: list[Row], prompts: list[Row]) -> None:
+    prompts[:] = [one for one in prompts if one["kind"] == "lowercase"]
+
+
 def _treated(change: str) -> tuple[tuple[str, str], ...]:
     """Return the change of the treatment's parameters alone."""
     return ((_AFTER, f"{_AFTER}, {change}"),)
@@ -64,6 +68,8 @@ OPERATORS = (
                  ("  - name: train\n", _SECOND.replace("OTHER", "other")
                   + _LOOK + "    gate: {criteria: [{metric: accuracy, at_least: 0.5}]}\n  - name: train\n"),
              )),
+    Operator("one-kind-taught", "comparison", "prompts of one kind are trained on, the effect is claimed for all",
+             ("strata.sensitivity",), data=_one_kind),
     Operator("unrelated-arm", "comparison", "the treatment was trained on other weights than the baseline's",
              ("parity.models", "registration.model"),
              spec=(

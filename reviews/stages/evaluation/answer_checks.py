@@ -17,8 +17,13 @@ from specs.session.session_spec import kind_read
 from specs.stages.metric import MetricSet
 from training.rules.similarity import near_repeats, words_of
 
-CHECKS = Checks(("evaluate", "multi_turn", "inspect"))
-_TRUNCATION = {"multi_turn": "turn_truncation_rate", "inspect": "benchmark_truncation_rate"}
+CHECKS = Checks(("evaluate", "multi_turn", "inspect", "lm_eval"))
+_TRUNCATION = {
+    "multi_turn": "turn_truncation_rate",
+    "inspect": "benchmark_truncation_rate",
+    "lm_eval": "lm_eval_truncation_rate",
+}
+_EMPTY = {"inspect": "benchmark_empty_rate", "lm_eval": "lm_eval_empty_rate"}
 
 _SPECIAL, _WORD, _STEM = 10, 3, 4
 """A word of a topic: in no more than one of so many prompts, of so many letters, known by so many of them."""
@@ -51,7 +56,7 @@ def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
         turns = [turn for one in held(evidence, evidence.outputs.get("rows")) for turn in one.row.turns]
         rate = Fraction(sum(not turn.output.strip() for turn in turns), len(turns))
     else:
-        rate = need_exact(metrics, "benchmark_empty_rate" if evidence.stage.kind == "inspect" else "empty_rate")
+        rate = need_exact(metrics, _EMPTY.get(evidence.stage.kind, "empty_rate"))
     status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.empty_answers) else "FAIL"
     return Found(status, f"{float(rate):.3f} of the answers are empty", float(rate))
 

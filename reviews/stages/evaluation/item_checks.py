@@ -24,7 +24,7 @@ from training.rules.tasks.conversation import answers_to, said_in
 from training.rules.tasks.conversation import judge as judge_talk
 from training.rules.tasks.format_instructions import asked_kinds
 
-CHECKS = Checks(("evaluate", "multi_turn", "inspect"))
+CHECKS = Checks(("evaluate", "multi_turn", "inspect", "lm_eval"))
 
 ITEMS_PER_KIND = (Limit(">=", "thresholds.items_per_kind"),)
 SOURCE = "a test set that asked to convert metres to Fahrenheit and how many wheels a square has"

@@ -10,11 +10,12 @@ from reviews.comparison.subgroups import Pair
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of, task_of
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.evaluation.inspect_rows import Sampled, sampled
+from reviews.stages.evaluation.benchmark_rows import Sampled, sampled
 from reviews.stages.evaluation.multi_turn import Held, held
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
+from specs.stages.registry import kind_of
 from training.rules.tasks import judged
 
 
@@ -61,7 +62,7 @@ Answered = Judged | Held | Sampled
 
 def answered(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Answered, ...]:
     """Return every registered item as answered and judged, in order; errors as :func:`judged_rows` and its like."""
-    if evidence.stage.kind == "inspect":
+    if kind_of(evidence.stage).environment:
         return sampled(evidence, path, what)
     return held(evidence, path) if evidence.stage.kind == "multi_turn" else judged_rows(evidence, path, what)
 

@@ -185,7 +185,7 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     if granted(evidence, "learning_rate") == 0:
         return Found("NOT_APPLICABLE", "with a learning rate of 0 nothing can be learnt from any data")
     carried = sum(row.tokens for row in steps_of(evidence))
-    tokens = carried / epochs * _distinct(evidence)
+    tokens = carried / epochs * distinct_share(evidence)
     if tokens == 0:
         return Found("WARN", "no token carried loss", 0.0)
     if evidence.parameters.get("method", "full") == "full":
@@ -203,7 +203,7 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, each)
 
 
-def _distinct(evidence: Evidence) -> float:
+def distinct_share(evidence: Evidence) -> float:
     """Return the share of the rows that are trained on and differ from all others."""
     if evidence.stage.kind == "sft":
         rows = read_rows(evidence.inputs.get("examples"), Example, "training examples")

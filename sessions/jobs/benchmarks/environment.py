@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from filelock import FileLock
 from specs.digests import digest_bytes, digest_value
 from specs.errors import Blocked
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import kind_of
+from specs.stages.registry import Stage, kind_of
 
 VARIABLE = "PEERGATE_INSPECT_PYTHON"
 REQUIREMENTS = Path(__file__).with_name("inspect_requirements.txt")
@@ -51,11 +52,12 @@ class Environment(NamedTuple):
     packages: dict[str, str]
     digest: str
     """Of the lists of files that its packages installed, which hold the digest of each file."""
+    library: str = "inspect-ai"
 
     @property
     def version(self) -> str:
-        """The version of inspect_ai."""
-        return self.packages["inspect-ai"]
+        """The version of the library."""
+        return self.packages[self.library]
 
     def stated(self) -> dict[str, Any]:
         """Return what a manifest says of it."""
@@ -71,10 +73,7 @@ def find() -> Environment:
         hint = f"{sys.executable} -m sessions.jobs.benchmarks.environment makes it, and so does `peergate start`"
         raise Blocked("its Python environment is not on this machine", where=where, hint=f"{hint}; or name {VARIABLE}")
     try:
-        done = subprocess.run(
-            [str(python), "-I", "-c", _ASK], capture_output=True, env={}, check=True, timeout=ASK_S, text=True
-        )
-        told = json.loads(done.stdout)
+        told = _asked(str(python))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         hint = f"name the interpreter of an environment with inspect_ai in {VARIABLE}"
         raise Blocked(f"'{python}' does not run: {type(error).__name__}", where=where, hint=hint) from error
@@ -88,12 +87,35 @@ def find() -> Environment:
     )
 
 
+def _asked(python: str) -> dict[str, Any]:
+    done = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, env={}, check=True, timeout=ASK_S, text=True)
+    return json.loads(done.stdout)
+
+
+def asks_lm_eval(stage: Stage) -> bool:
+    """Say whether a stage's job needs lm-eval in Peergate's own environment."""
+    return kind_of(stage).environment == "lm_eval" or bool(getattr(stage.parameters, "asked_by_lm_eval", False))
+
+
+def require_own(library: str, where: str = "") -> None:
+    """Raise Blocked if a library is not in Peergate's own environment."""
+    if find_spec(library.replace("-", "_")) is None:
+        hint = f"pip install 'peergate[{library}]'"
+        raise Blocked(f"{library} is not installed in Peergate's environment", where=where or library, hint=hint)
+
+
+def own(library: str) -> Environment:
+    """Return Peergate's own environment, which has to hold a library; raises Blocked if it does not."""
+    require_own(library)
+    told = _asked(sys.executable)
+    digest = digest_value(told["files"])
+    return Environment(sys.executable, (told["prefix"], told["base"]), told["packages"], digest, library)
+
+
 def prepare(spec: SessionSpec, say: Callable[[str], None]) -> None:
     """Make the environment if a stage that runs on this machine needs it and it is missing; raises Blocked."""
-    needed = [
-        stage.name for stage in spec.stages if kind_of(stage).environment and spec.launcher_of(stage.name) == "local"
-    ]
-    if needed:
+    needed = {kind_of(stage).environment for stage in spec.stages if spec.launcher_of(stage.name) == "local"}
+    if "inspect" in needed:
         make(say)
 
 

@@ -123,7 +123,7 @@ def main() -> int:
             max_retries=0,
         )
     except Exception as error:
-        print(f"inspect: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"inspect: task {named}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     if log.status != "success":
         # The last line is what happened, those before are where.

@@ -31,20 +31,31 @@ def lint_criteria(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProbl
     seen: list[tuple[str, Criterion]] = []
     for number, criterion in enumerate(stage.gate.criteria):
         loc: Loc = ("gate", "criteria", number)
-        yield from _metric(spec, stage, criterion, loc)
-        given = [name for name in _BOUNDS if getattr(criterion, name) is not None]
-        if len(given) != 1:
-            found = f"has {' and '.join(given)}" if given else "has no bound"
-            message = f"the criterion on {criterion.metric} {found}"
-            yield LintProblem(loc, message, f"give one of {', '.join(_BOUNDS)}")
+        yield from lint_bound(spec, stage, criterion, loc)
+        if len(given := _given(criterion)) != 1:
             continue
-        yield from _impossible(criterion, given[0], loc)
         yield from _nothing_kept(criterion, given[0], loc)
         yield from _registered(spec, stage, criterion, loc)
         clashes = (_clash(other, criterion, where) for where, other in seen)
         if message := next(filter(None, clashes), ""):
             yield LintProblem(loc, message, "keep one of the two")
         seen.append((f"criteria[{number}]", criterion))
+
+
+def lint_bound(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
+    """A criterion has one bound that can be met, on a metric the stage measures."""
+    yield from _metric(spec, stage, criterion, loc)
+    given = _given(criterion)
+    if len(given) == 1:
+        yield from _impossible(criterion, given[0], loc)
+        return
+    found = f"has {' and '.join(given)}" if given else "has no bound"
+    message = f"the criterion on {criterion.metric} {found}"
+    yield LintProblem(loc, message, f"give one of {', '.join(_BOUNDS)}")
+
+
+def _given(criterion: Criterion) -> list[str]:
+    return [name for name in _BOUNDS if getattr(criterion, name) is not None]
 
 
 def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:

@@ -15,7 +15,7 @@ from specs.stages.stage import TASKS
 SUCCESS = (
     *("accuracy", "nats_per_token", "nats_per_byte", "choice_accuracy", "choice_accuracy_per_token"),
     *("choice_accuracy_per_byte", "win_rate", "win_rate_controlled", "conversation_pass_rate", "turn_pass_rate"),
-    *("lowest_kind_pass_rate", "benchmark_accuracy"),
+    *("lowest_kind_pass_rate", "benchmark_accuracy", "lm_eval_accuracy"),
 )
 """Metrics that say how well a model does its items. The others say whether an evaluation is sound."""
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from specs import plugins
 from specs.resources import LAUNCHERS, attempt_usd, held_hours
 from specs.session.constitution import Constitution
+from specs.session.lint.acceptance_rules import lint_acceptance
 from specs.session.lint.arm_rules import lint_arms, lint_controls
 from specs.session.lint.criterion_rules import lint_criteria
 from specs.session.lint.evaluation_rules import (
@@ -179,7 +180,7 @@ _OF_STAGES = (
 )
 _OF_SESSIONS = (
     *(_lint_plugins, _lint_data, lint_arms, lint_controls, lint_evaluation, lint_heldout, lint_looks, lint_parties),
-    *(lint_builder, lint_reviewer, _lint_budget, _lint_hours),
+    *(lint_builder, lint_reviewer, _lint_budget, _lint_hours, lint_acceptance),
 )
 
 

@@ -8,10 +8,12 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from specs.benchmarks.lm_eval_file import is_task_file
 from specs.data.conversion import As
 from specs.session.problems import LintProblem, Loc, closest, suggest
 from specs.session.session_spec import SessionSpec
 from specs.stages.metric_catalog import METRICS
+from specs.stages.recipes.script_file import path_of
 from specs.stages.registry import Stage, inputs_of, kind_of, names_where, outputs_of
 from specs.stages.stage import ArtifactKind, Criterion
 
@@ -163,13 +165,21 @@ def lint_code(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProbl
 
 def _person_script(spec: SessionSpec, stage: Stage) -> Iterator[LintProblem]:
     """A task is in a script or in a package, not in both; stages that are compared run the same one."""
-    in_package = "/" in stage.parameters.task
+    in_package, form = "/" in stage.parameters.task, ".yaml" if kind_of(stage).environment == "lm_eval" else ".py"
+    if stage.script and (form == ".yaml") is not is_task_file(path_of(stage.script)):
+        library = "lm-eval" if form == ".yaml" else "inspect_ai"
+        message = f"a task of {library} is in a file that ends in {form}"
+        yield LintProblem(("script",), message, "kind: inspect runs Python files, kind: lm_eval YAML files")
     if in_package and stage.script:
         message = f"'{stage.parameters.task}' is a task of a package, and the stage has a script too"
         yield LintProblem(("script",), message, "remove this line, or name the task alone")
     elif not in_package and not stage.script:
         message = f"nothing says where the task '{stage.parameters.task}' is"
-        yield LintProblem(("parameters", "task"), message, "write script: FILE.py, or the task as package/task")
+        yield LintProblem(
+            ("parameters", "task"),
+            message,
+            f"write script: FILE{form}" + (", or the task as package/task" if form == ".py" else ""),
+        )
     if stage.parameters.code is not None and not stage.script:
         yield LintProblem(("parameters", "code"), "the digest is that of the stage's script", "remove the line")
 

@@ -1,4 +1,4 @@
-"""The kinds that measure a model: evaluate, perplexity, multiple_choice, pairwise_judge, multi_turn, inspect."""
+"""The kinds that measure a model: by its answers, by its probabilities, by the tasks of other libraries."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from specs.stages.evaluation.metrics import (
     DUEL_METRICS,
     EVALUATE_METRICS,
     INSPECT_METRICS,
+    LM_EVAL_METRICS,
     PERPLEXITY_METRICS,
 )
 from specs.stages.kind import Arm, Scored, StageKind
@@ -86,15 +87,30 @@ INSPECT = _measuring(
     name="inspect",
     parameters=parameters.InspectParameters,
     outputs={"rows": "rows", "log": "files"},
-    rows={"rows": rows.InspectRow},
+    rows={"rows": rows.BenchmarkRow},
     metrics=INSPECT_METRICS,
     job="sessions.jobs.benchmarks.inspect_job:inspect",
-    asked="training.jobs.evaluation.inspect_rows:asked",
-    judge="reviews.stages.evaluation.inspect",
+    asked="training.jobs.evaluation.benchmark_rows:asked",
+    judge="reviews.stages.evaluation.benchmark",
     takes_script=True,
     environment="inspect",
     arm=Arm(metric="benchmark_accuracy", count="benchmark_items"),
     outcomes=("binary",),
 )
 
-KINDS = (EVALUATE, PERPLEXITY, MULTIPLE_CHOICE, PAIRWISE_JUDGE, MULTI_TURN, INSPECT)
+LM_EVAL = _measuring(
+    name="lm_eval",
+    parameters=parameters.LmEvalParameters,
+    outputs={"rows": "rows", "log": "files"},
+    rows={"rows": rows.BenchmarkRow},
+    metrics=LM_EVAL_METRICS,
+    job="sessions.jobs.benchmarks.lm_eval_job:lm_eval",
+    asked="training.jobs.evaluation.benchmark_rows:asked",
+    judge="reviews.stages.evaluation.benchmark",
+    takes_script=True,
+    environment="lm_eval",
+    arm=Arm(metric="lm_eval_accuracy", count="lm_eval_items"),
+    outcomes=("binary",),
+)
+
+KINDS = (EVALUATE, PERPLEXITY, MULTIPLE_CHOICE, PAIRWISE_JUDGE, MULTI_TURN, INSPECT, LM_EVAL)

@@ -155,36 +155,42 @@ CONVERSATION_METRICS = (
 
 _SAMPLES = Over("all registered items, each once as a sample of the task")
 
-INSPECT_METRICS = (
-    rate(
-        "benchmark_accuracy",
-        "samples that the registered scorer of the task holds for right",
-        lambda one: one.passed,
-        "higher",
-        over=_SAMPLES,
-        of="samples",
-    ),
-    metric("benchmark_items", "samples", count, over=_SAMPLES),
-    rate(
-        "benchmark_truncation_rate",
-        "samples with an answer that hit the token limit",
-        lambda one: one.truncated,
-        "lower",
-        over=_SAMPLES,
-        of="samples",
-    ),
-    rate(
-        "benchmark_empty_rate",
-        "samples whose scored answer has no visible character",
-        lambda one: not one.text.strip(),
-        "lower",
-        over=_SAMPLES,
-        of="samples",
-    ),
-    metric(
-        "model_calls",
-        "requests",
-        Value("requests to the model, summed over samples", lambda rows: sum(len(one.row.calls) for one in rows)),
-        over=_SAMPLES,
-    ),
-)
+
+def _of_task(name: str, calls: str) -> tuple[RowMetric, ...]:
+    return (
+        rate(
+            f"{name}_accuracy",
+            "samples that the registered scorer of the task holds for right",
+            lambda one: one.passed,
+            "higher",
+            over=_SAMPLES,
+            of="samples",
+        ),
+        metric(f"{name}_items", "samples", count, over=_SAMPLES),
+        rate(
+            f"{name}_truncation_rate",
+            "samples with an answer that hit the token limit",
+            lambda one: one.truncated,
+            "lower",
+            over=_SAMPLES,
+            of="samples",
+        ),
+        rate(
+            f"{name}_empty_rate",
+            "samples whose scored answer has no visible character",
+            lambda one: not one.text.strip(),
+            "lower",
+            over=_SAMPLES,
+            of="samples",
+        ),
+        metric(
+            calls,
+            "requests",
+            Value("requests to the model, summed over samples", lambda rows: sum(len(one.row.calls) for one in rows)),
+            over=_SAMPLES,
+        ),
+    )
+
+
+INSPECT_METRICS = _of_task("benchmark", "model_calls")
+LM_EVAL_METRICS = _of_task("lm_eval", "lm_eval_calls")

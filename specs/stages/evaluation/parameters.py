@@ -122,21 +122,11 @@ ArgumentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]
 InspectArgument = Annotated[str, Field(max_length=2000)] | bool | int | float
 
 
-class InspectParameters(Writing):
-    """Run a task of inspect_ai on the items: its solvers ask the model, its scorers judge the answers.
+class BenchmarkParameters(Writing):
+    """What the tasks of other libraries have in common: a registered text, one score that decides, limits."""
 
-    The task is in the stage's ``script``, or in a package of the library's environment.
-    """
-
-    task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,80}(/[A-Za-z0-9_.-]{1,80})?$")]
-    """The name of the task in the script, or ``package/task``."""
     code: Digest | None = omitted()
     """Digest of the script; a spec does not give it."""
-    args: dict[ArgumentName, InspectArgument] = omitted({})
-    """Arguments of the task. ``{items}`` in one of them stands for the file of the items: JSON lines with ``id``,
-    ``input``, ``target``, ``choices`` where there are some, and ``metadata``, as ``json_dataset`` reads them."""
-    score: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./-]{1,80}$")]
-    """The scorer that decides whether an answer is right: ``C``, true or 1 is, everything else is not."""
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 256
     """The most tokens of an answer; a task may ask for fewer."""
     temperature: Annotated[float, Field(gt=0, le=2)] | None = omitted()
@@ -148,6 +138,36 @@ class InspectParameters(Writing):
     output_mb: Annotated[int, Field(ge=16, le=65536)] = 256
     """The most that the log may take."""
     seed: Seed = 0
+
+
+class InspectParameters(BenchmarkParameters):
+    """Run a task of inspect_ai on the items: its solvers ask the model, its scorers judge the answers.
+
+    The task is in the stage's ``script``, or in a package of the library's environment.
+    """
+
+    task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,80}(/[A-Za-z0-9_.-]{1,80})?$")]
+    """The name of the task in the script, or ``package/task``."""
+    args: dict[ArgumentName, InspectArgument] = omitted({})
+    """Arguments of the task. ``{items}`` in one of them stands for the file of the items: JSON lines with ``id``,
+    ``input``, ``target``, ``choices`` where there are some, and ``metadata``, as ``json_dataset`` reads them."""
+    score: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./-]{1,80}$")]
+    """The scorer that decides whether an answer is right: ``C``, true or 1 is, everything else is not."""
+
+
+class LmEvalParameters(BenchmarkParameters):
+    """Run a task of lm-eval that has the model write: filters and metrics of the task judge the answers.
+
+    The task is the stage's ``script``, a YAML file of that library; the Python files that it names beside it belong to
+    it. Its data are the stage's items, whatever the file says: ``prompt`` and ``question``, ``id``, ``group``, ``kind``
+    and the fields of ``constraint``.
+    """
+
+    task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,80}$")]
+    """The name that the file has for its task."""
+    score: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@-]{1,80}(,[A-Za-z0-9_.-]{1,80})?$")]
+    """The metric that decides whether an answer is right, 1 or not, and its filter where the task names one:
+    ``exact_match,strict-match``."""
 
 
 class MultiTurnParameters(Writing):

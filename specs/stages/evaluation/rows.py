@@ -126,8 +126,8 @@ class ModelCall(Contract):
     _ended_once = model_validator(mode="after")(ended_once)
 
 
-class InspectRow(Contract):
-    """One sample of a task of inspect_ai: what the model was asked for it, and what the scorers claim."""
+class BenchmarkRow(Contract):
+    """One sample of a benchmark's task: what the model was asked for it, and what the scorers claim."""
 
     unique_by = ("item",)
 

@@ -115,6 +115,15 @@ class TrainingParameters(Contract):
         return self
 
 
+class ScalingRule(Contract):
+    """How many tokens a training from scratch, or a continued pre-training, needs for the size of its model."""
+
+    parameters: Annotated[int, Field(ge=1, lt=2**53)]
+    """Of the model; compared with the trained checkpoint at the gate."""
+    tokens_per_parameter: Annotated[float, Field(gt=0, le=10_000)] = 20.0
+    """Distinct tokens for each, repeats counted for less (Hoffmann et al. 2022, arXiv:2203.15556: about 20)."""
+
+
 class SftParameters(TrainingParameters):
     """Supervised fine-tuning with loss on the completion only (TRL ``SFTTrainer``)."""
 
@@ -123,6 +132,9 @@ class SftParameters(TrainingParameters):
     max_examples_per_kind: Annotated[Annotated[int, Field(ge=1)] | None, NotReadBack()] = None
     """Balance the constraint kinds by keeping at most this many examples of each."""
     max_length: Annotated[int, Field(ge=16, le=131072)] = 256
+    scaling: Annotated[ScalingRule | None, NotReadBack()] = omitted()
+    """For a training that has to teach a model everything: less than half of the tokens of this rule is refused, before
+    anything is paid for where the data are registered. A fine-tuning needs no such rule."""
     packing: bool = omitted(False)
     """Put several examples into one sequence of ``max_length`` tokens; needs FlashAttention, which keeps them apart."""
 

@@ -1,11 +1,11 @@
-"""The kinds that make a checkpoint ready for use: ``package``, ``export``."""
+"""The kinds that make a checkpoint ready for use, and time it: ``package``, ``export``, ``bench``."""
 
 from __future__ import annotations
 
 from specs.stages.kind import StageKind
-from specs.stages.packaging.metrics import EXPORT_METRICS, PACKAGING_METRICS
-from specs.stages.packaging.parameters import ExportParameters, PackageParameters
-from specs.stages.packaging.rows import ExportRow, ExportTextRow, PackageRow
+from specs.stages.packaging.metrics import BENCH_METRICS, EXPORT_METRICS, PACKAGING_METRICS
+from specs.stages.packaging.parameters import BenchParameters, ExportParameters, PackageParameters
+from specs.stages.packaging.rows import BenchRow, ExportRow, ExportTextRow, PackageRow
 
 PACKAGE = StageKind(
     name="package",
@@ -32,9 +32,23 @@ EXPORT = StageKind(
     metrics=EXPORT_METRICS,
     job="training.jobs.packaging.export:export",
     asked="training.jobs.packaging.export:asked",
+    asked_if="is_read",
     judge="reviews.stages.packaging.export_checks",
     reads_heldout=True,
     instruct_unsaid=True,
 )
 
-KINDS = (PACKAGE, EXPORT)
+BENCH = StageKind(
+    name="bench",
+    parameters=BenchParameters,
+    inputs={"model": "checkpoint", "items": "items"},
+    outputs={"rows": "rows"},
+    rows={"rows": BenchRow},
+    metrics=BENCH_METRICS,
+    job="training.jobs.packaging.bench:bench",
+    judge="reviews.stages.packaging.bench_checks",
+    reads_heldout=True,
+    instruct_unsaid=True,
+)
+
+KINDS = (PACKAGE, EXPORT, BENCH)

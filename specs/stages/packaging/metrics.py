@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
+from statistics import fmean, median, pstdev
+from typing import Any
 
-from specs.stages.row_metric import Over, Value, count, metric, rate
+from specs.stages.row_metric import Over, Value, count, metric, middle, rate, where
 
 _PROBES = Over("the items re-generated from the packaged model")
 
@@ -74,3 +77,50 @@ EXPORT_METRICS = (
     metric("export_probes", "items", count, over=_READ),
 )
 """Only of an export that llama.cpp has read."""
+
+_ENGINE = where("rounds of the engine", lambda row: row.run == "engine")
+_PLAIN = where("plain rounds", lambda row: row.run == "plain")
+
+
+def _of_rounds(rows: Sequence[Any], run: str) -> list[float]:
+    return [row.rate for row in rows if row.run == run]
+
+
+BENCH_METRICS = (
+    metric("bench_rounds", "rounds", count, over=_ENGINE),
+    metric(
+        "tokens_per_second",
+        "tokens a second",
+        middle("median over the rounds", lambda row: row.rate),
+        "higher",
+        over=_ENGINE,
+    ),
+    metric(
+        "plain_tokens_per_second",
+        "tokens a second",
+        middle("median over the rounds", lambda row: row.rate),
+        over=_PLAIN,
+    ),
+    metric(
+        "speed_ratio",
+        "ratio",
+        Value(
+            "median rate of the engine / median rate of the plain run",
+            lambda rows: median(_of_rounds(rows, "engine")) / median(_of_rounds(rows, "plain")),
+        ),
+        "higher",
+        over=Over("all rounds"),
+    ),
+    metric(
+        "speed_spread",
+        "ratio",
+        Value(
+            "standard deviation of the rates / their mean, the larger one of engine and plain run",
+            lambda rows: max(
+                pstdev(one) / fmean(one) for one in (_of_rounds(rows, "engine"), _of_rounds(rows, "plain"))
+            ),
+        ),
+        "lower",
+        over=Over("all rounds"),
+    ),
+)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from specs.digests import Contract
+from specs.stages.engine_choice import Writing
 from specs.stages.packaging.llama_cpp import is_installed
 from specs.stages.packaging.parity import GgufFormat
 from specs.stages.stage import Placed
@@ -32,8 +33,29 @@ class ExportParameters(Contract):
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 48
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
+    @property
+    def is_read(self) -> bool:
+        """Whether llama.cpp reads the file: without that its answers are compared with nothing."""
+        return self.verify == "llama_cpp"
+
     def registered(self) -> Self:
         """Return what is registered of these."""
         if self.verify != "if_installed":
             return self
         return self.model_copy(update={"verify": "llama_cpp" if is_installed() else "no"})
+
+
+class BenchParameters(Writing):
+    """Measure the tokens a second of an engine, beside a plain ``generate`` of transformers in the same job."""
+
+    rounds: Annotated[int, Field(ge=3, le=100)] = 5
+    """Of each, by turns, after one of each that is not counted."""
+    probe_items: Annotated[int, Field(ge=1, le=1000)] = 4
+    """Prompts of a round."""
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 32
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 4
+    floor: Annotated[float, Field(gt=0)] = 1.0
+    """The fewest tokens a second. It holds for one kind of machine: state your own."""
+    least_ratio: Annotated[float, Field(gt=0)] = 0.8
+    """The fewest times as fast as the plain run. This holds on any machine."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

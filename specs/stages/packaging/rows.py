@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from specs.digests import Contract, Count, Quantity
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specs.digests import Contract, Count, Positive, Quantity
 
 
 class PackageRow(Contract):
@@ -41,3 +45,19 @@ class ExportTextRow(Contract):
     text: str
     expected: tuple[Count, ...]
     read: tuple[Count, ...]
+
+
+class BenchRow(Contract):
+    """One timed round. The time is the job's word: no other machine can repeat it."""
+
+    unique_by = ("round", "run")
+
+    round: Positive
+    run: Literal["engine", "plain"]
+    tokens: Positive
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds

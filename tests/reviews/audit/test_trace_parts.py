@@ -12,6 +12,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import STAGE_KINDS
+from tests.factories.benchmark_evidence import benchmark_evidence
 from tests.factories.critic_evidence import JUDGED, candidates, chains, critic_evidence
 from tests.factories.evaluation_evidence import (
     choice_rows,
@@ -22,11 +23,12 @@ from tests.factories.evaluation_evidence import (
     perplexity_evidence,
 )
 from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
-from tests.factories.inspect_evidence import inspect_evidence
+from tests.factories.programs_evidence import code_evidence, code_row, problems, solution_of
 from tests.factories.rollout_evidence import rollout_evidence
 from tests.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
 from tests.stages.critique import test_verified_pairs
 from tests.stages.finetuning.test_preference_checks import dpo_evidence
+from tests.stages.packaging.test_bench import bench_evidence
 
 
 def turning(place: int) -> tuple[float, float]:
@@ -83,6 +85,12 @@ def _prefer(folder: Path) -> Evidence:
     return critic_evidence(folder, "best_of_n", rows=rows, labels=erring)
 
 
+def _write_programs(folder: Path) -> Evidence:
+    items = problems()
+    rows = [code_row(item, solution_of(item) if place else "no code") for place, item in enumerate(items)]
+    return code_evidence(folder, rows)
+
+
 MAKE: dict[str, Callable[[Path], Evidence]] = {
     "base_model_check": _guard,
     "self_instruct": _instruct,
@@ -111,7 +119,9 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
         ["candidate", "reference", "first", "reference"],
     ),
     "multi_turn": _converse,
-    "inspect": inspect_evidence,
+    "inspect": benchmark_evidence,
+    "code_eval": _write_programs,
+    "bench": bench_evidence,
     "package": lambda folder: evidence_of(folder, "ship"),
 }
 
@@ -139,7 +149,8 @@ COUNTED = {
     *("instructions_labelled", "revision_pairs", "pair_comparisons", "pair_judge_labelled", "pairs"),
     *("pairs_for_validation", "verified_samples", "verified_pairs", "verified_pairs_for_validation", "texts"),
     *("grpo_steps", "grpo_rollouts", "grpo_kept_prompts", "composer_steps", "composer_rollouts"),
-    *("composer_kept_prompts", "questions", "duels", "conversations", "response_multiplicity"),
+    *("composer_kept_prompts", "questions", "duels", "conversations", "response_multiplicity", "code_answers"),
+    "bench_rounds",
 }
 """As many as the first part has lines."""
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from reviews.comparison import arms, subgroup_checks
+from reviews.comparison.subgroups import Pair
 from reviews.evidence.evidence import Evidence
 from reviews.gate.design_checks import design_checks
 from reviews.stages.evaluation.item_checks import sizes_of
@@ -305,6 +307,39 @@ def test_a_kind_may_carry_the_result_by_its_gain_and_not_by_its_number_of_items(
     found = results_of(made)["strata.sensitivity"]
     assert found.status == status and found.shown[0]["without"] == "lowercase"
     assert ("+0.500" in found.detail) == (status == "FAIL")
+
+
+BIG = {"lowercase": (20, 20, 0)}
+"""By kind: items, how many gained, how many lost."""
+
+
+@pytest.mark.parametrize(
+    ("others", "status"),
+    [
+        ({"uppercase": (20, 0, 4)}, "WARN"),
+        ({"uppercase": (20, 0, 7)}, "FAIL"),
+        # No kind by itself, but all together.
+        ({"uppercase": (20, 0, 3), "title": (20, 0, 3)}, "FAIL"),
+        # One kind, though as many items gained in another.
+        ({"uppercase": (20, 0, 7), "title": (20, 7, 0)}, "FAIL"),
+        ({"uppercase": (20, 0, 3), "title": (20, 3, 0)}, "WARN"),
+    ],
+)
+def test_a_kind_may_not_carry_the_result_where_others_got_worse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: dict[str, tuple[int, int, int]], status: str
+) -> None:
+    pairs = tuple(
+        Pair(kind, f"{kind} {place}", gained <= place < gained + lost, place < gained)
+        for kind, (n, gained, lost) in (BIG | others).items()
+        for place in range(n)
+    )
+    for module in (arms, subgroup_checks):
+        monkeypatch.setattr(module, "pairs_of", lambda _: pairs)
+    evidence = evidence_of(tmp_path, "tuned")
+    analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": 0.2, "alpha": 0.05})
+    found = results_of(with_spec(evidence, analysis=analysis))["strata.sensitivity"]
+    assert found.status == status, found.detail
+    assert ("significantly worse" in found.detail) == (status == "FAIL")
 
 
 def test_only_a_significant_gain_can_rest_on_few_groups(tmp_path: Path) -> None:

@@ -110,6 +110,10 @@ def test_outputs_with_scores_are_drawn_one_by_one(tmp_path: Path) -> None:
     assert [_read_of(entries, store, "evaluate", rows) for rows in samples] == [31, 31], "greedy answers"
     # What lm-eval asked nobody asks again; a judge that leaves no comparison has none to score.
     assert ordered(entries, store, "multiple_choice", {"lm_eval_task": "arc_easy"}, rows=40) is None
+    # The answers of an export are compared with nothing unless llama.cpp reads it.
+    assert ordered(entries, store, "export", {"verify": "no"}, rows=8) is None
+    read = ordered(entries, store, "export", {"verify": "llama_cpp"}, rows=8)
+    assert read is not None and read.challenge is not None and read.challenge.counts() == (8, 8)
     best = ordered(entries, store, "best_of_n", rows=40, comparisons=0, calibration=20)
     assert best is not None and best.challenge is not None
     assert best.challenge.counts() == (31 + 19, 60) and best.challenge.drawn("comparisons").of == 0

@@ -27,8 +27,12 @@ POWERED = (("  minimum_effect: 0.1\n", "  minimum_effect: 0.8\n"),)
 
 def test_a_sound_design_passes(tmp_path: Path) -> None:
     found = design(tmp_path, *POWERED)
-    assert {id for id, status in found.items() if status != "PASS"} == {"design.seeds", "design.answers"}
-    assert found["design.answers"] == "NOT_APPLICABLE"
+    assert {id for id, status in found.items() if status != "PASS"} == {
+        "design.seeds",
+        "design.answers",
+        "design.scaling",
+    }
+    assert found["design.answers"] == found["design.scaling"] == "NOT_APPLICABLE"
 
 
 def test_too_little_power_fails_and_cannot_be_repaired(tmp_path: Path) -> None:

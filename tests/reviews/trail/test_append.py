@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from reviews.trail.file_seal import seal_path
 from reviews.trail.integrity import walk_trail
 from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
+from specs.errors import LeaseLost
 
 ADA = {"by": "ada"}
 SPENT = {"what": "settle", "job": "small.sft.1", "party": "job", "stage": "sft", "usd": 0.25}
@@ -61,3 +63,31 @@ def test_after_a_change_of_keys_the_new_key_signs(tmp_path: Path) -> None:
     renewed.append("pause", "pause/2", ADA)
     walk = walk_trail(read_trail(trail.path))
     assert not walk.damage and walk.signed["log", renewed.keys.signer("log").id] >= 1
+
+
+def taken_up(trail: Trail, epoch: int) -> None:
+    lease = {"host": "there", "pid": 7, "epoch": epoch}
+    trail.append("resume", f"resume/{epoch}", ADA | {"lease": lease})
+
+
+def test_who_was_taken_over_appends_nothing_acts_no_more_and_seals_nothing(tmp_path: Path) -> None:
+    trail = begun(tmp_path)
+    other = Trail(trail.path, "small")
+    assert trail.epoch() == 0
+    trail.append("resume", "resume/0", ADA)
+    assert trail.epoch() == 0, "nobody says under which lease it was taken up"
+    taken_up(trail, 1)
+    trail.fence = 1
+    trail.append("pause", "pause/1", ADA)
+    trail.guard()
+    taken_up(other, 2)
+    told = r"taken over by ada \(process 7 on there, epoch 2; this is epoch 1\)"
+    with pytest.raises(LeaseLost, match=told):
+        trail.append("pause", "pause/2", ADA)
+    with pytest.raises(LeaseLost, match=told):
+        trail.guard()
+    trail.close()
+    assert not seal_path(trail.path).exists(), "whoever took over seals the trail"
+    holds(other, ["workspace", "resume/0", "resume/1", "pause/1", "resume/2"])
+    other.close()
+    assert seal_path(trail.path).exists()

@@ -22,9 +22,12 @@ from reviews.trail.envelope import MAX_ENTRY_BYTES, EnvelopeSignature, pae, sign
 from reviews.trail.file_seal import seal_path
 from reviews.trail.integrity import Walk, walk_trail
 from reviews.trail.keys import KeyFolder
+from reviews.trail.signed_head import parse_note
+from reviews.trail.signing import signed_note
 from reviews.trail.tables.open_table import read_entries, read_trail
+from reviews.trail.tables.trail_file import Stored
 from reviews.trail.trail import Trail
-from reviews.trail.tree import leaf_hash
+from reviews.trail.tree import leaf_hash, root_of
 from specs.digests import digest_bytes, digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.trail.entry import EMPTY_ROOT, GENESIS, Head
@@ -377,6 +380,37 @@ def test_a_head_that_the_log_did_not_sign_is_found(written: Path, tmp_path: Path
     assert damage_at(path) == ["head: is not signed with the key of this log"]
 
 
+def test_a_head_of_another_history_closes_the_trail(written: Path, tmp_path: Path) -> None:
+    path = copied(written, tmp_path)
+    strangers = KeyFolder(tmp_path / "strangers")
+    strangers.create()
+    put(path, rows_of(path), strangers)
+    trail = Trail(path, "small")
+    with pytest.raises(AuditDamage, match="head: is not signed with the key of this log"):
+        trail.verify_chain()
+    trail.close()
+
+
+def test_what_contradicts_a_head_that_was_kept_is_told(written: Path) -> None:
+    rows = rows_of(written)
+    walk = Walk(session="small").go(rows)
+    assert walk.digests == [digest_bytes(row.envelope) for row in rows] and walk.policy is not None
+
+    def told(size: int, root: bytes) -> list[str]:
+        return walk.against(parse_note(signed_note(walk.policy, size, root, keys_of(written)).encode()))
+
+    assert told(6, walk.tree.root()) == [] == told(3, root_of(walk.leaves[:3]))
+    assert told(3, bytes(32)) == ["the first 3 entries have another root: this is another history"]
+    assert told(7, bytes(32)) == ["is of 7 entries, the trail has 6: entries were cut off"]
+
+
+def test_what_follows_a_changed_entry_is_told_once(written: Path) -> None:
+    rows = rows_of(written)
+    changed = Stored(1, rows[1].payload.replace(b"0.5", b"0.4"), rows[1].signatures)
+    told = Walk(session="small").go([rows[0], changed, *rows[2:]]).damage
+    assert told[-1] == "entry 2: names another tree before it than the one that is there, and so do 3 entries after it"
+
+
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_any_changed_byte_of_an_entry_is_found(written: Path, data: st.DataObject) -> None:
@@ -600,6 +634,7 @@ def test_a_damaged_page_is_refused(written: Path, tmp_path: Path) -> None:
 APPENDER = """
 import sys
 from pathlib import Path
+from reviews.trail.tables.trail_file import Stored
 from reviews.trail.trail import Trail
 from tests.factories.bodies import body_of
 

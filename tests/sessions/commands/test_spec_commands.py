@@ -29,6 +29,12 @@ def test_the_resolved_form_has_the_seed_in_every_stage(tmp_path: Path) -> None:
     assert "seed" not in shown
 
 
+def test_what_is_planned_fits_a_terminal() -> None:
+    said = peergate("spec", "check", "demo").stdout
+    assert "sft: " in said and "operations a token" in " ".join(said.split())
+    assert max(map(len, said.splitlines())) <= 120, [line for line in said.splitlines() if len(line) > 120]
+
+
 UNPINNED = ("heldout.jsonl\n  digest: HELDOUT", "heldout.jsonl")
 
 

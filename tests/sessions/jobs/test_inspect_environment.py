@@ -9,6 +9,7 @@ import pytest
 
 from sessions.jobs.benchmarks import environment
 from sessions.jobs.job_environment import job_environment
+from sessions.wiring import require_machine
 from specs.errors import Blocked
 from specs.home import HOME
 from specs.session.loading import load_spec
@@ -57,6 +58,15 @@ def test_one_that_could_not_be_made_is_not_ready(monkeypatch: pytest.MonkeyPatch
 def test_a_session_without_such_a_stage_needs_none() -> None:
     spec = load_spec(HOME / "specs" / "library" / "demo.yaml").spec
     environment.prepare(spec, lambda _: pytest.fail("nothing is to be made"))
+
+
+def test_lm_eval_is_missing_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = load_spec(EXAMPLE.with_name("lm_eval.yaml")).spec
+    monkeypatch.setattr(environment, "find_spec", {}.get)
+    with pytest.raises(Blocked, match="lm-eval is not installed in Peergate's environment") as error:
+        require_machine(spec)
+    assert error.value.hint == "pip install 'peergate[lm-eval]'" and error.value.where == "before"
+    require_machine(load_spec(EXAMPLE).spec)
 
 
 def test_jobs_find_it_where_the_session_did(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from sessions.pods.remote import probe
 from sessions.pods.remote.keeper import why
 from sessions.pods.remote.pod_layout import Layout
 from specs.errors import SpecError, UserError
+from specs.home import HOME
 from specs.session.loading import load_spec
 from tests.fixtures.sshd_quick import peergate, write_quick_spec
 
@@ -100,6 +102,16 @@ def test_files_that_are_named_from_elsewhere_keep_their_places(tmp_path: Path) -
 
 
 # ---- where jobs run, and the model --------------------------------------------------------------------------
+
+
+def test_a_task_of_lm_eval_goes_along_with_what_it_names_and_its_library(tmp_path: Path) -> None:
+    folder = shutil.copytree(HOME / "docs" / "examples" / "opposites", tmp_path / "opposites")
+    with (folder / "opposites.yaml").open("a", encoding="utf-8") as file:
+        file.write("process_docs: !function marks.same\n")
+    (folder / "marks.py").write_text("def same(docs):\n    return docs\n", encoding="utf-8")
+    resolved = load_spec(folder / "lm_eval.yaml")
+    assert {"lm_eval.yaml", "opposites.yaml", "marks.py"} <= set(bundle_of(folder / "lm_eval.yaml", resolved).files)
+    assert "lm-eval" in extras_of(resolved.spec) and "lm-eval" not in extras_of(load_spec(folder / "spec.yaml").spec)
 
 
 def test_ray_is_installed_where_a_stage_runs_on_it(tmp_path: Path) -> None:

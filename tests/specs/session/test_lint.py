@@ -107,7 +107,7 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
             "model: heldout, examples",
             "stages[2].inputs.model",
             "the held-out split is not for sft stages (only evaluate, perplexity, multiple_choice, pairwise_judge, "
-            "multi_turn, inspect, package, export stages may read it)",
+            "multi_turn, inspect, lm_eval, code_eval, package, export, bench stages may read it)",
         ),
         ("data.prompts", "heldout", "stages[1].inputs.prompts", "the held-out split is not for generate stages"),
         (

@@ -63,8 +63,8 @@ CASES = [
     (
         ("treatment: tuned\n", "treatment: train\n"),
         "analysis.treatment",
-        "'train' is a stage of kind sft; an arm is an evaluate or multi_turn or inspect stage",
-        "evaluate or multi_turn or inspect stages: base, base_shuffled, tuned_shuffled, tuned",
+        "'train' is a stage of kind sft; an arm is an evaluate or multi_turn or inspect or lm_eval stage",
+        "evaluate or multi_turn or inspect or lm_eval stages: base, base_shuffled, tuned_shuffled, tuned",
     ),
     (
         (TUNED, TUNED.replace("32", "33")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from specs.confinement import bubblewrap
 from specs.digests import digest_bytes
 from specs.errors import ExitCode
 from specs.home import HOME
-from specs.stages.evaluation.rows import InspectRow
-from tests.fixtures.inspect_library import needs_inspect, read_by_library
+from specs.stages.evaluation.rows import BenchmarkRow
+from tests.fixtures.inspect_library import library, needs_inspect, read_by_library
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
 from training.jobs.job import Job
@@ -96,6 +98,20 @@ def sums(data: str):
     return Task(dataset=json_dataset(data), solver=nothing(), scorer=match())
 """
 
+PACKAGE = {
+    "acme_evals/__init__.py": "",
+    "acme_evals/_registry.py": "from .sums import sums\n",
+    "acme_evals/sums.py": HEAD
+    + """
+@task
+def sums(data: str):
+    return Task(dataset=json_dataset(data), solver=generate(), scorer=match(numeric=True))
+""",
+    "acme_evals-1.2.dist-info/METADATA": "Metadata-Version: 2.1\nName: acme-evals\nVersion: 1.2\n",
+    "acme_evals-1.2.dist-info/entry_points.txt": "[inspect_ai]\nacme_evals = acme_evals._registry\n",
+    "acme_evals-1.2.dist-info/RECORD": "acme_evals/sums.py,,\n",
+}
+"""A distribution as inspect_evals is one: an entry point names the module that imports its tasks."""
 PROBLEMS = """
 def problem(row):
     return Sample(id=row["id"], input=row["input"], target=row["target"][0].split("####")[-1].strip())
@@ -149,7 +165,7 @@ def ordered(folder: Path, model: Path, written: str, answers: str = "{due}", **g
 def test_a_task_is_run_and_its_rows_are_those_of_log_and_server(tmp_path: Path, model: Path) -> None:
     job = ordered(tmp_path, model, TWICE, args={"data": "{items}", "digits": 2})
     done = inspect(job)
-    rows = read_rows(job.out / "rows.jsonl", InspectRow)
+    rows = read_rows(job.out / "rows.jsonl", BenchmarkRow)
     assert [row.item for row in rows] == [f"s/{n}" for n in range(5)]
     assert [row.target for row in rows] == [(str(2 * n),) for n in range(5)]
     for row in rows:
@@ -166,20 +182,47 @@ def test_a_task_is_run_and_its_rows_are_those_of_log_and_server(tmp_path: Path, 
     assert told["status"] == "success" and {one["id"]: one["output"] for one in told["samples"]} == {
         row.item: row.output for row in rows
     }
-    stated = done.facts["inspect"]
+    stated = done.facts["library"]
     assert stated["version"] == stated["packages"]["inspect-ai"] and stated["sandbox"].startswith("bubblewrap")
+
+
+def with_package(folder: Path) -> Path:
+    """Return the interpreter of a copy of the library's environment, in which a distribution brings a task."""
+    own = Path(library("import sys\ntold = sys.prefix"))
+    shutil.copytree(own, folder, symlinks=True, copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__"))
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for name, text in PACKAGE.items():
+        (packages / name).parent.mkdir(exist_ok=True)
+        (packages / name).write_text(text, encoding="utf-8")
+    return folder / "bin" / "python"
+
+
+def test_a_task_of_an_installed_package_is_run(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = ordered(tmp_path, model, "", code=None, task="acme_evals/sums")
+    with pytest.raises(SystemExit):
+        inspect(job)
+    assert "acme_evals" in "".join(capfd.readouterr()), "the library's own environment lacks the package"
+    monkeypatch.setenv("PEERGATE_INSPECT_PYTHON", str(with_package(tmp_path / "env")))
+    job = ordered(tmp_path / "again", model, "", code=None, task="acme_evals/sums")
+    done = inspect(job)
+    rows = read_rows(job.out / "rows.jsonl", BenchmarkRow)
+    assert [row.target for row in rows] == [(str(2 * n),) for n in range(5)]
+    assert read_log(job.out / "log" / NAME).task == "acme_evals/sums"
+    assert done.facts["library"]["packages"]["acme-evals"] == "1.2"
 
 
 def test_questions_with_worked_answers_are_asked_and_their_last_number_is_due(tmp_path: Path, model: Path) -> None:
     job = ordered(tmp_path, model, PROBLEMS, answers="Twice {n} is {due}.\n#### {due}")
     inspect(job)
-    assert [row.target for row in read_rows(job.out / "rows.jsonl", InspectRow)] == [(str(2 * n),) for n in range(5)]
+    assert [row.target for row in read_rows(job.out / "rows.jsonl", BenchmarkRow)] == [(str(2 * n),) for n in range(5)]
 
 
 def test_programs_of_a_scorer_run_in_the_sandbox(tmp_path: Path, model: Path) -> None:
     job = ordered(tmp_path, model, PROGRAMS, score="runs")
     inspect(job)
-    rows = read_rows(job.out / "rows.jsonl", InspectRow)
+    rows = read_rows(job.out / "rows.jsonl", BenchmarkRow)
     assert [(row.scores["runs"], row.correct) for row in rows] == [(1.0, True)] * 5
 
 
@@ -189,7 +232,7 @@ def test_from_the_sandbox_only_the_model_is_reached(
     monkeypatch.setenv("SOME_API_KEY", "secret")
     job = ordered(tmp_path, model, OUT.replace("HERE", str(HOME)), score="reached")
     inspect(job)
-    rows = read_rows(job.out / "rows.jsonl", InspectRow)
+    rows = read_rows(job.out / "rows.jsonl", BenchmarkRow)
     assert [row.scores["reached"] for row in rows] == ["C"] * 5
 
 

@@ -164,3 +164,45 @@ def test_loss_on_padding_stops_the_first_step(tmp_path: Path, model: Path, monke
     with pytest.raises((NotAsGranted, Unmasked)):
         run(job)
     assert not (job.out / "checkpoint").exists()
+
+
+def test_a_run_that_stops_early_after_a_spike_and_leaves_its_first_weights(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends at two fifths; one step has a thousandfold gradient; the saved weights are the first."""
+    from training.engines import checkpoint
+
+    def impatient(healthy: Callable[..., Any]) -> Any:
+        def step(self: Any, *given: Any, **named: Any) -> Any:
+            loss = healthy(self, *given, **named)
+            if self.state.global_step == 4:
+                for one in self.model.parameters():
+                    one.grad.mul_(1000)
+            self.control.should_training_stop |= self.state.global_step >= STEPS * 2 // 5
+            return loss
+
+        return step
+
+    saved = checkpoint.save
+
+    def first(network: Any, tokenizer: Any, folder: Path) -> None:
+        saved(checkpoint.load(model, "cpu")[0], tokenizer, folder)
+
+    trainer_with(monkeypatch, "training_step", impatient)
+    monkeypatch.setattr(checkpoint, "save", first)
+    job = sft_job(tmp_path, model, **LONG)
+    found = judged(tmp_path, job, run(job))
+    assert len(losses_of(tmp_path)) == STEPS * 2 // 5 + 1, "the fault is in the run"
+    assert found["training.steps"].startswith("FAIL"), found["training.steps"]
+    assert found["training.gradient"].startswith("WARN: the largest gradient norm is "), found["training.gradient"]
+    assert found["training.moved"].startswith("FAIL"), found["training.moved"]
+
+
+def test_a_training_from_scratch_on_a_fraction_of_its_tokens_is_refused(tmp_path: Path, model: Path) -> None:
+    from training.rules.weight_files import tensors_of
+
+    held = {one.start: one for one in tensors_of(model).values()}.values()
+    parameters = sum(one.size // 4 for one in held)
+    job = sft_job(tmp_path, model, epochs=1, scaling={"parameters": parameters})
+    found = judged(tmp_path, job, run(job))
+    assert found["training.scaling"].startswith("FAIL") and "% of what the rule asks for" in found["training.scaling"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -426,6 +427,18 @@ def test_preferences_are_learnt_with_every_loss(tmp_path: Path, model: Path, los
             assert gain > 0
     if loss in ("dpo", "ipo", "kto"):
         assert done.facts["reference_difference"] < 1e-5 and done.facts["reference_responses"] == 12
+
+
+@pytest.mark.parametrize("loss", ["orpo", "simpo", "kto"])
+def test_a_tokenizer_without_a_padding_token_is_padded_with_its_end(tmp_path: Path, model: Path, loss: str) -> None:
+    bare = shutil.copytree(model, tmp_path / "bare")
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (told := bare / name).is_file():
+            kept = {key: value for key, value in json.loads(told.read_text()).items() if key != "pad_token"}
+            told.write_text(json.dumps(kept), encoding="utf-8")
+    more = {"simpo_gamma": 0.5, "beta": 2.0} if loss == "simpo" else {}
+    done = run(dpo_job(tmp_path, bare, loss=loss, **more))
+    assert done.facts["mask"]["violations"] == 0 and done.facts["loss_difference"] < 1e-5
 
 
 def test_a_loss_with_the_prompts_in_it_is_not_the_granted_one(

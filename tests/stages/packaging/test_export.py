@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,11 +19,13 @@ from specs.stages.packaging.llama_cpp import PACKAGE
 from specs.stages.packaging.parameters import ExportParameters
 from specs.stages.packaging.parity import BARS, GgufFormat
 from specs.stages.packaging.rows import ExportRow, ExportTextRow
+from tests.e2e.sessions import called
 from tests.factories.spec_files import write_spec
 from tests.fixtures.critic_jobs import lines
 from tests.fixtures.small_text import small_model
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_qwen import tiny_qwen
+from training.engines.gguf_file import write_gguf
 from training.engines.gguf_weights import NoGguf
 from training.jobs.job import Job
 from training.jobs.packaging.export import FILE, export
@@ -30,6 +33,7 @@ from training.jobs.row_files import read_rows
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.gguf_header import read_header
 from training.rules.packaging.gguf_rules import gguf as gguf_rules
+from training.rules.packaging.gguf_values import values as gguf_values
 from training.rules.packaging.tokenizer_texts import TEXTS
 
 pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
@@ -100,6 +104,85 @@ def test_without_a_reading_the_file_is_written_and_the_answers_are_there(
     held = read_header(job.out / "export" / FILE)
     assert held.metadata["tokenizer.ggml.pre"] == "gpt-2" and held.metadata["tokenizer.chat_template"]
     assert {one.dtype for one in held.tensors.values()} == {"F32", "Q8_0"}
+
+
+@pytest.mark.parametrize("format", BARS)
+@pytest.mark.parametrize("model", MODELS)
+def test_the_file_holds_the_numbers_of_the_checkpoint(
+    model: str, format: GgufFormat, checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    file = tmp_path / FILE
+    write_gguf(checkpoints[model], file, format, vocabulary=True)
+    folder = CheckpointFolder(checkpoints[model])
+    assert not list(gguf_values(folder, file)) and not list(gguf_rules(folder, file))
+    # One number of one tensor, by more than its type rounds it to.
+    for name in ("token_embd.weight", "blk.0.attn_q.weight", "blk.1.ffn_down.weight", "output_norm.weight"):
+        spoilt = Path(shutil.copy(file, tmp_path / "spoilt.gguf"))
+        held = read_header(spoilt).tensors[name]
+        width = {"F32": 4, "F16": 2, "Q8_0": 1}[held.dtype]
+        data = bytearray(spoilt.read_bytes())
+        data[held.end - 1] ^= 0x40 if width == 1 else 0x80  # A sign; of 8 bits, half of the range.
+        spoilt.write_bytes(data)
+        (found,) = gguf_values(folder, spoilt)
+        assert found.name == "values" and name in found.told and found.file == "spoilt.gguf" and found.mend, name
+
+
+@pytest.mark.parametrize("format", BARS)
+def test_another_models_numbers_and_rows_in_another_order_are_found(
+    format: GgufFormat, checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = small_model(tmp_path / "other", chat=True, seed=3)
+    write_gguf(other, tmp_path / FILE, format, vocabulary=True)
+    found = list(gguf_values(CheckpointFolder(checkpoints["llama"]), tmp_path / FILE))
+    assert len(found) == 5 and {one.name for one in found} == {"values"}
+
+    def unturned(values: Any, _: int) -> Any:
+        return values
+
+    monkeypatch.setattr("training.engines.gguf_weights._interleaved", unturned)
+    write_gguf(checkpoints["llama"], tmp_path / "rows.gguf", format, vocabulary=True)
+    found = list(gguf_values(CheckpointFolder(checkpoints["llama"]), tmp_path / "rows.gguf"))
+    assert found and all(".attn_q." in one.told or ".attn_k." in one.told for one in found)
+
+
+BYTES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "architecture": (lambda data: data.replace(b"llama", b"Llama", 1), "architecture"),
+    "truncated": (lambda data: data[: len(data) * 3 // 4], "unreadable"),
+    "no end token": (lambda data: data.replace(b"ggml.eos_token_id", b"ggml.xxx_token_id"), "end_token"),
+}
+"""What is done to the bytes of a good file, and the rule that finds it."""
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_ship_check_names_layer_file_and_mend_of_a_spoilt_export(
+    name: str, checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(checkpoints["llama"], tmp_path / "model"))
+    write_gguf(folder, folder / FILE, "f16", vocabulary=True)
+    assert called("ship", "check", folder, "--files-only").returncode == 0
+    change, rule = BYTES[name]
+    data = (folder / FILE).read_bytes()
+    assert change(data) != data
+    (folder / FILE).write_bytes(change(data))
+    done = called("ship", "check", folder, "--files-only", "--json")
+    assert done.returncode == 3
+    layers = {one["layer"]: one for one in json.loads(done.stdout)["layers"]}
+    assert {layer for layer, one in layers.items() if one["status"] == "FAIL"} == {"gguf"}
+    flaw = layers["gguf"]["flaws"][0]
+    assert (flaw["name"], flaw["file"]) == (rule, FILE) and flaw["mend"] == "export the checkpoint again"
+
+
+def test_ship_check_finds_the_vocabulary_of_another_model(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(checkpoints["llama"], tmp_path / "model"))
+    write_gguf(
+        small_model(tmp_path / "other", chat=True, text="other words of another book"),
+        folder / FILE,
+        "f32",
+        vocabulary=True,
+    )
+    done = called("ship", "check", folder, "--files-only", "--json")
+    found = {flaw["name"] for one in json.loads(done.stdout)["layers"] for flaw in one["flaws"]}
+    assert done.returncode == 3 and "vocabulary" in found, found
 
 
 @pytest.mark.parametrize(

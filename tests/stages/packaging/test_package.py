@@ -1,19 +1,26 @@
-"""A package is the checkpoint it was made from, whatever this machine computes in."""
+"""A package is the checkpoint it was made from, whatever this machine computes in; a witness reads its probes again."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from specs.digests import digest_file
+import pytest
+
+from specs.digests import digest_file, digest_path
+from specs.job_records import LEFT, Artifact
 from specs.stages.artifacts import Item
 from specs.stages.packaging.parameters import PackageParameters
 from tests.fixtures.critic_jobs import lines
 from tests.fixtures.package_here import packages_answer_here
+from tests.fixtures.small_text import small_model
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_training import tiny_checkpoint
+from tests.fixtures.witnessed_jobs import rewrite, unwritten
 from training.engines.checkpoint import load, save
 from training.jobs.job import Job
 from training.jobs.packaging.package import package
+from training.jobs.witness import witness
 
 ITEM = Item(id="i0", group="g0", kind="lowercase", prompt="tell a tale", constraint={})
 
@@ -33,3 +40,38 @@ def test_weights_of_bfloat16_are_packed_as_they_are_on_a_cpu(tmp_path: Path) -> 
         package(job)
     packed = {path.name: digest_file(path) for path in (job.out / "package").iterdir()}
     assert packed == {path.name: digest_file(path) for path in checkpoint.iterdir() if path.is_file()}
+
+
+def packaged(folder: Path, model: Path) -> Job[PackageParameters]:
+    """Return the job that packaged a model, its order with the package among what a witness gets."""
+    inputs = {"model": model, "items": lines(folder / "items.jsonl", [ITEM, ITEM.model_copy(update={"id": "i1"})])}
+    job: Job[PackageParameters] = stage_job(folder, "package", inputs, "instruct", probe_items=2, max_new_tokens=5)
+    with packages_answer_here():
+        package(job)
+    left = job.out / "package"
+    packed = Artifact(name="package", path=str(left), digest=digest_path(left), bytes=0)
+    job.order = job.order.model_copy(update={"inputs": job.order.inputs | {f"{LEFT}package": packed}})
+    return job
+
+
+def test_a_witness_reads_probes_of_both_and_loads_equal_weights_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = list[str]()
+
+    def counted(folder: Path) -> Any:
+        loaded.append(folder.name)
+        return load(folder)
+
+    monkeypatch.setattr(witness, "load", counted)
+    job = packaged(tmp_path / "run", small_model(tmp_path / "model", chat=True))
+    assert unwritten(job, folder="first") == set() and len(loaded) == 1
+    other = small_model(tmp_path / "other", chat=True, seed=5)
+    # The checkpoint is another one than the package: both are loaded, and the answers said to be its own are not.
+    assert unwritten(job, other, folder="second") == {0, 1} and loaded[1:] == ["package", "other"]
+
+    def one_token(rows: list[dict[str, Any]]) -> None:
+        rows[1]["reloaded"][0] += 1
+
+    rewrite(job, "rows", one_token)
+    assert unwritten(job, folder="third") == {1}

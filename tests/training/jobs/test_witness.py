@@ -245,6 +245,44 @@ def test_a_prompt_as_long_as_the_context_can_be_scored_and_a_longer_one_cannot(m
         scored(limit + 1)
 
 
+@pytest.mark.parametrize("temperature", [None, 0.8])
+def test_answers_to_prompts_that_begin_alike_are_read_as_each_of_them_alone(
+    model: Path, monkeypatch: pytest.MonkeyPatch, temperature: float | None
+) -> None:
+    """Together are answers to one prompt, to prompts with a common beginning, and to others of other lengths."""
+    from training.engines.checkpoint import load
+    from training.engines.token_sampling import Sampling
+    from training.jobs.witness.asked import answer
+    from training.jobs.witness.reading import read
+
+    loaded, tokenizer = load(model)
+    sampling, head = Sampling(9, temperature), [number % 40 + 7 for number in range(40)]
+    prompts = (
+        [head] * 3 + [[*head, *range(30, 34 + n)] for n in range(3)] + [list(range(9, 12 + 7 * n)) for n in (0, 1)]
+    )
+    asked = [
+        answer(place, prompt, sampling, ids=tuple(range(20, 21 + place)), text="", finish="length")
+        for place, prompt in enumerate(prompts)
+    ]
+    asked[7] = asked[7]._replace(ids=())
+    widths, forward = list[int](), loaded.forward
+
+    def watched(*given: Any, **named: Any) -> Any:
+        widths.append(named["input_ids"].shape[1])
+        return forward(*given, **named)
+
+    monkeypatch.setattr(loaded, "forward", watched)
+    together = sorted(read(loaded, tokenizer, asked), key=lambda row: row.row)
+    _, beginning, rest = widths
+    assert beginning == 39 and rest < 20, "what six prompts begin with is read once"
+    alone = [row for one in asked for row in read(loaded, tokenizer, [one])]
+    for row, other in zip(together, alone, strict=True):
+        assert row.gap == pytest.approx(other.gap, abs=1e-4) and row.beyond == pytest.approx(other.beyond, abs=1e-6)
+        near = [token.own for token in row.drawn or ()]
+        assert near == pytest.approx([token.own for token in other.drawn or ()], abs=1e-6)
+    assert len({row.tokens for row in together}) == 8
+
+
 def test_texts_that_begin_alike_are_scored_as_each_of_them_alone(model: Path) -> None:
     """Together are labels after one prompt, long texts with a common beginning, and short ones of other lengths."""
     from training.engines.checkpoint import load

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specs.home import HOME
 from specs.session.loading import load_spec
 from tests.e2e.sessions import called
 from tests.fixtures.tiny_training import tiny_checkpoint
@@ -116,3 +119,31 @@ def test_without_the_model_it_is_said_that_nothing_was_checked(tmp_path: Path) -
     spec = experiment(tmp_path, None, [*ROWS, {"prompt": "b" * 90, "completion": "a"}])
     with pytest.raises(Unchecked, match="path:model"):
         faults(spec, None)
+
+
+def test_text_in_brackets_loads_no_tokenizer_unless_it_is_a_token(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(_: Path) -> None:
+        raise ValueError("the library is loaded")
+
+    monkeypatch.setattr("training.engines.checkpoint.tokenizer_in", never)
+    for name, said in (("free", "Say <b>now</b> [INST]"), ("token", "Say <|end|>")):
+        (tmp_path / name).mkdir()
+        spec = experiment(tmp_path / name, model, [*ROWS, {"prompt": said, "completion": "x"}])
+        if name == "free":
+            assert faults(spec, model) == []
+        else:
+            with pytest.raises(Unchecked):
+                faults(spec, model)
+
+
+def test_the_check_of_the_demo_imports_no_torch() -> None:
+    code = (
+        "import sys\nsys.argv = ['peergate', 'spec', 'check', 'demo']\nfrom sessions.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print([name for name in ('torch', 'transformers', 'datasets') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "design gate: approve" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"

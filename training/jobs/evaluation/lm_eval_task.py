@@ -43,21 +43,20 @@ def ask_lm_eval(
     ValueError if the library lacks the task or asked something else, or if it would cut a question.
     """
     require_lm_eval()
-    from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-    from lm_eval.models.huggingface import HFLM  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-    from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-
+    library: Any = import_module("lm_eval")
+    models: Any = import_module("lm_eval.models.huggingface")
+    tasks: Any = import_module("lm_eval.tasks")
     if isinstance(task, str):
         documents, described = [_document(item) for item in items], of_the_library(task) | {"process_docs": None}
     else:
         documents, described = [_own(item) for item in items], _OWN | task.model_dump(mode="json")
     write_task(folder, documents, described)
-    reader: Any = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=batch_size)
-    found: Any = simple_evaluate(
+    reader: Any = models.HFLM(pretrained=model, tokenizer=tokenizer, batch_size=batch_size)
+    found: Any = library.simple_evaluate(
         model=reader,
         tasks=[NAME],
         # Only this folder: the library's own tasks come from the hub.
-        task_manager=TaskManager(include_path=str(folder), include_defaults=False),
+        task_manager=tasks.TaskManager(include_path=str(folder), include_defaults=False),
         num_fewshot=0,
         bootstrap_iters=0,
         log_samples=True,
@@ -95,9 +94,7 @@ def of_the_library(name: str) -> dict[str, Any]:
 @cache
 def _index() -> dict[str, Any]:
     """Return the library's tasks by name; it reads thousands of files for that."""
-    from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-
-    manager: Any = TaskManager()
+    manager: Any = import_module("lm_eval.tasks").TaskManager()
     return manager.task_index
 
 

@@ -31,6 +31,9 @@ def build(job: Job[DpoParameters], prepared: Prepared, pairs: list[Sides], proof
         # True would turn the dropout of adapters off as well.
         "disable_dropout": not parameters.lora_dropout,
     }
+    if prepared.tokenizer.pad_token is None:
+        # The stable trainers do so themselves; those of ORPO and CPO end with an error instead.
+        prepared.tokenizer.pad_token = prepared.tokenizer.eos_token
     trainer, config = _classes(parameters, shared)
     if job.order.challenge and parameters.loss not in REFERENCE_FREE:
         trainer = with_late_references(trainer)

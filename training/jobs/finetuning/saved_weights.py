@@ -13,6 +13,7 @@ from training.engines import checkpoint
 from training.jobs.finetuning.dpo import data_of, scored
 from training.jobs.finetuning.loss_comparison import sums
 from training.jobs.finetuning.sft import balance
+from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.training_texts import Sides, style_of
 from training.jobs.finetuning.weight_sketch import sketch
 from training.jobs.job import Job
@@ -158,6 +159,25 @@ def _loss_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     return {"read_loss": -sum(total for total, _ in found) / tokens if tokens else None, "read": len(found)}
 
 
+def _take_trained(job: Job[Any], prepared: Prepared, folder: Path) -> None:
+    """Replace the granted model by what was trained, on the device and in the type in which the job scored it.
+
+    Over 4 bits the job scores with its adapters; merged into 16 bits they come to other scores.
+    """
+    if job.parameters.method == "qlora":
+        from peft import PeftModel
+
+        # By default adapters of bfloat16 would become float32.
+        prepared.model = PeftModel.from_pretrained(prepared.model, folder / "adapter", autocast_adapter_dtype=False)
+        return
+    device, dtype = checkpoint.device_of(prepared.model)
+    prepared.model = None
+    checkpoint.free()
+    import torch
+
+    prepared.model, _ = checkpoint.load(folder, device, getattr(torch, dtype))
+
+
 def _pair_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     """Return scores of some pairs that were kept out of training, by the granted weights and by the saved ones."""
     data = data_of(job)
@@ -165,9 +185,7 @@ def _pair_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     some = [data.kept[place] for place in sorted(places)]
     lines = [data.split.validation[place] for place in sorted(places)]
     before = scored(data.prepared.model, data.prepared, some, job.parameters)
-    data.prepared.model = None
-    checkpoint.free()
-    data.prepared.model, _ = checkpoint.load(folder)
+    _take_trained(job, data.prepared, folder)
     after = scored(data.prepared.model, data.prepared, some, job.parameters)
     told = [
         [line, one.chosen, one.rejected, two.chosen, two.rejected]

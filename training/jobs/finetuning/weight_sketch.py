@@ -9,6 +9,8 @@ from typing import Any
 
 POINTS = 32
 """Single weights in a sketch."""
+_PART = 1 << 18
+"""Weights whose squares are added in float32, on a CPU."""
 
 
 def trained(model: Any) -> dict[str, Any]:
@@ -25,9 +27,9 @@ def sketch(weights: Mapping[str, Any]) -> tuple[float, ...]:
     import torch
 
     names = sorted(weights)
-    norms = torch.stack([torch.linalg.vector_norm(weights[name], dtype=torch.float32).double() for name in names])
+    squares = torch.stack([_square(weights[name]) for name in names])
     picked = torch.stack([_point(weights[name], place).double() for name, place in _places(names, weights)])
-    told = [math.sqrt(float(norms.square().sum())), *picked.tolist()]
+    told = [math.sqrt(float(squares.sum())), *picked.tolist()]
     return tuple(float(f"{one:.9g}") for one in told)
 
 
@@ -36,6 +38,18 @@ def _places(names: list[str], weights: Mapping[str, Any]) -> Iterable[tuple[str,
         lot = hashlib.sha256(f"{number}".encode()).digest()
         name = names[int.from_bytes(lot[:8]) % len(names)]
         yield name, int.from_bytes(lot[8:16]) % weights[name].numel()
+
+
+def _square(tensor: Any) -> Any:
+    """Return the sum of the squares of a tensor, on a CPU and on a GPU the same but for the last digits.
+
+    A norm of 28 million weights at once is off by 0.2 % on a CPU, where torch adds millions of float32 in a row.
+    """
+    import torch
+
+    size = _PART if tensor.device.type == "cpu" else 64 * _PART
+    parts = (part.float() for part in tensor.reshape(-1).split(size))
+    return torch.stack([torch.dot(part, part).double() for part in parts]).sum()
 
 
 def _point(tensor: Any, place: int) -> Any:

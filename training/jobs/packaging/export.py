@@ -9,21 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specs.stages.answer_end import Finish
 from specs.stages.packaging.parameters import ExportParameters
 from specs.stages.packaging.rows import ExportRow, ExportTextRow
-from training.engines.batched import output_of
 from training.engines.checkpoint import device_of, load
 from training.engines.gguf_file import write_gguf
 from training.engines.gguf_weights import NoGguf
-from training.engines.stop_strings import Watch
-from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job
 from training.jobs.packaging import llama_process
-from training.jobs.packaging.probe_answers import encoded, greedy
-from training.jobs.witness.asked import Asked, NotAsked, left_rows
+from training.jobs.packaging.probe_answers import asked_probes, encoded, greedy
+from training.jobs.witness.asked import Asked
 from training.rules.packaging.tokenizer_texts import TEXTS
-from training.rules.prompt_encoding import Encoded, dialogue_ids, form_of
+from training.rules.prompt_encoding import Encoded, form_of
 from training.rules.tasks import load_items
 
 FILE = "model.gguf"
@@ -134,17 +130,5 @@ def _compared(model: Any, prompt: Sequence[int], answer: list[int], read: Any) -
 
 
 def asked(job: Job[ExportParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
-    """Return what the checkpoint was asked for these rows; raises NotAsked and EncodingFault."""
-    form, limit = form_of(job.order.declared()), job.parameters.max_new_tokens
-    probes = load_items(job.inputs["items"])[: job.parameters.probe_items]
-    sampling = Sampling(limit)
-    watch = Watch(tokenizer, sampling.stops, keep_special=sampling.keep_special)
-    found: list[Asked] = []
-    for place, row in left_rows(job, ExportRow, places):
-        if place >= len(probes) or row.item != probes[place].id:
-            raise NotAsked(f"row {place} is no answer to probe {place}")
-        prompt = dialogue_ids(tokenizer, [{"role": "user", "content": probes[place].prompt}], form).ids
-        finish: Finish = "eos" if len(row.expected) < limit else "length"
-        text = output_of(row.expected, finish, watch).text
-        found.append(Asked(place, prompt, sampling, row.expected, text, finish))
-    return found
+    """Return what the checkpoint was asked for these rows; raises as :func:`asked_probes`."""
+    return asked_probes(job, tokenizer, places, ExportRow, {"expected": "model"})

@@ -15,21 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from specs.job_records import LEFT
-from specs.stages.answer_end import Finish, Form
+from specs.stages.answer_end import Form
 from specs.stages.packaging.parameters import PackageParameters
 from specs.stages.packaging.rows import PackageRow
-from training.engines.batched import output_of
 from training.engines.checkpoint import device_of, free, load
-from training.engines.stop_strings import Watch
-from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job
-from training.jobs.packaging.probe_answers import encoded, greedy
-from training.jobs.witness.asked import Asked, NotAsked, left_rows
-from training.rules.prompt_encoding import dialogue_ids, form_of
+from training.jobs.packaging.probe_answers import asked_probes, encoded, greedy
+from training.jobs.witness.asked import Asked
+from training.rules.prompt_encoding import form_of
 from training.rules.tasks import load_items
-
-_PACKED = LEFT + "package"
-"""The input of a witness that holds the package."""
 
 
 def package(job: Job[PackageParameters]) -> Done:
@@ -72,22 +66,8 @@ def package(job: Job[PackageParameters]) -> Done:
 
 
 def asked(job: Job[PackageParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
-    """Return what checkpoint and package were asked for these rows; raises NotAsked and EncodingFault."""
-    form, limit = form_of(job.order.declared()), job.parameters.max_new_tokens
-    probes = load_items(job.inputs["items"])[: job.parameters.probe_items]
-    sampling = Sampling(limit)
-    watch = Watch(tokenizer, sampling.stops, keep_special=sampling.keep_special)
-    found: list[Asked] = []
-    for place, row in left_rows(job, PackageRow, places):
-        if place >= len(probes) or row.item != probes[place].id:
-            raise NotAsked(f"row {place} is no answer to probe {place}")
-        prompt = dialogue_ids(tokenizer, [{"role": "user", "content": probes[place].prompt}], form).ids
-        for part, weights, ids in (("expected", "model", row.expected), ("reloaded", _PACKED, row.reloaded)):
-            finish: Finish = "eos" if len(ids) < limit else "length"
-            # The row holds no text: it cannot differ from that of its ids.
-            text = output_of(ids, finish, watch).text
-            found.append(Asked(place, prompt, sampling, ids, text, finish, part, weights))
-    return found
+    """Return what checkpoint and package were asked for these rows; raises as :func:`asked_probes`."""
+    return asked_probes(job, tokenizer, places, PackageRow, {"expected": "model", "reloaded": LEFT + "package"})
 
 
 def answer(folder: Path, prompts: list[str], form: Form, max_new_tokens: int) -> list[list[int]]:

@@ -1,13 +1,21 @@
-"""Greedy answers of a model to probes, as token ids."""
+"""Greedy answers of a model to probes, as token ids, and what a witness has to know of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specs.stages.answer_end import Form
+from specs.stages.answer_end import Finish, Form
+from specs.stages.packaging.parameters import ExportParameters, PackageParameters
+from specs.stages.packaging.rows import ExportRow, PackageRow
+from training.engines.batched import output_of
 from training.engines.engine import Batched
+from training.engines.stop_strings import Watch
 from training.engines.token_sampling import Sampling
-from training.rules.prompt_encoding import Encoded, dialogue_ids
+from training.jobs.job import Job
+from training.jobs.witness.asked import Asked, NotAsked, left_rows
+from training.rules.prompt_encoding import Encoded, dialogue_ids, form_of
+from training.rules.tasks import load_items
 
 
 def encoded(tokenizer: Any, prompts: list[str], form: Form) -> list[Encoded]:
@@ -20,3 +28,32 @@ def greedy(model: Any, tokenizer: Any, asked: list[Encoded], max_new_tokens: int
     prompts = [one.ids for one in asked]
     outputs = Batched(model, tokenizer, len(prompts), share=False).complete(prompts, Sampling(max_new_tokens))
     return [list(output.ids) for (output,) in outputs]
+
+
+def asked_probes(
+    job: Job[PackageParameters] | Job[ExportParameters],
+    tokenizer: Any,
+    places: Sequence[int],
+    row: type[PackageRow] | type[ExportRow],
+    weights: Mapping[str, str],
+) -> list[Asked]:
+    """Return what models were asked for these rows of the judged job; raises NotAsked and EncodingFault.
+
+    ``weights`` names for each field of the row that holds an answer the input whose weights gave it.
+    """
+    given = job.parameters
+    form, sampling = form_of(job.order.declared()), Sampling(given.max_new_tokens)
+    probes = load_items(job.inputs["items"])[: given.probe_items]
+    watch = Watch(tokenizer, sampling.stops, keep_special=sampling.keep_special)
+    found: list[Asked] = []
+    for place, one in left_rows(job, row, places):
+        if place >= len(probes) or one.item != probes[place].id:
+            raise NotAsked(f"row {place} is no answer to probe {place}")
+        (prompt,) = encoded(tokenizer, [probes[place].prompt], form)
+        for part, input_name in weights.items():
+            ids: Sequence[int] = getattr(one, part)
+            finish: Finish = "eos" if len(ids) < given.max_new_tokens else "length"
+            # The row holds no text: it cannot differ from that of its ids.
+            text = output_of(ids, finish, watch).text
+            found.append(Asked(place, prompt.ids, sampling, ids, text, finish, part, input_name))
+    return found

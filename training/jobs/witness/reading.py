@@ -1,4 +1,4 @@
-"""Force answers through a model: one pass without decoding, the head computed only where an answer stands."""
+"""Force answers through a model: one pass without decoding."""
 
 from __future__ import annotations
 
@@ -9,62 +9,27 @@ from specs.stages.witness import TILTS, Token, WitnessRow
 from training.engines.batched import ends_in, output_of
 from training.engines.stop_strings import Watch
 from training.jobs.witness.asked import Asked, NotAsked
+from training.jobs.witness.passes import Context, read_through
 
 if TYPE_CHECKING:
     import torch
 
-PLACES = 2048
-"""Most rows times places whose logits are held at once."""
 RANKED = 1024
 """Tokens that mostly hold the nucleus: sorting a whole vocabulary takes longer than the pass through the model."""
 
 
 def read(model: Any, tokenizer: Any, asked: Sequence[Asked]) -> Iterator[WitnessRow]:
-    """Yield how the model reads each answer, shortest first; raise NotAsked for a token that it does not have."""
+    """Yield how the model reads each answer, in any order; raise NotAsked for a token that it does not have."""
     ends = ends_in(model.generation_config, tokenizer)
     known = model.get_output_embeddings().weight.shape[0]
     if wrong := next((one for one in asked if max(one.ids, default=0) >= known), None):
         raise NotAsked(f"row {wrong.row} has a token id that the model does not know")
-    order = sorted(asked, key=lambda one: (len(one.prompt) + len(one.ids), one.row, one.part))
-    for some in _passes(order):
-        for one, logits in zip(some, _logits(model, some), strict=True):
+    by_context: dict[Context, list[Asked]] = {}
+    for one in asked:
+        by_context.setdefault(Context((*one.prompt, *one.ids), len(one.prompt) - 1), []).append(one)
+    for context, logits in read_through(model, list(by_context)):
+        for one in by_context[context]:
             yield _row(tokenizer, one, logits, ends)
-
-
-def _passes(order: Sequence[Asked]) -> Iterator[list[Asked]]:
-    """Divide answers so that the logits of each part fit."""
-    some: list[Asked] = []
-    for one in order:
-        grown = [*some, one]
-        if some and len(grown) * _span(grown) > PLACES:
-            yield some
-            some = []
-        some.append(one)
-    if some:
-        yield some
-
-
-def _span(some: Sequence[Asked]) -> int:
-    """Return the number of places at which any of these answers has a token or its end."""
-    return max(len(one.prompt) + len(one.ids) for one in some) - min(len(one.prompt) for one in some) + 1
-
-
-def _logits(model: Any, some: Sequence[Asked]) -> list[torch.Tensor]:
-    """Return for each answer the logits of its tokens and of what follows them. [tokens + 1, vocabulary] each."""
-    import torch
-
-    rows = [[*one.prompt, *one.ids] for one in some]
-    width, first = max(map(len, rows)), min(len(one.prompt) for one in some) - 1
-    # Padded on the right: under a causal mask nothing before it is changed.
-    ids = torch.tensor([row + [row[-1]] * (width - len(row)) for row in rows], device=model.device)
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=model.device)
-    kept = torch.arange(first, width, device=model.device)
-    with torch.inference_mode():
-        logits = model(input_ids=ids, attention_mask=mask, use_cache=False, logits_to_keep=kept).logits
-    return [
-        logits[place, len(one.prompt) - 1 - first : len(row) - first]
-        for place, (one, row) in enumerate(zip(some, rows, strict=True))
-    ]
 
 
 def _row(tokenizer: Any, one: Asked, logits: torch.Tensor, ends: frozenset[int]) -> WitnessRow:

@@ -5,7 +5,7 @@ Always transformers in this process, whichever engine wrote the answers: another
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from importlib import import_module
 from typing import Any
 
@@ -28,14 +28,14 @@ def bear_witness(job: Job) -> Done:
     total = len(asked) + sum(map(len, scored.values()))
     used = {one.weights for one in asked} | {one.weights for some in scored.values() for one in some}
     device = ("cpu", "float32")
-    for weights in sorted(used) or ["model"]:
-        model, tokenizer = load(job.inputs[weights])
+    for roles in _same_weights(job, used or {"model"}):
+        model, tokenizer = load(job.inputs[roles[0]])
         device = device_of(model)
-        for row in read(model, tokenizer, [one for one in asked if one.weights == weights]):
+        for row in read(model, tokenizer, [one for one in asked if one.weights in roles]):
             answers.append(row.model_copy(update={"copies": copies.get((row.row, row.part))}))
             job.progress(len(answers) + len(scores), total, "rows")
         for output, some in scored.items():
-            for one in score(model, output, [one for one in some if one.weights == weights]):
+            for one in score(model, output, [one for one in some if one.weights in roles]):
                 scores.append(one)
                 job.progress(len(answers) + len(scores), total, "rows")
         del model
@@ -45,12 +45,20 @@ def bear_witness(job: Job) -> Done:
     return Done(*device, read_tokens, {})
 
 
+def _same_weights(job: Job, used: Set[str]) -> list[list[str]]:
+    """Return the inputs whose weights are read, those of one digest together: they are loaded once."""
+    found: dict[str, list[str]] = {}
+    for role in sorted(used):
+        found.setdefault(job.order.inputs[role].digest, []).append(role)
+    return list(found.values())
+
+
 def _asked(job: Job, places: Sequence[int] | None = None) -> list[Asked]:
     """Return what the model was asked for the answers of the challenge, or of other rows."""
-    where = STAGE_KINDS[job.order.kind].asked
-    if not where:
+    kind = STAGE_KINDS[job.order.kind]
+    if not kind.answers_count(job.parameters):
         return []
-    asking: Asking = _function(where)
+    asking: Asking = _function(kind.asked)
     assert job.order.challenge is not None
     tokenizer = tokenizer_in(job.inputs["model"])
     return asking(job, tokenizer, job.order.challenge.rows if places is None else places)

@@ -11,6 +11,8 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from training.rules.evaluation.lm_eval_scores import SCORER, exact_match
+
 _PLAIN_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")
 _DROPPED = str.maketrans("", "", "$,£€*_")
 _AROUND = "!?:;()[]{}'\"`"
@@ -24,7 +26,9 @@ def is_right(value: str | bool | float | None) -> bool:
 
 
 def scored_again(scorer: str, options: Mapping[str, Any], answer: str, targets: Sequence[str]) -> bool | None:
-    """Return whether an answer is right by one of the library's plain scorers; None where that is not certain here."""
+    """Return whether an answer is right by one of the plain scorers; None where that is not certain here."""
+    if scorer == SCORER:
+        return exact_match(options, answer, targets)
     rule = _RULES.get(scorer.removeprefix("inspect_ai/"))
     return None if rule is None else rule(options, answer, targets)
 

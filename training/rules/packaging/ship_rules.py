@@ -11,6 +11,7 @@ from training.rules.packaging import lineage_rules, structure_rules, tokenizer_r
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.flaw import Flaw, Layer, NotRun
 from training.rules.packaging.gguf_rules import gguf
+from training.rules.packaging.gguf_values import values
 from training.rules.weight_files import told
 
 Rule = Callable[[], Iterator[Flaw]]
@@ -59,12 +60,12 @@ def check_files(
         apply("training", lambda: lineage_rules.training_log(folder)),
         apply("lineage", *_lineage(folder, base, trained=trained)),
         apply("digests", lambda: _digests(path, listed)),
-        apply("gguf", *(_of_file(folder, file) for file in files)) if files else _without_gguf(),
+        apply("gguf", *(rule for file in files for rule in _of_file(folder, file))) if files else _without_gguf(),
     )
 
 
-def _of_file(folder: CheckpointFolder, file: Path) -> Rule:
-    return lambda: gguf(folder, file)
+def _of_file(folder: CheckpointFolder, file: Path) -> tuple[Rule, Rule]:
+    return lambda: gguf(folder, file), lambda: values(folder, file)
 
 
 def _without_gguf() -> Outcome:

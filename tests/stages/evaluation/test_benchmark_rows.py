@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.rows import InspectRow
+from specs.stages.evaluation.rows import BenchmarkRow
 from tests.fixtures.small_text import small_model
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.witnessed_jobs import rewrite, unwritten
 from training.engines.completion_server import Call, CompletionServer, Granted
 from training.engines.engine_factory import make_engine
-from training.jobs.evaluation.inspect_rows import rows_of, sample_of
+from training.jobs.evaluation.benchmark_rows import rows_of, sample_of
 from training.jobs.job import Job
 from training.rules.evaluation.inspect_log import Answer, Log, Sample, Scored
 from training.rules.prompt_encoding import dialogue_ids
@@ -68,7 +68,7 @@ def log_of(calls: dict[str, Call], **changes: Any) -> Log:
     return NO_LOG._replace(samples=tuple(samples))
 
 
-def left(folder: Path, model: Path, rows: list[InspectRow]) -> Job:
+def left(folder: Path, model: Path, rows: list[BenchmarkRow]) -> Job:
     items = folder / "items.jsonl"
     items.write_text("".join(f"{item.model_dump_json()}\n" for item in ITEMS), encoding="utf-8")
     given = {"task": "t", "score": "match", "max_new_tokens": 9}

@@ -11,6 +11,7 @@ from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.kinds import INSPECT
+from specs.stages.kind import StageKind
 from tests.factories.evidence_on_disk import evidence_of, witness_of, write_rows
 from training.rules.evaluation.inspect_log import NAME, write_log
 
@@ -93,33 +94,34 @@ def header(**changes: Any) -> Raw:
     return {"version": 2, "status": "success", "eval": evaluated, "plan": {}, "results": {"scores": scores}} | changes
 
 
-def inspect_evidence(
-    folder: Path, of: list[Raw] | None = None, logged: list[Raw] | None = None, **head: Any
+def benchmark_evidence(
+    folder: Path,
+    of: list[Raw] | None = None,
+    logged: list[Raw] | None = None,
+    kind: StageKind = INSPECT,
+    **head: Any,
 ) -> Evidence:
     """Return the evidence of a healthy stage, or with other rows, or a log of other samples or with another header."""
     folder.mkdir(exist_ok=True)
     evidence = evidence_of(folder, "base")
-    given = {
-        "task": "opposites",
-        "args": {"data": "{items}", "level": 2},
-        "score": "match",
-        "max_new_tokens": 32,
-        "seed": 7,
-    }
+    given: Raw = {"task": "opposites", "score": "match", "max_new_tokens": 32, "seed": 7}
+    given |= {"args": {"data": "{items}", "level": 2}} if kind is INSPECT else {}
     inputs = {"model": "model", "items": "heldout"}
-    stage = INSPECT.stage(name="base", kind="inspect", inputs=inputs, script="task.py", parameters=given)
+    stage = kind.stage(name="base", kind=kind.name, inputs=inputs, script="task.py", parameters=given)
     parameters = stage.parameters.model_dump(mode="json")
     path = write_rows(folder / "measured" / "rows.jsonl", rows() if of is None else of)
     log = folder / "measured" / "log"
     log.mkdir()
     write_log(log / NAME, header(**head), samples(rows()) if logged is None else logged)
-    facts = {"inspect": {"version": "1.0", "environment": ENVIRONMENT, "sandbox": "bubblewrap 0.8.0"}}
+    facts = {
+        "library": {"name": "inspect_ai", "version": "1.0", "environment": ENVIRONMENT, "sandbox": "bubblewrap 0.8.0"}
+    }
     outputs = {"rows": path, "log": log}
     assert evidence.manifest is not None
     manifest = evidence.manifest.model_copy(
         update={
             "outputs": {name: digest_path(one) for name, one in outputs.items()},
-            "kind": "inspect",
+            "kind": kind.name,
             "effective": parameters,
             "tokens": sum(one["output_tokens"] for row in (of or rows()) for one in row["calls"]),
             "facts": evidence.manifest.facts | facts,
@@ -145,109 +147,109 @@ def changed(place: int, **fields: Any) -> list[Raw]:
 
 
 def _other_environment(folder: Path) -> Evidence:
-    evidence = inspect_evidence(folder)
+    evidence = benchmark_evidence(folder)
     assert evidence.manifest is not None
-    facts = {"inspect": {"environment": digest_bytes(b"another")}}
+    facts = {"library": {"name": "inspect_ai", "environment": digest_bytes(b"another")}}
     return replace(evidence, baseline_manifest=evidence.manifest.model_copy(update={"facts": facts}))
 
 
 def _no_sandbox(folder: Path) -> Evidence:
-    evidence = inspect_evidence(folder)
+    evidence = benchmark_evidence(folder)
     assert evidence.manifest is not None
-    facts = {"inspect": {"environment": ENVIRONMENT, "sandbox": "none"}}
+    facts = {"library": {"name": "inspect_ai", "environment": ENVIRONMENT, "sandbox": "none"}}
     return replace(evidence, manifest=evidence.manifest.model_copy(update={"facts": facts}))
 
 
 def _edited_both(folder: Path) -> Evidence:
     """A score that was edited in the log and in the row: only carrying the scorer out again shows it."""
     edited = changed(RIGHT, scores={"match": "C", "long": 0.5}, correct=True)
-    return inspect_evidence(folder, edited, samples(edited))
+    return benchmark_evidence(folder, edited, samples(edited))
 
 
 def _own_scorer(folder: Path) -> Evidence:
     scores = [{"name": "match", "scorer": "their_own", "params": {}}]
-    return inspect_evidence(folder, results={"scores": scores})
+    return benchmark_evidence(folder, results={"scores": scores})
 
 
 def _not_the_models(folder: Path) -> Evidence:
     """A solver wrote the text that was scored."""
     found = changed(RIGHT, output=f"It is {ANSWERS[RIGHT]}", scores={"match": "C", "long": 0.5}, correct=True)
-    return inspect_evidence(folder, found, samples(found))
+    return benchmark_evidence(folder, found, samples(found))
 
 
 def _elsewhere(folder: Path) -> Evidence:
     found = rows()
     found[0]["calls"] = [call(["Something else?"], "draft 0"), call(["Something", "draft 0", "Now"], said(0))]
-    return inspect_evidence(folder, found, samples(found))
+    return benchmark_evidence(folder, found, samples(found))
 
 
 def _other_target(folder: Path) -> Evidence:
     found = changed(0, target=["warm"], scores={"match": "I", "long": 0.5}, correct=False)
-    return inspect_evidence(folder, found, samples(found))
+    return benchmark_evidence(folder, found, samples(found))
 
 
 def _longer(folder: Path) -> Evidence:
     found = rows()
     found[3]["calls"][1]["max_new_tokens"] = 33
-    return inspect_evidence(folder, found, samples(found))
+    return benchmark_evidence(folder, found, samples(found))
 
 
 FLAWS: dict[str, tuple[Callable[[Path], Evidence], str, str]] = {
     "a score edited in the rows": (
-        lambda folder: inspect_evidence(folder, changed(RIGHT, scores={"match": "C", "long": 0.5}, correct=True)),
-        "inspect.log",
+        lambda folder: benchmark_evidence(folder, changed(RIGHT, scores={"match": "C", "long": 0.5}, correct=True)),
+        "benchmark.log",
         "FAIL",
     ),
     "a row called right against its score": (
-        lambda folder: inspect_evidence(folder, changed(RIGHT, correct=True)),
-        "inspect.log",
+        lambda folder: benchmark_evidence(folder, changed(RIGHT, correct=True)),
+        "benchmark.log",
         "FAIL",
     ),
     "an answer edited in the rows": (
-        lambda folder: inspect_evidence(folder, changed(2, output="It is short, short")),
-        "inspect.log",
+        lambda folder: benchmark_evidence(folder, changed(2, output="It is short, short")),
+        "benchmark.log",
         "FAIL",
     ),
     "a sample dropped from the log": (
-        lambda folder: inspect_evidence(folder, logged=samples(rows())[1:]),
-        "inspect.log",
+        lambda folder: benchmark_evidence(folder, logged=samples(rows())[1:]),
+        "benchmark.log",
         "FAIL",
     ),
     "an item dropped from both": (
-        lambda folder: inspect_evidence(folder, rows()[1:], samples(rows()[1:])),
-        "inspect.log",
+        lambda folder: benchmark_evidence(folder, rows()[1:], samples(rows()[1:])),
+        "benchmark.log",
         "BLOCKED",
     ),
     "samples of other ids": (
-        lambda folder: inspect_evidence(folder, logged=[one | {"id": f"x{one['id']}"} for one in samples(rows())]),
-        "inspect.log",
+        lambda folder: benchmark_evidence(folder, logged=[one | {"id": f"x{one['id']}"} for one in samples(rows())]),
+        "benchmark.log",
         "FAIL",
     ),
     "a task that ended with an error": (
-        lambda folder: inspect_evidence(folder, status="error"),
-        "inspect.log",
+        lambda folder: benchmark_evidence(folder, status="error"),
+        "benchmark.log",
         "FAIL",
     ),
     "the log of another task": (
-        lambda folder: inspect_evidence(
+        lambda folder: benchmark_evidence(
             folder, eval={"task": "easy", "task_args_passed": {"data": "/inputs/items.jsonl", "level": 2}}
         ),
-        "inspect.task",
+        "benchmark.task",
         "FAIL",
     ),
     "another argument": (
-        lambda folder: inspect_evidence(
+        lambda folder: benchmark_evidence(
             folder, eval={"task": "opposites", "task_args_passed": {"data": "/inputs/items.jsonl", "level": 1}}
         ),
-        "inspect.task",
+        "benchmark.task",
         "FAIL",
     ),
-    "more tokens than granted": (_longer, "inspect.task", "FAIL"),
-    "arms in different environments": (_other_environment, "inspect.task", "FAIL"),
-    "a task without a sandbox": (_no_sandbox, "inspect.sandbox", "FAIL"),
-    "a score edited in log and rows": (_edited_both, "inspect.scores", "FAIL"),
-    "a scorer of their own": (_own_scorer, "inspect.scores", "WARN"),
-    "a scored text that the model did not write": (_not_the_models, "inspect.scores", "WARN"),
-    "an item that was not asked": (_elsewhere, "inspect.items", "WARN"),
-    "a target of another item": (_other_target, "inspect.items", "WARN"),
+    "more tokens than granted": (_longer, "benchmark.task", "FAIL"),
+    "arms in different environments": (_other_environment, "benchmark.task", "FAIL"),
+    "a task without a sandbox": (_no_sandbox, "benchmark.sandbox", "FAIL"),
+    "a score edited in log and rows": (_edited_both, "benchmark.scores", "FAIL"),
+    "a scorer of their own": (_own_scorer, "benchmark.scores", "WARN"),
+    "a scored text that the model did not write": (_not_the_models, "benchmark.scores", "WARN"),
+    "an item that was not asked": (_elsewhere, "benchmark.items", "WARN"),
+    "a target of another item": (_other_target, "benchmark.items", "WARN"),
 }

@@ -1,4 +1,4 @@
-"""Samples of a task of inspect_ai with their items, and the log they come from."""
+"""Samples of a benchmark's task with their items, and the log they come from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reviews.evidence.row_reader import read_rows
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.rows import InspectRow
+from specs.stages.evaluation.rows import BenchmarkRow
 from training.rules.evaluation.inspect_log import NAME, Log, NotALog, read_log
 
 
@@ -19,7 +19,7 @@ class Sampled(NamedTuple):
     """One registered item as a sample of the task."""
 
     item: Item
-    row: InspectRow
+    row: BenchmarkRow
 
     @property
     def passed(self) -> bool:
@@ -48,7 +48,7 @@ def sampled(evidence: Evidence, path: Path | None, what: str = "inspect rows") -
     Raises:
         EvidenceMissing: as :func:`read_rows` and :func:`in_order`.
     """
-    return tuple(Sampled(*one) for one in in_order(items_of(evidence), read_rows(path, InspectRow, what), what))
+    return tuple(Sampled(*one) for one in in_order(items_of(evidence), read_rows(path, BenchmarkRow, what), what))
 
 
 def log_file(evidence: Evidence) -> Path:

@@ -1,4 +1,4 @@
-"""The judge of ``inspect`` stages."""
+"""The judge of ``inspect`` and ``lm_eval`` stages: tasks of other libraries."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, by_item
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
-from reviews.stages.evaluation.inspect_rows import sampled
+from reviews.stages.evaluation.benchmark_rows import sampled
 from specs.session.evaluation_plan import Outcome
-from specs.stages.evaluation.rows import InspectRow
+from specs.stages.evaluation.rows import BenchmarkRow
 from specs.text import plain
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
     """Return the samples for its metrics; errors as :func:`sampled`."""
     path = evidence.outputs.get(output)
-    return by_item(sampled(evidence, path), read_rows(path, InspectRow, "inspect rows"))
+    return by_item(sampled(evidence, path), read_rows(path, BenchmarkRow, "inspect rows"))
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:

@@ -1,22 +1,22 @@
-"""Rows of a task of inspect_ai: what the server was asked, joined with what the log says of each sample."""
+"""Rows of a task of another library: what the server was asked, joined with what the log says of each sample."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.parameters import InspectParameters
-from specs.stages.evaluation.rows import InspectRow, ModelCall, Said
+from specs.stages.evaluation.rows import BenchmarkRow, ModelCall, Said
+from specs.stages.registry import STAGE_KINDS
 from training.engines.completion_server import Call
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Job
 from training.jobs.witness.asked import Asked, answer, left_rows
 from training.rules.evaluation.inspect_log import Log, Sample
 from training.rules.evaluation.inspect_scores import is_right
-from training.rules.prompt_encoding import dialogue_ids, form_of
+from training.rules.prompt_encoding import bare_ids, dialogue_ids, form_of
 from training.rules.tasks.choices import answer_of, choices_of
 from training.rules.tasks.exact_answer import named_answers
 
@@ -38,7 +38,7 @@ def sample_of(item: Item) -> dict[str, Any]:
     return found | {"metadata": {"group": item.group, "kind": item.kind, **item.constraint}}
 
 
-def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, Call], score: str) -> list[InspectRow]:
+def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, Call], score: str) -> list[BenchmarkRow]:
     """Return one row an item, in their order.
 
     Raises:
@@ -55,13 +55,13 @@ def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, Call], score: s
     return [_row(by_id[item.id], calls, score) for item in items]
 
 
-def _row(sample: Sample, calls: Mapping[str, Call], score: str) -> InspectRow:
+def _row(sample: Sample, calls: Mapping[str, Call], score: str) -> BenchmarkRow:
     scores = {one.name: one.value for one in sample.scores}
     if score not in scores:
         raise ValueError(f"'{sample.id}' has no score '{score}'; it has {', '.join(scores) or 'none'}")
     if not sample.answers:
         raise ValueError(f"the model was asked nothing for '{sample.id}'")
-    return InspectRow(
+    return BenchmarkRow(
         item=sample.id,
         calls=tuple(_call(calls[one.id]) for one in sample.answers),
         output=sample.output,
@@ -82,18 +82,29 @@ def _call(call: Call) -> ModelCall:
     )
 
 
-def asked(job: Job[InspectParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def encoder_of(job: Job[Any], tokenizer: Any) -> Callable[[Sequence[dict[str, str]]], tuple[int, ...]]:
+    """Return what turns the messages of a request into token ids, or raises EncodingFault.
+
+    lm-eval sends one text: a base model continues it as it is.
+    """
+    form = form_of(job.order.declared())
+    if form == "completion" and STAGE_KINDS[job.order.kind].environment == "lm_eval":
+        return lambda messages: bare_ids(tokenizer, "".join(one["content"] for one in messages)).ids
+    return lambda messages: dialogue_ids(tokenizer, messages, form).ids
+
+
+def asked(job: Job[Any], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows, each of its requests; raises NotAsked and EncodingFault.
 
     The messages are the row's own, which the gate compares with the item; the ids are made of them here.
     """
-    form, temperature = form_of(job.order.declared()), job.parameters.temperature
+    encode, temperature = encoder_of(job, tokenizer), job.parameters.temperature
     found: list[Asked] = []
-    for place, row in left_rows(job, InspectRow, places):
+    for place, row in left_rows(job, BenchmarkRow, places):
         for number, call in enumerate(row.calls):
             messages = [{"role": one.role, "content": one.content} for one in call.messages]
             sampling = Sampling(call.max_new_tokens, temperature, stops=call.stops)
-            prompt = dialogue_ids(tokenizer, messages, form).ids
+            prompt = encode(messages)
             part = f"call_{number}"
             one = answer(place, prompt, sampling, ids=call.answer_ids, text=call.output, finish=call.finish, part=part)
             found.append(one)

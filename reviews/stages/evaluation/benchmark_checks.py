@@ -1,4 +1,4 @@
-"""Did the registered task of inspect_ai run, do the rows follow from its log, and its scores from the answers?"""
+"""Did the registered task of a benchmark run, do the rows follow from its log, and its scores from the answers?"""
 
 from __future__ import annotations
 
@@ -7,26 +7,34 @@ from typing import Any
 
 from reviews.checks.definition import Checks, Found, listed, manifest_of, unless
 from reviews.evidence.evidence import Evidence
-from reviews.stages.evaluation.inspect_rows import Sampled, log_of, sampled
+from reviews.stages.evaluation.benchmark_rows import Sampled, log_of, sampled
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.parameters import InspectParameters
+from specs.stages.evaluation.parameters import InspectParameters, LmEvalParameters
 from specs.stages.metric import MetricSet
 from training.rules.evaluation.inspect_log import Log, Sample
 from training.rules.evaluation.inspect_scores import is_right, scored_again
 from training.rules.tasks.choices import choices_of
 from training.rules.tasks.exact_answer import named_answers
 
-SCORES = "inspect.scores"
+SCORES = "benchmark.scores"
 """Its figure is the number of scores that nothing computed again, where it warns."""
-CHECKS = Checks(("inspect",))
+_FORMS: dict[str, type[InspectParameters | LmEvalParameters]] = {
+    "inspect": InspectParameters,
+    "lm_eval": LmEvalParameters,
+}
+CHECKS = Checks(("inspect", "lm_eval"))
+
+
+def _granted(evidence: Evidence) -> InspectParameters | LmEvalParameters:
+    return evidence.granted(_FORMS[evidence.stage.kind])
 
 
 def _rows(evidence: Evidence) -> tuple[Sampled, ...]:
     return sampled(evidence, evidence.outputs.get("rows"))
 
 
-@CHECKS.add("inspect.sandbox", "The task ran in a sandbox", source="benchmarks that fetch what they like")
+@CHECKS.add("benchmark.sandbox", "The task ran in a sandbox", source="benchmarks that fetch what they like")
 def _sandbox(evidence: Evidence, _: MetricSet | None) -> Found:
     """Read the manifest, which Peergate's own process beside the sandbox wrote."""
     told = _stated(evidence).get("sandbox")
@@ -35,7 +43,7 @@ def _sandbox(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"the task ran in {told}, from where only the model was reached")
 
 
-@CHECKS.add("inspect.log", "The rows are those of the log", source="samples dropped, and scores edited, after the run")
+@CHECKS.add("benchmark.log", "The rows are those of the log", source="samples dropped or scores edited after the run")
 def _log(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare every row with the sample of its item in the log, and the log's samples with the items."""
     log, rows = log_of(evidence), _rows(evidence)
@@ -51,7 +59,7 @@ def _log(evidence: Evidence, _: MetricSet | None) -> Found:
         told = f"the log has {len(samples)} samples, the rows {len(rows)}"
         told += f"; without a sample: {listed(missing)}" if missing else ""
         return Found("FAIL", told, repairable=False)
-    score = evidence.granted(InspectParameters).score
+    score = _granted(evidence).score
     wrong = [
         {"item": one.item.id, "differs": ", ".join(found)}
         for one in rows
@@ -83,19 +91,20 @@ def _plain(value: str | bool | float | None) -> tuple[str, Any]:
     return kind, value
 
 
-@CHECKS.add("inspect.task", "The registered task ran as granted", source="another task under the name of the benchmark")
+@CHECKS.add("benchmark.task", "The registered task ran as granted", source="another task under a benchmark's name")
 def _task(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare task, arguments, environment and requests with what was granted, and with the baseline's."""
-    given, log, stated = evidence.granted(InspectParameters), log_of(evidence), _stated(evidence)
+    given, log, stated = _granted(evidence), log_of(evidence), _stated(evidence)
+    args = given.args if isinstance(given, InspectParameters) else {}
     faults: list[str] = []
     named = given.task.rpartition("/")[2]
     if log.task.rpartition("/")[2] != named:
         faults.append(f"the log is that of the task {log.task!r}")
-    if set(log.arguments) != set(given.args):
+    if set(log.arguments) != set(args):
         faults.append(f"the task was given {listed(sorted(log.arguments)) or 'no arguments'}")
     faults += [
         f"the argument '{name}' was {log.arguments.get(name)!r}"
-        for name, value in given.args.items()
+        for name, value in args.items()
         if "{items}" not in str(value) and log.arguments.get(name) != value
     ]
     if faults:
@@ -106,14 +115,16 @@ def _task(evidence: Evidence, _: MetricSet | None) -> Found:
     if long:
         return Found("FAIL", f"more tokens than granted were asked for at {listed(long)}", repairable=False)
     before = evidence.baseline_manifest
-    if before is not None and (theirs := before.facts.get("inspect", {}).get("environment")) != stated["environment"]:
+    if before is not None and (theirs := before.facts.get("library", {}).get("environment")) != stated["environment"]:
         told = f"the baseline ran in the environment {theirs}, this stage in {stated['environment']}"
         return Found("FAIL", told, repairable=False)
-    return Found("PASS", f"task {given.task} with inspect_ai {stated.get('version')}, as granted", 0.0)
+    return Found("PASS", f"task {given.task} with {stated.get('name')} {stated.get('version')}, as granted", 0.0)
 
 
 @CHECKS.add(
-    "inspect.items", "The model was asked about the items, and their answers were due", source="a task with other data"
+    "benchmark.items",
+    "The model was asked the items, and their answers were due",
+    source="a task with other data",
 )
 def _items(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for each item's prompt in what was asked, and compare the target with the item's answers.
@@ -179,12 +190,12 @@ def _again(log: Log, evidence: Evidence, one: Sampled) -> bool | None:
     # A solver may have put a text of its own in the place of the answer.
     if one.text not in {call.output for call in one.row.calls}:
         return None
-    scorer, options = log.scorers.get(evidence.granted(InspectParameters).score, ("", {}))
+    scorer, options = log.scorers.get(_granted(evidence).score, ("", {}))
     return scored_again(scorer, options, one.text, one.row.target)
 
 
 def _stated(evidence: Evidence) -> dict[str, Any]:
-    found = manifest_of(evidence).facts.get("inspect")
+    found = manifest_of(evidence).facts.get("library")
     if not isinstance(found, dict) or not isinstance(found.get("environment"), str):
         raise EvidenceMissing("the manifest does not say where the task ran")
     return found

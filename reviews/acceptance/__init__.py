@@ -1,0 +1,1 @@
+"""What acceptance criteria have come to, computed from the trail alone."""

@@ -1,0 +1,234 @@
+"""The state of each acceptance criterion, computed from trail and store: nobody types it.
+
+A criterion is open, until the gate of its stage approves and finds what the criterion asks for. It is retracted when
+that no longer holds: the approval was taken back, a later attempt shows otherwise, or further seeds do not replicate
+the comparison. What a builder, a job or a person says changes nothing, nor does a gate that a person lifted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
+
+from reviews.evidence.gather import find, registered_spec
+from reviews.gate.conditions import lifted_checks
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import retracted
+from reviews.trail.store import Store
+from specs.session.acceptance import AcceptanceCriterion
+from specs.session.session_spec import SessionSpec
+from specs.stages.metric import Metric
+from specs.stages.metric_catalog import metrics_of
+from specs.text import one_line
+from specs.trail.entry import EntryKind
+
+State = Literal["open", "discharged", "retracted", "not_applicable"]
+SHIP_CHECKS = ("checkpoint.", "package.", "export.")
+"""What the ids of the checks of the ship gate begin with."""
+_MOVING: tuple[EntryKind, ...] = ("decision", "retraction", "replicated")
+"""The entries after which a state may be another one."""
+_NO = (None, False, 0, "no", "")
+
+
+class Proof(NamedTuple):
+    """What discharges a criterion, on record."""
+
+    entry: int
+    """The number of the approving decision."""
+    digest: str
+    """Of that entry."""
+    evidence: str
+    """Of the stored metrics, checks or decision that show it."""
+    told: str
+
+
+class Step(NamedTuple):
+    """A change of state, and the entry that made it."""
+
+    entry: int
+    state: State
+    why: str
+    percent: float | None
+    """ship-% after the entry."""
+
+
+class CriterionState(NamedTuple):
+    """A criterion and what has come of it."""
+
+    criterion: AcceptanceCriterion
+    state: State
+    why: str
+    """Why it has this state."""
+    proof: Proof | None
+    """Of a discharged one."""
+    history: tuple[Step, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the report and ``status --json`` show it."""
+        one = self.criterion
+        return {
+            "id": one.id,
+            "text": one.text,
+            "needs": one.needs(),
+            "weight": one.weight,
+            "state": self.state,
+            "why": self.why,
+            "proof": self.proof._asdict() if self.proof else None,
+            "history": [step._asdict() for step in self.history],
+        }
+
+
+class Acceptance(NamedTuple):
+    """All criteria of a session."""
+
+    criteria: tuple[CriterionState, ...]
+
+    @property
+    def percent(self) -> float | None:
+        """Return ship-%: the weights of what is discharged among those that apply. None where nothing applies."""
+        return percent({one.criterion.id: one.state for one in self.criteria}, [one.criterion for one in self.criteria])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return ship-% and every criterion."""
+        return {"ship_percent": self.percent, "criteria": [one.as_json() for one in self.criteria]}
+
+    def line(self) -> str:
+        """Return it in one line."""
+        counts = {state: sum(one.state == state for one in self.criteria) for state in _ORDER}
+        told = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items() if count)
+        return f"ship {self.percent:.1f} %: {told}" if self.percent is not None else f"no criterion applies: {told}"
+
+
+_ORDER: tuple[State, ...] = ("discharged", "open", "retracted", "not_applicable")
+
+
+def percent(states: dict[str, State], criteria: Sequence[AcceptanceCriterion]) -> float | None:
+    """Return the share of the weights that is discharged, in percent, of what applies by registration."""
+    applying = [one for one in criteria if states[one.id] != "not_applicable"]
+    total = sum(one.weight for one in applying)
+    done = sum(one.weight for one in applying if states[one.id] == "discharged")
+    return float(round(Fraction(100 * done, total), 6)) if total else None
+
+
+def acceptance_of(entries: Sequence[Recorded], store: Store) -> Acceptance:
+    """Return the state of every criterion at the end of these entries, by the registration that opened the session.
+
+    Raises:
+        EvidenceMissing: the session has no ``open`` entry, or what the trail names is not in the store.
+    """
+    opened = find(entries, "open")
+    # Of the first registration: no amendment excuses a criterion.
+    spec = registered_spec(entries[: opened.entry.seq + 1] if opened else entries, store)[0].spec
+    if not spec.criteria:
+        return Acceptance(())
+    states: dict[str, State] = {one.id: "open" if _applies(spec, one) else "not_applicable" for one in spec.criteria}
+    whys = {one.id: _told_first(one, states[one.id]) for one in spec.criteria}
+    proofs: dict[str, Proof] = {}
+    steps: dict[str, list[Step]] = {one.id: [] for one in spec.criteria}
+    for end, moving in enumerate(entries, 1):
+        if moving.entry.kind not in _MOVING:
+            continue
+        seen = _Seen(entries[:end], store)
+        changed: list[str] = []
+        for one in spec.criteria:
+            if states[one.id] == "not_applicable":
+                continue
+            found = seen.proof(one)
+            before = states[one.id]
+            if isinstance(found, Proof):
+                states[one.id], whys[one.id], proofs[one.id] = "discharged", found.told, found
+            else:
+                states[one.id] = "open" if before == "open" else "retracted"
+                whys[one.id] = found
+            changed += [one.id] if states[one.id] != before else []
+        now = percent(states, spec.criteria)
+        for id in changed:
+            steps[id].append(Step(moving.entry.seq, states[id], whys[id], now))
+    return Acceptance(
+        tuple(
+            CriterionState(
+                one,
+                states[one.id],
+                whys[one.id],
+                proofs[one.id] if states[one.id] == "discharged" else None,
+                tuple(steps[one.id]),
+            )
+            for one in spec.criteria
+        )
+    )
+
+
+def _applies(spec: SessionSpec, one: AcceptanceCriterion) -> bool:
+    if one.applies_if is None:
+        return True
+    stage, _, parameter = one.applies_if.partition(".")
+    return getattr(spec.stage(stage).parameters, parameter) not in _NO
+
+
+def _told_first(one: AcceptanceCriterion, state: State) -> str:
+    if state == "not_applicable":
+        return f"the session registers {one.applies_if} as nothing to be shown"
+    return f"the gate of '{one.stage}' has not decided"
+
+
+class _Seen:
+    """What the trail shows up to an entry."""
+
+    def __init__(self, entries: Sequence[Recorded], store: Store) -> None:
+        self._entries, self._store = entries, store
+        self._void = retracted(entries)
+
+    def proof(self, one: AcceptanceCriterion) -> Proof | str:
+        """Return what discharges a criterion, or why nothing does."""
+        decided = next((each for each in reversed(self._entries) if self._is_of(each, one.stage)), None)
+        if decided is None:
+            return f"the gate of '{one.stage}' has not decided"
+        at = f"{one.stage}.{decided.body['attempt']}"
+        if decided.entry.seq in self._void:
+            return f"the approval of {at} was taken back"
+        if decided.body["outcome"] != "approve":
+            return f"the gate of {at} decided '{decided.body['outcome']}'"
+        if lifted := lifted_checks(self._entries[: decided.entry.seq], one.stage, int(decided.entry.time_ns)):
+            return f"a person lifted {', '.join(sorted(lifted))} at {at}: what a gate lets pass so shows nothing"
+        if one.metric is not None and (why := self._not_replicated(one.metric.metric)):
+            return why
+        found = self._found(one, at)
+        if isinstance(found, str):
+            return found
+        evidence, told = found
+        return Proof(decided.entry.seq, decided.digest, evidence or decided.body["decision"], f"{told} at {at}")
+
+    def _is_of(self, one: Recorded, stage: str) -> bool:
+        return one.entry.kind == "decision" and one.body["stage"] == stage
+
+    def _found(self, one: AcceptanceCriterion, at: str) -> tuple[str, str] | str:
+        """Return the digest of what shows it, and in words what that is; or why it is not shown."""
+        if one.metric is not None:
+            recorded = find(self._entries, f"metrics/{at}")
+            digest: str = (recorded.body["metrics"] or "") if recorded else ""
+            values = self._store.get_value(digest)["metrics"] if digest else {}
+            if one.metric.metric not in values:
+                return f"{one.metric.metric} was not measured at {at}"
+            value = Metric.model_validate(values[one.metric.metric])
+            if not one.metric.met(value.exact()):
+                return f"{one.metric.metric} is {value.value:.4g} at {at}, not {one.metric}"
+            return digest, f"{one.metric.metric} is {value.value:.4g}"
+        if one.check is None and not one.ship:
+            return "", "the gate approved"
+        recorded = find(self._entries, f"checks/{at}")
+        summary: dict[str, str] = dict(recorded.body["summary"]) if recorded else {}
+        asked = [one.check] if one.check else [id for id in summary if id.startswith(SHIP_CHECKS)]
+        if not asked:
+            return f"no check of the ship gate ran at {at}"
+        for id in asked:
+            if summary.get(id) != "PASS":
+                return f"check {id} {'is ' + summary[id] if id in summary else 'did not run'} at {at}"
+        return recorded.body["checks"] if recorded else "", f"{', '.join(asked)} passed"
+
+    def _not_replicated(self, metric: str) -> str:
+        counted = find(self._entries, "replicated")
+        if counted is None or metric not in metrics_of("comparison"):
+            return ""
+        result = self._store.get_value(counted.body["result"])
+        return "" if result["replicated"] else f"entry {counted.entry.seq}: {one_line(str(result['told']), 200)}"

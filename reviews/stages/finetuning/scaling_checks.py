@@ -1,0 +1,82 @@
+"""Are there tokens enough for a training that has to teach a model everything, by the rule that its stage registers?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from reviews.checks.definition import Checks, Found
+from reviews.evidence.evidence import Evidence
+from reviews.stages.finetuning.measure import steps_of
+from reviews.stages.finetuning.optimizer_checks import distinct_share
+from reviews.stages.finetuning.planned import most_rows
+from reviews.stages.finetuning.weights import parameters_of
+from specs.session.session_spec import SessionSpec
+from specs.stages.artifacts import Item
+from specs.stages.finetuning.parameters import ScalingRule, SftParameters
+from specs.stages.metric import MetricSet
+from specs.stages.registry import kind_of
+
+CHECKS = Checks(("sft",))
+REPEATS = 15.39
+"""Passes after which repeated tokens are worth little (R*_D of Muennighoff et al. 2023, arXiv:2305.16264)."""
+REFUSED = 0.5
+"""Of the rule: less is refused, less than all of it is warned of."""
+_APART = 0.05
+"""Share by which the stated number of parameters may differ from the trained checkpoint's."""
+
+
+def worth(distinct: float, passes: float) -> float:
+    """Return how many distinct tokens some tokens, read so many times, are worth (ibid., equation 5)."""
+    return distinct * (1 + REPEATS * (1 - math.exp(-max(0.0, passes - 1) / REPEATS)))
+
+
+def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found:
+    """Compare the most that each training with a rule can get, every row as long as allowed, with its rule."""
+    found: list[tuple[float, dict[str, Any]]] = []
+    ruled = 0
+    for stage in spec.stages:
+        rule: ScalingRule | None = getattr(stage.parameters, "scaling", None)
+        if rule is None or not kind_of(stage).trains:
+            continue
+        ruled += 1
+        rows = most_rows(spec, stage, data)
+        if rows:
+            passes = math.inf if "epochs" in stage.ranges else stage.parameters.epochs
+            most = worth(rows * stage.parameters.max_length, passes)
+            share = most / (rule.parameters * rule.tokens_per_parameter)
+            found.append((share, {"stage": stage.name, "tokens at most": round(most), "parameters": rule.parameters}))
+    if not ruled:
+        return Found("NOT_APPLICABLE", "no stage registers a rule: none trains from scratch")
+    if not found:
+        return Found("NOT_APPLICABLE", "how many tokens there will be is not known beforehand: training.scaling counts")
+    share, first = min(found, key=lambda one: one[0])
+    told = f"'{first['stage']}' can get {share:.2%} of the tokens that its rule asks for, at the most"
+    shown = tuple(row for part, row in found if part < 1)
+    if share < REFUSED:
+        return Found("FAIL", told, share, shown, repairable=False)
+    return Found("WARN", told, share, shown) if share < 1 else Found("PASS", told, share)
+
+
+@CHECKS.add(
+    "training.scaling",
+    "A training from scratch had the tokens that its registered rule asks for",
+    source="data starvation of a model from scratch; Hoffmann et al. 2022, arXiv:2203.15556",
+    reads_weights=True,
+)
+def _scaling(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the tokens that carried loss, repeats counted for less, with those of the rule."""
+    given = evidence.granted(SftParameters)
+    if given.scaling is None:
+        return Found("NOT_APPLICABLE", "the stage registers no rule: it does not train from scratch")
+    has, rule = parameters_of(evidence.outputs.get("checkpoint")), given.scaling
+    if abs(has - rule.parameters) > _APART * has:
+        told = f"the checkpoint has {has} parameters, the rule states {rule.parameters}"
+        return Found("FAIL", told, float(has), repairable=False)
+    distinct = sum(row.tokens for row in steps_of(evidence)) / given.epochs * distinct_share(evidence)
+    share = worth(distinct, given.epochs) / (has * rule.tokens_per_parameter)
+    told = f"about {distinct:.0f} distinct tokens in {given.epochs} passes are {share:.2%} of what the rule asks for"
+    if share < REFUSED:
+        return Found("FAIL", told, share, repairable=False)
+    return Found("WARN" if share < 1 else "PASS", told, share)

@@ -1,0 +1,95 @@
+"""The judge of ``bench`` stages: is the model fast enough, by what, and was that measured steadily?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reviews.checks.definition import Checks, Found, need
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from specs.errors import EvidenceMissing
+from specs.stages.metric import MetricSet
+from specs.stages.packaging.parameters import BenchParameters
+from specs.stages.packaging.rows import BenchRow
+
+CHECKS = Checks(("bench",))
+STEADY = 0.15
+"""The largest spread at which a median counts; unsteadier rounds are judged by their worst."""
+
+
+def shown(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return every round; errors as :func:`read_rows`."""
+    return [row.model_dump() | {"rate": row.rate} for row in _rows(evidence)]
+
+
+def _rows(evidence: Evidence) -> tuple[BenchRow, ...]:
+    return read_rows(evidence.outputs.get("rows"), BenchRow, "bench rows")
+
+
+def _rates(evidence: Evidence, run: str) -> list[float]:
+    found = [row.rate for row in _rows(evidence) if row.run == run]
+    if not found:
+        raise EvidenceMissing(f"there is no {run} round")
+    return found
+
+
+@CHECKS.add("bench.rounds", "Every registered round was timed", source="the best of several timings, reported as one")
+def _rounds(evidence: Evidence, _: MetricSet | None) -> Found:
+    rows, due = _rows(evidence), evidence.granted(BenchParameters).rounds
+    if [(row.round, row.run) for row in rows] != [(n, run) for n in range(1, due + 1) for run in ("engine", "plain")]:
+        return Found(
+            "FAIL", f"{len(rows)} timings are not {due} rounds of engine and plain run by turns", float(len(rows))
+        )
+    return Found("PASS", f"{due} rounds of engine and plain run, by turns", float(len(rows)))
+
+
+@CHECKS.add(
+    "bench.steady",
+    "The rounds took about as long as each other",
+    source="a floor that shared cores missed or met by chance",
+    threshold=f"<= {STEADY:g}",
+    blocking=False,
+)
+def _steady(_: Evidence, metrics: MetricSet | None) -> Found:
+    spread = need(metrics, "speed_spread")
+    told = f"the rates spread by {spread:.1%} of their mean"
+    return Found(
+        "WARN" if spread > STEADY else "PASS", told + (": the worst round counts" if spread > STEADY else ""), spread
+    )
+
+
+@CHECKS.add(
+    "bench.floor", "The model writes at least the registered tokens a second", source="a model too slow for its use"
+)
+def _floor(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    floor, median = evidence.granted(BenchParameters).floor, need(metrics, "tokens_per_second")
+    rate = min(_rates(evidence, "engine")) if need(metrics, "speed_spread") > STEADY else median
+    told = f"{rate:.4g} tokens a second, the floor is {floor:g}"
+    return Found("PASS" if rate >= floor else "FAIL", told, rate)
+
+
+@CHECKS.add(
+    "bench.ratio",
+    "The engine is as fast as the registered share of a plain run",
+    source="an absolute floor that says more of the machine than of the model",
+)
+def _ratio(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    least, ratio = evidence.granted(BenchParameters).least_ratio, need(metrics, "speed_ratio")
+    if need(metrics, "speed_spread") > STEADY:
+        ratio = min(_rates(evidence, "engine")) / max(_rates(evidence, "plain"))
+    told = f"{ratio:.3g} times as fast as a plain run, at least {least:g} is registered"
+    return Found("PASS" if ratio >= least else "FAIL", told, ratio)
+
+
+@CHECKS.add(
+    "bench.times",
+    "The timed rounds fit into the time that the job was seen to take",
+    source="timings of another run",
+)
+def _times(evidence: Evidence, _: MetricSet | None) -> Found:
+    if evidence.observed is None:
+        raise EvidenceMissing("nobody saw how long the job took")
+    timed = sum(row.seconds for row in _rows(evidence))
+    most = evidence.observed.at_most_s + evidence.observed.spare()
+    told = f"{timed:.4g} s were timed, the job was seen for at most {evidence.observed.at_most_s:.4g} s"
+    return Found("PASS" if timed <= most else "FAIL", told, timed)

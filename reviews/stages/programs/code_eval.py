@@ -1,0 +1,179 @@
+"""The judge of ``code_eval`` stages: it runs every program again, whatever a job says of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from reviews.checks.definition import Checks, Found, need
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.measured_value import Measured
+from reviews.evidence.row_lines import Subjects, as_written
+from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
+from reviews.statistics.pass_at_k import over_problems
+from specs.confinement.program_process import Ended, Limits, Program, run_all
+from specs.confinement.verifier_command import NoSandbox
+from specs.errors import EvidenceMissing
+from specs.stages.artifacts import Item
+from specs.stages.metric import MetricSet
+from specs.stages.programs.parameters import CodeEvalParameters
+from specs.stages.programs.rows import CodeRow
+from specs.text import plain
+from training.rules.programs.answer_program import program_in
+
+CHECKS = Checks(("code_eval",))
+
+
+class Tried(NamedTuple):
+    """An answer, and what came of its program."""
+
+    row: CodeRow
+    ended: Ended
+
+    @property
+    def valid(self) -> bool:
+        """Whether it is a program with the function asked for."""
+        return self.ended.valid
+
+    @property
+    def passed(self) -> bool:
+        """Whether its tests pass."""
+        return self.ended.step == "passed"
+
+    @property
+    def overtime(self) -> bool:
+        """Whether it took too long."""
+        return self.ended.step == "overtime"
+
+
+def problems_of(evidence: Evidence) -> tuple[Item, ...]:
+    """Return the problems that were to be solved.
+
+    Raises:
+        EvidenceMissing: they cannot be read, or one has no tests.
+    """
+    items = read_rows(evidence.inputs.get("items"), Item, "problems")
+    found = items[: evidence.granted(CodeEvalParameters).max_problems]
+    for item in found:
+        if not all(isinstance(item.constraint.get(name), str) for name in ("entry_point", "tests")):
+            told = f"problem '{plain(item.id, 60)}' has no constraint.entry_point or constraint.tests"
+            raise EvidenceMissing(told, where="problems")
+    return found
+
+
+def tried(evidence: Evidence) -> list[Tried]:
+    """Return every answer with what came of its program.
+
+    Raises:
+        EvidenceMissing: rows or problems cannot be read, a row answers none of them, or there is no sandbox here.
+    """
+    problems = {item.id: item for item in problems_of(evidence)}
+    rows = read_rows(evidence.outputs.get("rows"), CodeRow, "code rows")
+    programs: list[Program] = []
+    for row in rows:
+        item = problems.get(row.item)
+        if item is None:
+            raise EvidenceMissing(f"a row answers '{plain(row.item, 60)}', which is no problem", where="code rows")
+        entry = str(item.constraint["entry_point"])
+        text = program_in(row.output, item.prompt, row.form, entry)
+        programs.append(Program(text, entry, str(item.constraint["tests"])))
+    return [Tried(row, one) for row, one in zip(rows, _ended(evidence, programs), strict=True)]
+
+
+def _ended(evidence: Evidence, programs: list[Program]) -> list[Ended]:
+    given = evidence.granted(CodeEvalParameters)
+    try:
+        return run_all(programs, Limits(given.seconds, given.memory_mb))
+    except NoSandbox as error:
+        raise EvidenceMissing(f"programs cannot be run here: {error}", where="code rows") from error
+
+
+def read(evidence: Evidence, output: str) -> Subjects:
+    """Return the answers for the metrics; errors as :func:`tried`."""
+    return as_written(tried(evidence), output)
+
+
+def measure(evidence: Evidence) -> dict[str, Measured]:
+    """Return pass@1 and pass@k over the problems; errors as :func:`tried`."""
+    answers, right = Counter[str](), Counter[str]()
+    for one in tried(evidence):
+        answers[one.row.item] += 1
+        right[one.row.item] += one.passed
+    each = [(answers[item.id], right[item.id]) for item in problems_of(evidence)]
+    k = evidence.granted(CodeEvalParameters).k
+    if least := [n for n, _ in each if n < k]:
+        raise EvidenceMissing(f"a problem has {least[0]} answers, pass_at_k needs {k}", where="code rows")
+    found: dict[str, Measured] = {}
+    for name, number in (("pass_at_1", 1), ("pass_at_k", k)):
+        value, interval = over_problems(each, number)
+        found[name] = Measured(value, len(each), interval)
+    return found
+
+
+def shown(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return every answer with what came of it; errors as :func:`tried`."""
+    return [
+        {
+            "item": one.row.item,
+            "sample": one.row.sample,
+            "output": plain(one.row.output, ROW_CHARACTERS),
+            "ended": one.ended.step,
+            "why": one.ended.why,
+        }
+        for one in tried(evidence)
+    ]
+
+
+@CHECKS.add(
+    "code.answers",
+    "Every problem has the registered number of answers",
+    source="a score over the problems that were finished",
+)
+def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
+    given = evidence.granted(CodeEvalParameters)
+    rows = read_rows(evidence.outputs.get("rows"), CodeRow, "code rows")
+    due = [(item.id, sample) for item in problems_of(evidence) for sample in range(given.samples)]
+    if [(row.item, row.sample) for row in rows] != due:
+        return Found("FAIL", f"{len(rows)} answers, registered are {given.samples} to each of the problems, {len(due)}")
+    return Found("PASS", f"{given.samples} to each of {len(due) // given.samples} problems", float(len(rows)))
+
+
+@CHECKS.add(
+    "code.harness",
+    "The tests accept the problems' own solutions and no empty function",
+    source="a harness that moved a score from 34 to 87 %, and tests that pass whatever is written",
+)
+def _harness(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Run the solution of each problem that brings one, and of every problem a function that only returns."""
+    problems = problems_of(evidence)
+    solved = [item for item in problems if isinstance(item.constraint.get("solution"), str)]
+    right = [_program(item, str(item.constraint["solution"])) for item in solved]
+    ended = _ended(evidence, [*right, *(_program(item, f"{item.prompt}\n    return None\n") for item in problems)])
+    refused = [item.id for item, one in zip(solved, ended, strict=False) if one.step != "passed"]
+    let = [item.id for item, one in zip(problems, ended[len(solved) :], strict=True) if one.step == "passed"]
+    shown = (*({"problem": id, "found": "its own solution is refused"} for id in refused),)
+    shown += (*({"problem": id, "found": "a function that returns nothing passes"} for id in let),)
+    if shown:
+        first = shown[0]
+        told = f"problem {plain(first['problem'], 60)}: {first['found']}; {len(shown)} in all"
+        return Found("FAIL", told, float(len(shown)), shown, repairable=False)
+    if not solved:
+        return Found("WARN", "no problem brings a solution: only that nothing empty passes is known", 0.0)
+    return Found("PASS", f"{len(solved)} solutions pass, and no empty function of {len(problems)}", 0.0)
+
+
+def _program(item: Item, text: str) -> Program:
+    return Program(text, str(item.constraint["entry_point"]), str(item.constraint["tests"]))
+
+
+@CHECKS.add(
+    "code.programs",
+    "Some of the answers are programs",
+    source="a score of 0 that came from how programs were looked for in answers",
+    blocking=False,
+)
+def _programs(_: Evidence, metrics: MetricSet | None) -> Found:
+    valid = need(metrics, "python_validity")
+    if valid == 0:
+        return Found("WARN", "no answer is a program: look at the answers before the score", valid)
+    return Found("PASS", f"{valid:.1%} of the answers are programs", valid)

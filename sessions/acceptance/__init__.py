@@ -1,0 +1,1 @@
+"""What is left of a session's acceptance criteria, and what became of what an audit asked for."""

@@ -1,0 +1,135 @@
+"""What is left of the acceptance criteria, ranked by what it adds to ship-% over what it takes.
+
+The gain is exact: the criterion's weight. The effort is the spec's own figure, or the recorded minutes of the stages
+that lead there, or their limits. What this session cannot reach any more comes last, whatever it would add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from reviews.acceptance.criterion_state import Acceptance, CriterionState, State, acceptance_of
+from reviews.evidence.gather import accepted_attempt, registered_spec
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from sessions.acceptance.siblings import Sibling, siblings_of
+from sessions.diagnosis.actions import minutes_of
+from sessions.money import ledger
+from specs.resources import attempt_usd
+from specs.session.session_spec import ResolvedSpec
+
+LEAST_HOURS = 1 / 60
+"""What a person takes to change anything."""
+_DAY, _WEEK = 8.0, 40.0
+
+
+class Item(NamedTuple):
+    """A criterion that is not discharged."""
+
+    id: str
+    text: str
+    state: State
+    missing: str
+    """Why it is not discharged now."""
+    needs: str
+    refuted_by: str
+    gain: float
+    """What it adds to ship-%, in points."""
+    hours: float
+    basis: str
+    """What the hours are: ``stated``, ``measured`` or ``limit``."""
+    usd: float
+    """What the machines of the stages may cost at most, by the registered rates."""
+    stages: tuple[str, ...]
+    """Those that still have to run for it."""
+    out_of_reach: str
+    """Why this session cannot discharge it any more; empty where it can."""
+
+    @property
+    def worth(self) -> float:
+        """Return points of ship-% an hour."""
+        return self.gain / max(self.hours, LEAST_HOURS)
+
+    @property
+    def priority(self) -> str:
+        """Return P0 to P3: five points in a day, two in three days, one in a week, anything less."""
+        if self.out_of_reach:
+            return "-"
+        limits = (("P0", 5.0, _DAY), ("P1", 2.0, 3 * _DAY), ("P2", 1.0, _WEEK))
+        return next((name for name, least, most in limits if self.gain >= least and self.hours <= most), "P3")
+
+
+class Backlog(NamedTuple):
+    """What is left, the most worthwhile first."""
+
+    now: float | None
+    """ship-%."""
+    ceiling: float | None
+    """ship-% if everything this session can still reach is discharged."""
+    items: tuple[Item, ...]
+    siblings: tuple[Sibling, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as ``backlog --json`` shows it."""
+        items = [one._asdict() | {"worth": one.worth, "priority": one.priority} for one in self.items]
+        siblings = [one._asdict() for one in self.siblings]
+        return {"ship_percent": self.now, "ceiling_percent": self.ceiling, "items": items, "siblings": siblings}
+
+
+def backlog_of(entries: Sequence[Recorded], store: Store) -> Backlog:
+    """Return what is left of a session's criteria; raises EvidenceMissing as :func:`acceptance_of`."""
+    found = acceptance_of(entries, store)
+    resolved, _ = registered_spec(entries, store)
+    total = sum(one.criterion.weight for one in found.criteria if one.state != "not_applicable")
+    left = [one for one in found.criteria if one.state in ("open", "retracted")]
+    items = [_item(entries, resolved, one, total) for one in left]
+    items.sort(key=lambda one: (bool(one.out_of_reach), -one.worth, one.id))
+    return Backlog(found.percent, _ceiling(found, items), tuple(items), tuple(siblings_of(entries, store, resolved)))
+
+
+def _ceiling(found: Acceptance, items: Sequence[Item]) -> float | None:
+    if found.percent is None:
+        return None
+    return round(found.percent + sum(one.gain for one in items if not one.out_of_reach), 6)
+
+
+def _item(entries: Sequence[Recorded], resolved: ResolvedSpec, one: CriterionState, total: int) -> Item:
+    criterion = one.criterion
+    names = _before(resolved, criterion.stage)
+    # A stage whose approval shows nothing for the criterion has to run again itself.
+    run = [name for name in names if name == criterion.stage or accepted_attempt(entries, name) is None]
+    minutes, measured = minutes_of(entries, resolved, run)
+    spec = resolved.spec.with_resources()
+    usd = sum(attempt_usd(spec.budget, spec.stage(name)) for name in run)
+    stated = criterion.effort_hours
+    return Item(
+        id=criterion.id,
+        text=criterion.text,
+        state=one.state,
+        missing=one.why,
+        needs=criterion.needs(),
+        refuted_by=criterion.refuted_by(),
+        gain=100 * criterion.weight / total,
+        hours=minutes / 60 if stated is None else stated,
+        basis="stated" if stated is not None else "measured" if measured else "limit",
+        usd=round(usd, 6),
+        stages=tuple(run),
+        out_of_reach=_out_of_reach(entries, resolved, usd),
+    )
+
+
+def _before(resolved: ResolvedSpec, stage: str) -> list[str]:
+    """Return the stages up to one, in their order: a session runs them one after the other."""
+    names = [one.name for one in resolved.spec.stages]
+    return names[: names.index(stage) + 1]
+
+
+def _out_of_reach(entries: Sequence[Recorded], resolved: ResolvedSpec, usd: float) -> str:
+    closed = next((one for one in entries if one.entry.kind == "close"), None)
+    if closed is not None:
+        return f"the session is closed ({closed.body['decision']}): another one has to show it"
+    left = ledger.balance_of(entries, resolved.spec.budget).left_usd
+    if usd > left + 1e-9:
+        return f"its stages may cost {usd:.2f} USD, {left:.2f} USD are left"
+    return ""

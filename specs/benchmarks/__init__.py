@@ -1,0 +1,1 @@
+"""Files of other evaluation libraries, as Peergate registers them."""

@@ -1,0 +1,154 @@
+"""A task file of lm-eval as a registered script: its YAML with the files that it names, and nothing of them run.
+
+The script is Python that only holds texts, so that it is registered, read by reviewers and limited as any other. Which
+data the file names does not count: a job gives the library the stage's items.
+"""
+
+from __future__ import annotations
+
+import ast
+import pprint
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs import task_file
+from specs.digests import digest_bytes
+from specs.errors import Problem, SpecError
+from specs.session.problems import LintProblem
+from specs.session.yaml_positions import Document, read_document
+
+SUFFIXES = (".yaml", ".yml")
+WRITES = "generate_until"
+_ELSEWHERE = {
+    "multiple_choice": "kind: multiple_choice with lm_eval_task scores such tasks",
+    "loglikelihood": "kind: multiple_choice scores choices",
+    "loglikelihood_rolling": "kind: perplexity reads texts",
+}
+_FUNCTION = re.compile(rb"^(\s*(?:- +)?[\w-]+: +|\s*- +)!function +([A-Za-z_]\w*\.[A-Za-z_]\w*)[ \t]*$", re.MULTILINE)
+_NAMED = re.compile(r"!function ([A-Za-z_]\w*)\.[A-Za-z_]\w*")
+_INCLUDES = 4
+"""Files that may include one another in a row."""
+
+
+class TaskFiles(NamedTuple):
+    """What a registered script holds."""
+
+    main: str
+    texts: dict[str, str]
+    """By file name: the YAML, what it includes, and its Python files."""
+
+
+def is_task_file(path: str) -> bool:
+    """Say whether a script's name is that of a task file."""
+    return path.endswith(SUFFIXES)
+
+
+def as_script(path: Path, raw: bytes, task: str, max_new_tokens: int) -> str:
+    """Return the script that a task file becomes, for the task of this name.
+
+    Raises:
+        SpecError: it is no task that writes, has another name, or needs what a job cannot give; with each place.
+    """
+    read = _Reader(path)
+    settings = read.settings(path.name, raw)
+    if problems := list(_problems(settings, task, max_new_tokens)):
+        raise read.documents[path.name].error(path, problems)
+    listed = ", ".join(f"{name} ({digest_bytes(text.encode())})" for name, text in read.texts.items())
+    texts = pprint.pformat(read.texts, width=110, sort_dicts=False)
+    return f'"""The task {task} of lm-eval: {listed}."""\n\nMAIN = {path.name!r}\nFILES = {texts}\n'
+
+
+def files_of(script: str) -> TaskFiles:
+    """Return the files that a registered script holds; raises ValueError if it is none of :func:`as_script`."""
+    found: dict[str, Any] = {}
+    for one in ast.parse(script).body:
+        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
+            found[one.targets[0].id] = ast.literal_eval(one.value)
+    if set(found) != {"MAIN", "FILES"}:
+        raise ValueError("the script holds no task of lm-eval")
+    return TaskFiles(found["MAIN"], found["FILES"])
+
+
+def settings_of(files: TaskFiles) -> dict[str, Any]:
+    """Return the settings of a registered task, what it includes first; functions are texts that begin ``!function``.
+
+    Raises SpecError if a file is no YAML.
+    """
+    read = _Reader(Path(files.main), files.texts)
+    return read.settings(files.main, files.texts[files.main].encode())
+
+
+class _Reader:
+    """Reads task files and what they name; ``texts`` collects it."""
+
+    def __init__(self, path: Path, given: Mapping[str, str] | None = None) -> None:
+        self._path, self._given = path, given
+        self.texts: dict[str, str] = {}
+        self.documents: dict[str, Document] = {}
+
+    def settings(self, name: str, raw: bytes, depth: int = 0) -> dict[str, Any]:
+        here = self._path.parent / name
+        document = read_document(here, _FUNCTION.sub(rb'\1"!function \2"', raw))
+        self.documents[name] = document
+        self.texts[name] = raw.decode()
+        found: dict[str, Any] = {}
+        for one in _listed(document.data.get("include")):
+            if depth == _INCLUDES:
+                raise document.error(here, [LintProblem(("include",), "includes itself, or too many files in a row")])
+            found |= self.settings(str(one), self._beside(document, here, "include", str(one)), depth + 1)
+        found |= {key: value for key, value in document.data.items() if key != "include"}
+        for module in sorted(set(_NAMED.findall(repr(_plain(document.data))))):
+            file = f"{module}.py"
+            self.texts[file] = self._beside(document, here, "", file).decode("utf-8", "replace")
+        return found
+
+    def _beside(self, document: Document, here: Path, key: str, name: str) -> bytes:
+        """Return a file that lies beside the task's; raises SpecError."""
+        loc = (key,) if key else ()
+        if "/" in name or name.startswith("."):
+            told = f"'{name}' is not a file beside this one"
+            raise document.error(
+                here, [LintProblem(loc, told, "copy it there: what is registered is what lies beside")]
+            )
+        if self._given is not None:
+            return self._given.get(name, "").encode()
+        try:
+            raw = (self._path.parent / name).read_bytes()
+        except OSError as error:
+            told = f"the file '{name}', which it names, cannot be read: {error.strerror}"
+            raise SpecError([Problem(str(here), 1, 1, key, told, "it has to lie beside this file")]) from error
+        task_file.require_no_secret(self._path.parent / name, raw.decode("utf-8", "replace"))
+        return raw
+
+
+def _problems(settings: Mapping[str, Any], task: str, most: int) -> Iterator[LintProblem]:
+    named, kind = settings.get("task"), settings.get("output_type", WRITES)
+    if "class" in settings or isinstance(named, list) or "group" in settings:
+        yield LintProblem((), "is a group or a class of the library, not one task", "name a file of a single task")
+    elif named != task:
+        yield LintProblem(("task",), f"the task is '{named}', the stage names '{task}'", "write the same name in both")
+    if kind != WRITES:
+        hint = _ELSEWHERE.get(str(kind), f"output_type: {WRITES}")
+        yield LintProblem(("output_type",), f"is {kind}, this kind of stage has the model write ({WRITES})", hint)
+    shots, given = settings.get("num_fewshot") or 0, settings.get("fewshot_config")
+    if shots and not (isinstance(given, Mapping) and given.get("samples")):
+        told = f"{shots} worked examples would come from the held-out items themselves"
+        hint = "num_fewshot: 0, or the examples under fewshot_config: {sampler: first_n, samples: [...]}"
+        yield LintProblem(("num_fewshot",), told, hint)
+    wanted = settings.get("generation_kwargs")
+    tokens = wanted.get("max_gen_toks") if isinstance(wanted, Mapping) else None
+    if isinstance(tokens, int) and tokens > most:
+        told = f"asks for {tokens} tokens, the stage grants max_new_tokens {most}"
+        yield LintProblem(("generation_kwargs", "max_gen_toks"), told, f"max_new_tokens: {tokens} in the stage")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value

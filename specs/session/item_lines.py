@@ -1,0 +1,62 @@
+"""Lines of a file of items, with what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from specs.errors import Problem
+from specs.session.explain import explain
+from specs.session.problems import Loc, dotted, printable
+from specs.stages.artifacts import Item
+
+MAX_DATA_PROBLEMS = 20
+"""More lines than this are wrong for one reason; the rest is counted."""
+
+
+def check_items(path: Path, raw: bytes) -> list[Problem]:
+    """Return what is wrong with the lines of a file of items."""
+    found: list[Problem] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(raw.removesuffix(b"\n").split(b"\n"), 1):
+        item = _read_item(line)
+        if isinstance(item, Item):
+            if item.id in seen:
+                message = f"id '{item.id}' is already used on line {seen[item.id]}"
+                found.append(Problem(str(path), number, 1, "id", printable(message), "ids are unique"))
+            seen.setdefault(item.id, number)
+        else:
+            found += [Problem(str(path), number, column, *map(printable, said)) for column, *said in item]
+    return found
+
+
+def at_most(found: list[Problem]) -> list[Problem]:
+    """Return the first problems of a file and how many more there are."""
+    shown, rest = found[:MAX_DATA_PROBLEMS], found[MAX_DATA_PROBLEMS:]
+    if not rest:
+        return shown
+    told = f"and {len(rest)} more problems from this line on"
+    return [*shown, Problem(rest[0].path, rest[0].line, 1, "", told, stands_for=len(rest))]
+
+
+def _read_item(line: bytes) -> Item | list[tuple[int, str, str]]:
+    """Return the item of a line, or (column, keys, message) for each thing wrong with it."""
+    try:
+        json.loads(line)
+    except json.JSONDecodeError as error:
+        return [(error.colno, "", f"not valid JSON: {error.msg}" if line.strip() else "the line is empty")]
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        return [(1, "", f"not valid JSON: {type(error).__name__}")]
+    try:
+        return Item.model_validate_json(line, strict=True)
+    except ValidationError as error:
+        found: dict[Loc, tuple[int, str, str]] = {}
+        for entry in error.errors(include_url=False):
+            said = explain(entry, Item)
+            # A union is reported once for each of its members.
+            loc = said.loc[:2] if said.loc[:1] == ("constraint",) else said.loc
+            message = "must be text or a whole number" if len(said.loc) > 2 else said.message
+            found.setdefault(loc, (1, dotted(loc), message))
+        return list(found.values())

@@ -1,0 +1,254 @@
+"""The files that a spec names: constitution, data, task and scripts, read with every problem they have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from specs import task_file
+from specs.benchmarks import lm_eval_file
+from specs.confinement import bubblewrap, verifier_process
+from specs.data.registered import Registered, read_registered
+from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
+from specs.digests import digest_bytes
+from specs.errors import Problem, SpecError, UserError
+from specs.session.constitution import Constitution
+from specs.session.explain import validate
+from specs.session.item_lines import at_most, check_items
+from specs.session.lint.item_rules import ANSWERED, verified_by, without_answers
+from specs.session.lint.rules import lint_constitution
+from specs.session.lint.trainer_rules import given_by
+from specs.session.problems import LintProblem, Loc, printable
+from specs.session.session_spec import DataFile, HeldOut, SessionSpec
+from specs.session.yaml_positions import Document, read_document
+from specs.stages.recipes import script_file
+from specs.stages.registry import kind_of
+from specs.stages.stage import TASKS
+from specs.trainers import trainer_file
+
+_RESTORE = "restore the registered file; or if the change is meant, `peergate spec pin` writes the new digest"
+_FITTING = "the task's file says in its Item which fields items have"
+
+
+class NamedFiles:
+    """The constitution and data files of one spec."""
+
+    def __init__(self, path: Path, allow_missing: bool) -> None:
+        self.folder = path.parent
+        self.allow_missing = allow_missing
+        self.problems: list[LintProblem] = []
+        self.others: list[Problem] = []
+        self.items: dict[str, bytes] = {}
+        self.turns: set[str] = set()
+        """Data files without problems, by the name that inputs have for them."""
+
+    def read_all(self, spec: SessionSpec) -> tuple[SessionSpec, str | None, dict[str, str]]:
+        """Return the spec, which then says what each data file holds, and the digests of constitution and data."""
+        constitution = None if spec.constitution is None else self._constitution(spec.constitution)
+        digests: dict[str, str] = {}
+        data: dict[str, DataFile] = {}
+        heldout = self._data(("heldout",), spec.heldout, spec.analysis.n)
+        for name, named in spec.data.items():
+            data[name] = named
+            if (found := self._data(("data", name), named, None)) is None:
+                if self.allow_missing and named.digest:
+                    digests[name] = named.digest
+                continue
+            # Items are what a data file holds where nothing is registered: older registrations stay.
+            digests[name] = digest_bytes(found.data)
+            pinned = {"digest": digests[name]} if named.digest else {}
+            data[name] = named.model_copy(update={"held": None if found.held == "items" else found.held} | pinned)
+            if heldout and found.data == heldout.data and named.path != spec.heldout.path:
+                message = f"'{named.path}' is a copy of the held-out split: their digests are equal"
+                self.problems.append(LintProblem(("data", name, "path"), message, "no stage may train on it"))
+        split = spec.heldout
+        if heldout is not None:
+            digests["heldout"] = digest_bytes(heldout.data)
+            # What is registered is the digest of the rows that jobs read; of a file in their form it is the file's.
+            split = split.model_copy(update={"digest": digests["heldout"]})
+        elif self.allow_missing:
+            digests["heldout"] = split.digest
+        return spec.model_copy(update={"data": data, "heldout": split}), constitution, digests
+
+    def task(self, spec: SessionSpec) -> tuple[SessionSpec, str | None]:
+        """Return the spec with its task file pinned by its digest, and the file's text; problems are collected.
+
+        Raises PluginFault if there is no sandbox in which the file can be run.
+        """
+        path, _, stated = spec.task.partition("@")
+        raw = self._read(("task",), path) if task_file.is_file(path) else None
+        if raw is None:
+            return spec, None
+        try:
+            text = task_file.text_of(self.folder / path, raw)
+            name = task_file.pinned(path, text)
+            task_file.remember(name, text, spec.verifier.limits())
+            task_file.trust(name)
+            verifier_process.described(name)
+        except (SpecError, task_file.TaskFault) as error:
+            self.others += error.problems if isinstance(error, SpecError) else [error.problem(self.folder)]
+            return spec.model_copy(update={"task": path}), None
+        host = bubblewrap.this_host()
+        if host is not None and bubblewrap.uncovered(host, [self.folder / spec.heldout.path]):
+            message = "the held-out items lie in a folder that the verifier's sandbox shows"
+            hint = "keep them outside of /usr and of the Python environment"
+            self.problems.append(LintProblem(("heldout", "path"), message, hint))
+        if stated and name != spec.task:
+            message = f"'{path}' has the digest {name.partition('@')[2]}, the spec registers {stated}"
+            self.problems.append(LintProblem(("task",), message, _RESTORE))
+        return spec.model_copy(update={"task": name}), text
+
+    def scripts(self, spec: SessionSpec) -> tuple[SessionSpec, dict[str, str]]:
+        """Return the spec with each stage's script pinned by its digest, and the texts; problems are collected."""
+        texts: dict[str, str] = {}
+        stages = list(spec.stages)
+        for index, stage in enumerate(spec.stages):
+            loc: Loc = ("stages", index, "script")
+            path = script_file.path_of(stage.script or "")
+            kind = kind_of(stage)
+            raw = self._read(loc, path) if path and (kind.runs_code or kind.takes_script) else None
+            if raw is None:
+                continue
+            needed: tuple[str, ...] = ()
+            try:
+                text = task_file.text_of(self.folder / path, raw)
+                if kind.runs_code and trainer_file.is_trainer_file(path):
+                    given = given_by(spec, index)
+                    if isinstance(given, LintProblem):
+                        self.problems.append(given)
+                        continue
+                    text, needed = trainer_file.as_script(self.folder / path, raw, given)
+                elif kind.environment == "lm_eval" and lm_eval_file.is_task_file(path):
+                    limits = stage.parameters.task, stage.parameters.max_new_tokens
+                    text = lm_eval_file.as_script(self.folder / path, raw, *limits)
+                script_file.require_script(text, path)
+            except SpecError as error:
+                self.others += error.problems
+                continue
+            except UserError as error:
+                self.problems.append(LintProblem(loc, f"'{path}': {error.message}", error.hint))
+                continue
+            name = script_file.pinned(path, text)
+            if stage.script != path and name != stage.script:
+                message = f"'{path}' has the digest {script_file.digest_of(name)}, the spec registers another"
+                self.problems.append(LintProblem(loc, message, _RESTORE))
+            digest = script_file.digest_of(name)
+            texts[digest] = text
+            pinned: dict[str, object] = {"code": digest}
+            if needed:
+                pinned["requires"] = script_file.with_needed(stage.parameters.requires, needed)
+            parameters = stage.parameters.model_copy(update=pinned)
+            stages[index] = stage.model_copy(update={"script": name, "parameters": parameters})
+        return spec.model_copy(update={"stages": tuple(stages)}), texts
+
+    def require_fitting(self, spec: SessionSpec) -> None:
+        """Collect a problem for each field of an item that is not as the user's own task says its items are."""
+        if spec.task in TASKS or not verifier_process.described(spec.task).own_items:
+            return
+        for name in sorted(verified_by(spec, spec.task) & self.items.keys()):
+            named = spec.heldout if name == "heldout" else spec.data[name.removeprefix("data.")]
+            lines = self.items[name].removesuffix(b"\n").split(b"\n")
+            requests = [{"do": "misfits", "item": json.loads(line)} for line in lines]
+            found: list[Problem] = []
+            for number, said in enumerate(verifier_process.ask(spec.task, requests), 1):
+                for one in said.get("misfits", ()):
+                    keys, told = map(printable, map(str, one))
+                    found.append(Problem(str(self.folder / named.path), number, 1, keys, told, _FITTING))
+            self.others += at_most(found)
+
+    def require_answers(self, spec: SessionSpec) -> None:
+        """Collect a problem for each file whose items name no answer to compare with: one for all of its lines."""
+        for one in without_answers(spec, self.items):
+            told = (
+                f"task {ANSWERED} compares with the answer that an item names; {one.lacking} of {one.items} name none"
+            )
+            named = spec.heldout if one.name == "heldout" else spec.data[one.name.partition(".")[2]]
+            hint = 'write "constraint": {"answer": "Paris"} in each item, or take another task'
+            self.others.append(Problem(str(self.folder / named.path), one.line, 1, "constraint.answer", told, hint))
+
+    def _constitution(self, named: str) -> str:
+        raw = self._read(("constitution",), named)
+        if raw is None:
+            return ""
+        try:
+            parse_constitution(self.folder / named, raw)
+        except SpecError as error:
+            self.others += error.problems
+        return digest_bytes(raw)
+
+    def _data(self, loc: Loc, named: DataFile | HeldOut, n: int | None) -> Registered | None:
+        """Check one data file and return it as it is registered; problems are collected."""
+        held, learned = (named.held, named.learned) if isinstance(named, DataFile) else ("items", "last")
+        path = self.folder / named.path
+        if self.allow_missing and not path.exists():
+            return None
+        if not self._is_there((*loc, "path"), named.path, folder=True):
+            return None
+        try:
+            digest, found = digest_of(path), read_registered(path, held, learned)
+        except (OSError, ValueError) as error:
+            self.problems.append(LintProblem((*loc, "path"), f"'{named.path}' cannot be read: {error}"))
+            return None
+        if named.digest is not None and digest != named.digest:
+            message = f"'{named.path}' has the digest {digest}, the spec registers {named.digest}"
+            self.problems.append(LintProblem((*loc, "digest"), message, _RESTORE))
+        problems = found if isinstance(found, list) else self._lines(path, found)
+        self.others += at_most(problems)
+        if isinstance(found, list) or problems:
+            return None if isinstance(found, list) else found
+        if found.turns:
+            self.turns.add(".".join(map(str, loc)))
+        if found.held == "items":
+            self.items[".".join(map(str, loc))] = found.data
+        if n is not None and found.rows != n:
+            message = f"n is {n}, '{named.path}' holds {found.rows} items"
+            self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {found.rows}"))
+        return found
+
+    def _lines(self, path: Path, found: Registered) -> list[Problem]:
+        return check_items(path, found.data) if found.held == "items" else []
+
+    def unreadable(self, loc: Loc, named: str) -> list[LintProblem]:
+        """Return why a file cannot be read."""
+        self._is_there(loc, named, folder=True)
+        return self.problems
+
+    def _read(self, loc: Loc, named: str) -> bytes | None:
+        try:
+            return (self.folder / named).read_bytes() if self._is_there(loc, named) else None
+        except (OSError, ValueError) as error:
+            self.problems.append(LintProblem(loc, f"'{named}' cannot be read: {error}"))
+        return None
+
+    def _is_there(self, loc: Loc, named: str, *, folder: bool = False) -> bool:
+        """Say whether a file that the spec names can be read; why not is a problem."""
+        path = self.folder / named
+        try:
+            if not path.exists():
+                hint = f"paths start from the spec's folder {self.folder.resolve()}"
+                self.problems.append(LintProblem(loc, f"there is no file '{named}'", hint))
+            elif not (path.is_file() or (folder and path.is_dir())):
+                self.problems.append(LintProblem(loc, f"'{named}' is not a file"))
+            elif size_of(path) > MAX_DATA_BYTES:
+                self.problems.append(LintProblem(loc, f"'{named}' is larger than {MAX_DATA_BYTES} bytes"))
+            else:
+                return True
+        except (OSError, ValueError) as error:
+            self.problems.append(LintProblem(loc, f"'{named}' cannot be read: {error}"))
+        return False
+
+
+def document_of(path: Path, raw: bytes) -> Document:
+    """Return a YAML document; raises SpecError, also where a secret is written in it."""
+    task_file.require_no_secret(path, raw.decode("utf-8", "replace"))
+    return read_document(path, raw)
+
+
+def parse_constitution(path: Path, raw: bytes) -> Constitution:
+    """Return a constitution; raises SpecError with every problem."""
+    document = document_of(path, raw)
+    found = validate(document.data, Constitution)
+    problems = found if isinstance(found, list) else lint_constitution(found)
+    if isinstance(found, list) or problems:
+        raise document.error(path, problems)
+    return found

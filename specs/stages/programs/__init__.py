@@ -1,0 +1,1 @@
+"""Contracts of the kind that has a model write programs."""

@@ -1,0 +1,26 @@
+"""The kind that has a model write programs: ``code_eval``."""
+
+from __future__ import annotations
+
+from specs.stages.kind import StageKind
+from specs.stages.programs.metrics import CODE_METRICS
+from specs.stages.programs.parameters import CodeEvalParameters
+from specs.stages.programs.rows import CodeRow
+
+CODE_EVAL = StageKind(
+    name="code_eval",
+    parameters=CodeEvalParameters,
+    inputs={"model": "checkpoint", "items": "items"},
+    outputs={"rows": "rows"},
+    rows={"rows": CodeRow},
+    metrics=CODE_METRICS,
+    job="training.jobs.programs.code_eval:write_programs",
+    asked="training.jobs.programs.code_eval:asked",
+    judge="reviews.stages.programs.code_eval",
+    judged_in_sandbox=True,
+    reads_heldout=True,
+    only_measures=True,
+    instruct_unsaid=True,
+)
+
+KINDS = (CODE_EVAL,)

@@ -1,0 +1,54 @@
+"""Metrics of written programs. Each program was run by Peergate, not by the job."""
+
+from __future__ import annotations
+
+from specs.stages.row_metric import Over, count, judged, metric, rate, where
+
+_ANSWERS = Over("all answers")
+_PASSED = where("answers whose program passes its tests", lambda one: one.passed)
+
+CODE_METRICS = (
+    metric("code_answers", "completions", count, over=_ANSWERS),
+    rate(
+        "python_validity",
+        "answers that are a Python program with the function asked for, its body not empty",
+        lambda one: one.valid,
+        "higher",
+        over=_ANSWERS,
+        of="answers",
+    ),
+    metric(
+        "pass_at_1",
+        "fraction",
+        judged("problems that one answer solves, expected over the answers of each / problems", _PASSED),
+        "higher",
+        over=_ANSWERS,
+    ),
+    metric(
+        "pass_at_k",
+        "fraction",
+        judged(
+            "problems that one of k answers solves, expected over all choices of k of the answers of each "
+            "(Chen et al. 2021, arXiv:2107.03374) / problems",
+            _PASSED,
+        ),
+        "higher",
+        over=_ANSWERS,
+    ),
+    rate(
+        "code_overtime",
+        "answers whose program took longer than allowed",
+        lambda one: one.overtime,
+        "lower",
+        over=_ANSWERS,
+        of="answers",
+    ),
+    rate(
+        "code_truncation_rate",
+        "answers that hit the token limit",
+        lambda one: one.row.truncated,
+        "lower",
+        over=_ANSWERS,
+        of="answers",
+    ),
+)

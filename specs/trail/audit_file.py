@@ -1,0 +1,63 @@
+"""The recommendations of an audit from outside, in a file that a person names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from specs.digests import Contract
+from specs.errors import UserError
+from specs.session.explain import validate
+from specs.session.problems import LintProblem
+from specs.session.yaml_positions import read_document
+
+MOST_BYTES = 1 << 20
+
+
+class Recommendation(Contract):
+    """One thing that an audit asked for.
+
+    It is adopted where the criterion is discharged, or where an amendment in force names its id in its reason. The file
+    can reject it with a reason; it cannot say that it was adopted.
+    """
+
+    id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,39}$")]
+    text: Annotated[str, StringConstraints(min_length=5, max_length=2000)]
+    criterion: str | None = None
+    """The acceptance criterion that it became."""
+    rejected: Annotated[str, StringConstraints(min_length=10, max_length=2000)] | None = None
+    """Why it is not followed."""
+
+
+class AuditFile(Contract):
+    """An audit's recommendations."""
+
+    schema_version: Literal[1]
+    audit: Annotated[str, StringConstraints(min_length=3, max_length=200)]
+    """Whose, and of when."""
+    recommendations: Annotated[tuple[Recommendation, ...], Field(min_length=1, max_length=1000)]
+
+
+def read_audit(path: Path) -> AuditFile:
+    """Read a file of recommendations; raises SpecError with all its problems, or UserError if it cannot be read."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise UserError(f"has more than {MOST_BYTES:,} bytes", where=str(path))
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"the audit cannot be read: {error.strerror}", where=str(path)) from error
+    document = read_document(path, raw)
+    found = validate(document.data, AuditFile)
+    if isinstance(found, list):
+        raise document.error(path, found)
+    seen: dict[str, int] = {}
+    problems = [
+        LintProblem(("recommendations", place, "id"), f"'{one.id}' is the id of an earlier one", "number each once")
+        for place, one in enumerate(found.recommendations)
+        if seen.setdefault(one.id, place) != place
+    ]
+    if problems:
+        raise document.error(path, problems)
+    return found

@@ -1,0 +1,199 @@
+"""Ship-% in a session that ran: status, report, backlog and retrospective say the same, from the trail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.acceptance.backlog import Backlog, backlog_of
+from sessions.acceptance.siblings import siblings_of
+from sessions.report.report import rendered_again
+from sessions.view.places import Scope
+from tests.e2e.sessions import called
+from tests.factories.flaws import ROW_FLAWS
+from tests.factories.spec_files import problems_of, write_spec
+from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from tests.fixtures.view_client import Client
+from tests.reviews.acceptance.test_criterion_state import Told, registered
+
+CRITERIA = """\
+criteria:
+  - {id: AC-001, text: It answers half of it., stage: tuned, metric: {metric: accuracy, at_least: 0.5}, weight: 4}
+  - {id: AC-002, text: It reloads with equal outputs., stage: ship, metric: {metric: identical_outputs, at_least: 1}}
+  - {id: AC-003, text: It answers nothing too long., stage: base, metric: {metric: truncation_rate, at_least: 0.4}}
+  - {id: AC-004, text: The gradient stayed finite., stage: train, check: training.gradient, effort_hours: 20, weight: 4}
+stages:
+"""
+CHANGE = ("stages:\n", CRITERIA)
+
+
+def ran(folder: Path, flaw: str = "") -> Path:
+    run = open_quick(folder, CHANGE)
+
+    def rows(order: Any) -> list[dict[str, Any]]:
+        return ROW_FLAWS[flaw]() if flaw and order.kind == "sft" else healthy_rows(order)
+
+    drive(quick_session(run, launcher=QuickLauncher(rows=rows)))
+    return run
+
+
+def found(run: Path) -> Backlog:
+    return backlog_of(read_entries(run / "trail.sqlite"), Store(run / "store"))
+
+
+@pytest.fixture(scope="module")
+def accepted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ran(tmp_path_factory.mktemp("accepted"))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ran(tmp_path_factory.mktemp("stopped"), "a dead gradient")
+
+
+def test_every_command_says_the_same_share(accepted: Path) -> None:
+    status = json.loads(called("status", accepted, "--json").stdout)["acceptance"]
+    report = json.loads((accepted / "report" / "report.json").read_bytes())["acceptance"]
+    looked_back = json.loads(called("retrospective", accepted, "--json").stdout)
+    assert status == report and status["ship_percent"] == looked_back["ship_percent"] == 90.0
+    assert {one["id"]: one["state"] for one in status["criteria"]} == {
+        "AC-001": "discharged",
+        "AC-002": "discharged",
+        "AC-003": "open",
+        "AC-004": "discharged",
+    }
+    assert "ship 90.0 %: 3 discharged, 1 open" in called("status", accepted).stdout
+    page = (accepted / "report" / "report.md").read_text(encoding="utf-8")
+    assert "Ship 90.0 %" in page and "| AC-003 | open | 1 |" in page
+    assert rendered_again(accepted)["report/report.md"] == page.encode()
+    assert called("audit", "verify", accepted).returncode == 0
+
+
+def test_a_closed_session_reaches_nothing_more(accepted: Path) -> None:
+    left = found(accepted)
+    assert (left.now, left.ceiling, [one.id for one in left.items]) == (90.0, 90.0, ["AC-003"])
+    (one,) = left.items
+    assert one.priority == "-" and one.out_of_reach.startswith("the session is closed (approve)")
+    assert one.missing == "truncation_rate is 0 at base.1, not truncation_rate >= 0.4"
+    assert one.refuted_by == "not truncation_rate >= 0.4, at 'base'"
+    assert left.siblings == ()
+
+
+def test_what_is_left_is_ranked_by_points_an_hour(stopped: Path) -> None:
+    left = found(stopped)
+    assert (left.now, left.ceiling) == (0.0, 100.0)
+    # The baseline ran in a second, so that is what it would take again.
+    assert [one.id for one in left.items] == ["AC-003", "AC-001", "AC-002", "AC-004"]
+    by_id = {one.id: one for one in left.items}
+    assert by_id["AC-001"].stages == ("train", "tuned") and by_id["AC-001"].gain == 40.0
+    assert by_id["AC-004"].stages == ("train",) and by_id["AC-004"].basis == "stated" and by_id["AC-004"].worth == 2.0
+    assert [one.priority for one in left.items] == ["P0", "P0", "P0", "P1"]
+    assert by_id["AC-004"].missing == "the gate of train.1 decided 'escalate'"
+    assert [one.worth for one in left.items] == sorted((one.worth for one in left.items), reverse=True)
+
+
+def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> None:
+    told = Told(*registered(tmp_path))
+    results = {"checkpoint.files": "FAIL", "training.gradient": "PASS", "jobs.exit": "PASS"}
+    told.check("train", 1, results)
+    wave = list(siblings_of(told.entries, told.store, told.resolved))
+    assert {(one.check, one.stage, one.state) for one in wave} == {
+        ("package.weights", "ship", "not judged"),
+        ("package.probes", "ship", "not judged"),
+        ("checkpoint.files", "ship", "not judged"),
+    }
+    assert {one.found_by for one in wave} == {"checkpoint.files at train.1"}
+    told.check("ship", 1, {"checkpoint.files": "PASS", "package.weights": "PASS", "package.probes": "WARN"})
+    assert [(one.check, one.state) for one in siblings_of(told.entries, told.store, told.resolved)] == [
+        ("package.probes", "WARN")
+    ]
+    assert not list(siblings_of(told.entries[:1], told.store, told.resolved)), "no defect, no wave"
+
+
+AUDIT = """\
+schema_version: 1
+audit: An outside audit of March
+recommendations:
+  - {id: R1, text: Show that the gradient is finite., criterion: AC-004}
+  - {id: R2, text: Use a larger model., rejected: There is one GPU and 300 dollars.}
+  - {id: R3, text: Measure the truncation.}
+"""
+
+
+@pytest.mark.parametrize(("run", "first"), [("accepted", "adopted"), ("stopped", "open")])
+def test_an_audit_is_reconciled_with_what_was_done(
+    tmp_path: Path, run: str, first: str, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / "audit.yaml").write_text(AUDIT, encoding="utf-8")
+    done = called("retrospective", request.getfixturevalue(run), "--audit", tmp_path / "audit.yaml", "--json")
+    rows = {one["id"]: one for one in json.loads(done.stdout)["recommendations"]}
+    assert [rows[id]["answer"] for id in ("R1", "R2", "R3")] == [first, "rejected", "open"]
+    assert bool(rows["R1"]["evidence"]) == (first == "adopted")
+    assert rows["R3"]["why"].startswith("no criterion is named")
+
+
+def test_the_file_cannot_say_that_it_was_adopted(accepted: Path, tmp_path: Path) -> None:
+    path = tmp_path / "audit.yaml"
+    path.write_text(AUDIT.replace("rejected: There", "adopted: There"), encoding="utf-8")
+    done = called("retrospective", accepted, "--audit", path)
+    assert done.returncode == 2 and "adopted" in done.stderr and f"{path}:5:" in done.stderr
+    path.write_text(AUDIT.replace("AC-004", "AC-999"), encoding="utf-8")
+    done = called("retrospective", accepted, "--audit", path)
+    assert done.returncode == 2 and "AC-001, AC-002, AC-003, AC-004" in done.stderr
+    path.write_text(AUDIT.replace("id: R2", "id: R1"), encoding="utf-8")
+    assert "'R1' is the id of an earlier one" in called("retrospective", accepted, "--audit", path).stderr
+
+
+def test_a_session_without_criteria_says_nothing_of_them(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    assert "acceptance" not in json.loads((run / "report" / "report.json").read_bytes())
+    assert "ship " not in called("status", run).stdout
+    assert "registers no acceptance criterion" in called("backlog", run).stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("AC-002", "AC-001", "id 'AC-001' is already used by criteria[0]"),
+        ("stage: base", "stage: bose", "there is no stage 'bose'"),
+        ("at_least: 0.5", "at_least: 50", "is always from 0 to 1"),
+        ("metric: identical_outputs", "metric: accuracy", "'accuracy' is measured by evaluate stages"),
+        ("check: training.gradient", "check: training.gradient, ship: true", "'AC-004' has check and ship"),
+        ("check: training.gradient", "applies_if: train.speed", "stage 'train' has no parameter 'speed'"),
+        ("AC-002", "C2", "AC-"),
+    ],
+)
+def test_a_criterion_that_nothing_could_discharge_is_refused(tmp_path: Path, old: str, new: str, why: str) -> None:
+    path = write_spec(tmp_path, ("stages:\n", CRITERIA.replace(old, new)))
+    assert any(why in str(one) for one in problems_of(path)), [str(one) for one in problems_of(path)]
+
+
+@pytest.mark.parametrize(
+    ("new", "why"),
+    [
+        ("check: training.gradiant", "no check 'training.gradiant' runs at 'train'"),
+        ("check: package.weights", "no check 'package.weights' runs at 'train'"),
+    ],
+)
+def test_a_criterion_names_a_check_that_runs_at_its_stage(tmp_path: Path, new: str, why: str) -> None:
+    path = write_spec(tmp_path, ("stages:\n", CRITERIA.replace("check: training.gradient", new)))
+    done = called("spec", "check", path)
+    assert done.returncode == 2 and why in done.stderr
+
+
+def test_no_amendment_moves_a_criterion(stopped: Path, tmp_path: Path) -> None:
+    path = write_spec(tmp_path, ("stages:\n", CRITERIA.replace("at_least: 0.5", "at_least: 0.1")))
+    done = called("amend", stopped, path, "--reason", "it was too hard", "--by", "ada")
+    assert done.returncode != 0 and "cannot be amended" in done.stderr, done.stderr
+
+
+def test_the_page_of_the_session_shows_each_criterion(accepted: Path) -> None:
+    page = Client(Scope(accepted.parent)).get(f"/s/{accepted.name}/")
+    assert page.status == 200 and "ship 90.0 %: 3 discharged, 1 open" in page.text
+    assert "It answers nothing too long." in page.text

@@ -1,0 +1,115 @@
+"""What is found in the evidence of a task of inspect_ai, and what is measured of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reviews.checks.definition import listed
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import CHECKS, run_checks
+from reviews.gate.measurer import measure
+from reviews.stages.evaluation import benchmark
+from specs.digests import digest_path
+from specs.errors import EvidenceMissing
+from specs.stages.evaluation.kinds import LM_EVAL
+from specs.trail.verdict import CheckResult
+from tests.factories.benchmark_evidence import FLAWS, RIGHT, benchmark_evidence, header, items, rows, samples
+from training.rules.evaluation.inspect_log import NAME, write_log
+from training.rules.evaluation.lm_eval_scores import SCORER
+
+
+def found_in(evidence: object) -> dict[str, CheckResult]:
+    try:
+        metrics = measure(evidence)  # pyright: ignore[reportArgumentType]
+    except EvidenceMissing:
+        metrics = None
+    return {one.id: one for one in run_checks(evidence, metrics)}  # pyright: ignore[reportArgumentType]
+
+
+def test_healthy_evidence_has_no_finding(tmp_path: Path) -> None:
+    results = found_in(benchmark_evidence(tmp_path))
+    assert {id: one.detail for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
+    assert results["benchmark.scores"].detail == "all 12 scores follow from answer and target"
+
+
+def test_what_is_measured(tmp_path: Path) -> None:
+    metrics = measure(benchmark_evidence(tmp_path)).metrics
+    assert metrics["benchmark_accuracy"].value == RIGHT / 12 and metrics["benchmark_accuracy"].interval
+    told = {id: metrics[id].value for id in ("benchmark_items", "benchmark_truncation_rate", "model_calls")}
+    assert told == {"benchmark_items": 12, "benchmark_truncation_rate": 0, "model_calls": 24}
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_flaw_is_found_by_its_check(tmp_path: Path, flaw: str) -> None:
+    broken, check, status = FLAWS[flaw]
+    result = found_in(broken(tmp_path))[check]
+    assert result.status == status, result.detail
+
+
+def of_lm_eval(folder: Path, right: tuple[int, ...] = tuple(range(RIGHT))) -> Evidence:
+    """Return the evidence of a task of lm-eval whose filter takes the last word, with these places called right."""
+    found = rows()
+    for place, row in enumerate(found):
+        row["scores"], row["correct"] = {"match": float(place in right)}, place in right
+        row["calls"] = [row["calls"][1] | {"messages": row["calls"][0]["messages"]}]
+    step = [{"function": "regex", "regex_pattern": r"(\w+)$"}, {"function": "take_first"}]
+    scores = [{"name": "match", "scorer": SCORER, "params": {"filters": step, "ignore_case": True}}]
+    head = {"eval": {"task": "opposites", "task_args_passed": {}}, "results": {"scores": scores}}
+    return benchmark_evidence(folder, found, samples(found), LM_EVAL, **head)
+
+
+def test_a_task_of_lm_eval_is_measured_and_its_scores_carried_out_again(tmp_path: Path) -> None:
+    evidence = of_lm_eval(tmp_path)
+    metrics = measure(evidence).metrics
+    assert (metrics["lm_eval_accuracy"].value, metrics["lm_eval_items"].value) == (RIGHT / 12, 12)
+    results = found_in(evidence)
+    assert {id: one.detail for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
+    assert results["benchmark.scores"].detail == "all 12 scores follow from answer and target"
+    assert benchmark.outcomes(evidence, evidence.outputs["rows"], "binary")[RIGHT - 1 : RIGHT + 1] == [1.0, 0.0]
+
+
+def test_a_score_of_lm_eval_that_was_edited_in_log_and_rows_is_found(tmp_path: Path) -> None:
+    results = found_in(of_lm_eval(tmp_path, right=tuple(range(RIGHT + 1))))
+    assert results["benchmark.scores"].status == "FAIL" and results["benchmark.log"].status == "PASS"
+
+
+def test_every_check_of_the_kind_has_a_flaw() -> None:
+    own = {one.id for one in CHECKS if one.id.startswith("benchmark.")}
+    assert own == {check for _, check, _ in FLAWS.values()}, listed(own)
+
+
+@pytest.mark.parametrize("left", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
+def test_a_log_that_is_none_closes_the_gate(tmp_path: Path, left: bytes) -> None:
+    evidence = benchmark_evidence(tmp_path)
+    log = evidence.outputs["log"]
+    (log / NAME).write_bytes(left)
+    evidence = replace(evidence, output_digests=evidence.output_digests | {"log": digest_path(log)})
+    results = found_in(evidence)
+    assert {results[one].status for one in ("benchmark.log", "benchmark.task")} <= {"BLOCKED", "FAIL"}
+
+
+def test_a_log_that_was_changed_after_the_job_closes_the_gate(tmp_path: Path) -> None:
+    evidence = benchmark_evidence(tmp_path)
+    path = evidence.outputs["log"] / NAME
+    path.unlink()
+    write_log(path, header(tags=["edited"]), samples(rows()))
+    results = found_in(evidence)
+    assert {results[one].status for one in ("benchmark.log", "benchmark.task", "benchmark.scores")} == {"BLOCKED"}
+    (evidence.outputs["log"] / "other").write_text("x", encoding="utf-8")
+    assert found_in(evidence)["benchmark.log"].status == "BLOCKED"
+
+
+def test_without_a_log_the_gate_stays_closed(tmp_path: Path) -> None:
+    evidence = benchmark_evidence(tmp_path)
+    results = found_in(replace(evidence, outputs={"rows": evidence.outputs["rows"]}))
+    assert results["benchmark.log"].status == "BLOCKED"
+
+
+def test_outcomes_are_those_of_the_items_in_order(tmp_path: Path) -> None:
+    evidence = benchmark_evidence(tmp_path)
+    found = benchmark.outcomes(evidence, evidence.outputs["rows"], "binary")
+    assert found == [float(place < RIGHT) for place in range(len(items()))]
+    assert benchmark.shown(evidence)[0]["calls"] == 2

@@ -1,0 +1,46 @@
+"""Passes of a witness: what texts begin with is read once, where the model's cache allows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.small_text import small_model
+from training.engines.checkpoint import load
+from training.jobs.witness.passes import Context, read_through
+
+HEAD = tuple(range(7, 31))
+CONTEXTS = [Context((*HEAD, 30 + n, *range(8, 10 + n)), 24 + n % 2) for n in range(3)]
+
+
+def with_convolutions() -> Any:
+    """Return a model whose cache holds a state beside keys and values."""
+    import torch
+    from transformers import Lfm2Config, Lfm2ForCausalLM
+
+    torch.manual_seed(0)
+    given: dict[str, Any] = {"vocab_size": 64, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+    layers: dict[str, Any] = {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}
+    return Lfm2ForCausalLM(Lfm2Config(**given, **layers, block_ff_dim=32, block_auto_adjust_ff_dim=False)).eval()
+
+
+@pytest.mark.parametrize("kind", ["of tokens", "with a state"])
+def test_texts_that_begin_alike_are_read_as_each_of_them_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    model = load(small_model(tmp_path / "model"))[0] if kind == "of tokens" else with_convolutions()
+    widths, forward = list[int](), model.forward
+
+    def watched(*given: Any, **named: Any) -> Any:
+        widths.append(named["input_ids"].shape[1])
+        return forward(*given, **named)
+
+    monkeypatch.setattr(model, "forward", watched)
+    together = dict(read_through(model, CONTEXTS))
+    assert widths == ([24, 5] if kind == "of tokens" else [24, 29])
+    for one in CONTEXTS:
+        ((_, alone),) = read_through(model, [one])
+        assert together[one].shape == alone.shape == (len(one.ids) - one.first, alone.shape[-1])
+        assert float((together[one] - alone).abs().max()) < 1e-4

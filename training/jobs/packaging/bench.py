@@ -1,0 +1,68 @@
+"""Time an engine and a plain ``generate`` by turns, in one process, on the same prompts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from specs.stages.packaging.parameters import BenchParameters
+from specs.stages.packaging.rows import BenchRow
+from training.engines.checkpoint import device_of, load
+from training.engines.engine_factory import make_engine
+from training.engines.token_sampling import Sampling
+from training.jobs.job import Done, Job
+from training.jobs.packaging.probe_answers import encoded
+from training.rules.prompt_encoding import form_of
+from training.rules.tasks import load_items
+
+
+def bench(job: Job[BenchParameters]) -> Done:
+    """Write ``rows``: tokens and seconds of each round; raises SystemExit where nothing is written in a round."""
+    given = job.parameters
+    form = form_of(job.order.declared())
+    probes = load_items(job.inputs["items"])[: given.probe_items]
+    engine = make_engine(given.engine, job.inputs["model"], given.batch_size, scratch=job.folder)
+    prompts = [one.ids for one in encoded(engine.tokenizer, [item.prompt for item in probes], form)]
+    model = engine.model if engine.name == "batched" else load(job.inputs["model"])[0]
+    runs: dict[Any, Callable[[], int]] = {
+        "engine": lambda: sum(len(one.ids) for (one,) in engine.complete(prompts, Sampling(given.max_new_tokens))),
+        "plain": lambda: _plain(model, prompts, given.max_new_tokens),
+    }
+    rows: list[BenchRow] = []
+    for round in range(given.rounds + 1):
+        for name, run in runs.items():
+            started = time.perf_counter()
+            tokens = run()
+            seconds = time.perf_counter() - started
+            if not tokens:
+                raise SystemExit(f"the {name} run writes no token: there is nothing to time")
+            # The first round of each loads and compiles.
+            rows += [BenchRow(round=round, run=name, tokens=tokens, seconds=seconds)] if round else []
+        job.progress(round, given.rounds, "rounds")
+    job.write_rows("rows", rows)
+    device, dtype = (engine.device, engine.dtype) if engine.name != "batched" else device_of(model)
+    effective = given.model_dump(mode="json") | {"engine": engine.name, "form": form}
+    return Done(device, dtype, sum(row.tokens for row in rows), effective, engine.stated())
+
+
+def _plain(model: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> int:
+    """Return how many tokens transformers writes, one prompt after the other, greedily."""
+    import torch
+
+    ends = model.generation_config.eos_token_id
+    ends = set(ends if isinstance(ends, list) else [ends])
+    written = 0
+    for prompt in prompts:
+        ids = torch.tensor([list(prompt)], device=model.device)
+        with torch.no_grad():
+            made = model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=max_new_tokens,
+                do_sample=False,
+                pad_token_id=min((one for one in ends if one is not None), default=0),
+            )
+        # The engine does not count the end token either.
+        written += sum(one not in ends for one in made[0, len(prompt) :].tolist())
+    return written

@@ -1,0 +1,1 @@
+"""Jobs that have a model write programs."""

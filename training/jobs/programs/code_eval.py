@@ -1,0 +1,73 @@
+"""Have the model write programs. Nothing is run here: the gate runs them, so that no job's word is taken for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from specs.stages.answer_end import Form
+from specs.stages.artifacts import Item
+from specs.stages.programs.parameters import CodeEvalParameters
+from specs.stages.programs.rows import CodeRow
+from training.engines.engine_factory import make_engine
+from training.engines.token_sampling import Sampling
+from training.jobs.job import Done, Job, batches_of
+from training.jobs.witness.asked import Asked, left_rows, of_items
+from training.rules.programs.answer_program import question
+from training.rules.prompt_encoding import form_of, prompt_ids
+from training.rules.prompt_text import seed_of
+from training.rules.tasks import load_items
+
+
+def write_programs(job: Job[CodeEvalParameters]) -> Done:
+    """Write ``rows``: every answer to every problem; raises EncodingFault if the ids of a prompt are not its text."""
+    given = job.parameters
+    problems = load_items(job.inputs["items"])[: given.max_problems]
+    form = form_of(job.order.declared())
+    engine = make_engine(given.engine, job.inputs["model"], given.batch_size, scratch=job.folder)
+    sampling = _sampling(given)
+    shard = job.shard("answers", CodeRow)
+
+    def answered(number: int, some: Sequence[Item]) -> list[CodeRow]:
+        prompts = [_prompt(engine.tokenizer, item, form) for item in some]
+        # The name of the random stream: each group has its own, whatever was done before it.
+        seed = seed_of(given.seed, "programs", number)
+        outputs = engine.complete(prompts, sampling, samples=given.samples, seed=seed)
+        return [
+            CodeRow(
+                item=item.id,
+                sample=sample,
+                form=form,
+                prompt_tokens=len(prompt),
+                truncated=output.truncated,
+                **output.as_row(),
+            )
+            for item, prompt, samples in zip(some, prompts, outputs, strict=True)
+            for sample, output in enumerate(samples)
+        ]
+
+    groups = batches_of(problems, max(1, given.batch_size // given.samples))
+    job.fill(shard, groups, answered, "problems")
+    rows = shard.rows()
+    job.write_rows("rows", rows)
+    effective = given.model_dump(mode="json") | sampling.read_back(given) | {"engine": engine.name}
+    tokens = sum(row.output_tokens for row in rows)
+    return Done(engine.device, engine.dtype, tokens, effective, engine.stated() | {"problems": len(problems)})
+
+
+def asked(job: Job[CodeEvalParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what the model was asked for these rows, the problems; raises NotAsked and EncodingFault."""
+    given, form = job.parameters, form_of(job.order.declared())
+    problems = load_items(job.inputs["items"])[: given.max_problems]
+    rows = left_rows(job, CodeRow, places)
+    return of_items(
+        rows, problems, lambda item: _prompt(tokenizer, item, form), lambda row: row.output, _sampling(given)
+    )
+
+
+def _prompt(tokenizer: Any, item: Item, form: Form) -> Sequence[int]:
+    return prompt_ids(tokenizer, question(item.prompt, form), form).ids
+
+
+def _sampling(given: CodeEvalParameters) -> Sampling:
+    return Sampling(given.max_new_tokens, given.temperature, given.top_p)

@@ -1,0 +1,101 @@
+"""Passes of a model over given tokens, without decoding: what texts begin with is read once, the head only where asked.
+
+Nothing here is shared with the jobs' own engines but the padding of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from training.engines.batched import common, padded
+
+if TYPE_CHECKING:
+    import torch
+
+TOKENS = 2048
+"""Most tokens of a pass with several texts, and thereby most places whose logits are held at once."""
+HEAD = 16
+"""Tokens: texts of a pass that begin with as many alike are read together, their beginning once."""
+
+
+class Context(NamedTuple):
+    """Token ids that a model reads."""
+
+    ids: tuple[int, ...]
+    first: int
+    """The first place whose logits are wanted; those of all places after it are too."""
+
+
+def read_through(model: Any, contexts: Sequence[Context]) -> Iterator[tuple[Context, torch.Tensor]]:
+    """Yield each context with its logits from ``first`` on, [places, vocabulary], in the order they are read in."""
+    for some in _passes(contexts):
+        yield from zip(some, _logits(model, some), strict=True)
+
+
+def _passes(contexts: Sequence[Context]) -> Iterator[list[Context]]:
+    """Divide contexts into passes: those of which half begins alike together, the rest by their length."""
+    groups: list[list[Context]] = []
+    for one in sorted(contexts):
+        if groups and common(groups[-1][-1].ids, one.ids) >= max(HEAD, len(one.ids) // 2):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    alone = [some[0] for some in groups if len(some) == 1]
+    for group in (alone, *(some for some in groups if len(some) > 1)):
+        some: list[Context] = []
+        for one in sorted(group, key=lambda one: (len(one.ids), one.ids)):
+            grown = [*some, one]
+            if some and len(grown) * (len(one.ids) - _shared(grown)) > TOKENS:
+                yield some
+                some = []
+            some.append(one)
+        if some:
+            yield some
+
+
+def _shared(some: Sequence[Context]) -> int:
+    """Return how many tokens all contexts begin with, before the first place whose logits are wanted."""
+    alike = min(common(*(one.ids for one in some)), min(one.first for one in some))
+    return alike if len(some) > 1 and alike >= HEAD else 0
+
+
+def _logits(model: Any, some: Sequence[Context]) -> Iterator[torch.Tensor]:
+    import torch
+
+    shared = _shared(some)
+    before = _read_once(model, some[0].ids[:shared]) if shared else None
+    shared = shared if before is not None else 0
+    ids, mask = padded([one.ids[shared:] for one in some], model.device)
+    first, width = min(one.first for one in some) - shared, ids.shape[1]
+    named: dict[str, Any] = {}
+    if before is not None:
+        before.batch_repeat_interleave(len(some))
+        mask = torch.cat([mask.new_ones((len(some), shared)), mask], dim=1)
+        named = {"past_key_values": before}
+    with torch.inference_mode():
+        kept = torch.arange(first, width, device=model.device)
+        positions = torch.arange(shared, shared + width, device=model.device)[None].expand(len(some), -1)
+        # Padded on the right: under a causal mask nothing before it is changed.
+        logits = model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            use_cache=bool(shared),
+            logits_to_keep=kept,
+            **named,
+        ).logits
+    for place, one in enumerate(some):
+        yield logits[place, one.first - shared - first : len(one.ids) - shared - first]
+
+
+def _read_once(model: Any, ids: Sequence[int]) -> Any:
+    """Return the cache of these tokens; None where it holds a state beside them, which serves no other texts."""
+    import torch
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+    with torch.inference_mode():
+        out = model(input_ids=torch.tensor([ids], device=model.device), use_cache=True, logits_to_keep=1)
+    cache = getattr(out, "past_key_values", None)
+    layers = getattr(cache, "layers", None) or [None]
+    return cache if all(type(one) in (DynamicLayer, DynamicSlidingWindowLayer) for one in layers) else None

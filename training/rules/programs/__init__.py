@@ -1,0 +1,1 @@
+"""Rules of written programs: where a program is in an answer."""
