@@ -20,6 +20,7 @@ from training.rules.tasks import judged
 from training.rules.tasks.format_instructions import Judgement
 
 _TIED = 1e-9
+"""How far rewards of a group may be apart and still be the same."""
 
 
 class Worth(NamedTuple):
