@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-cuda test-lm-eval test-sky test-inspect requirements release check lint types imports format clean
+.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-sky test-inspect requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -78,6 +78,11 @@ test-qlora: setup  ## install bitsandbytes (125 MB) and run the tests of trainin
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[qlora]'
 	$(BIN)/python -c 'import bitsandbytes'
 	$(BIN)/python -m pytest tests/stages/finetuning/test_qlora.py tests/training/jobs/test_replay.py
+
+test-replicas: setup  ## install torchft (10 MB) and run the tests of trainings by several processes
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[replicas]'
+	$(BIN)/python -c 'import torchft'
+	$(BIN)/python -m pytest tests/stages/finetuning/test_replicas.py tests/e2e/test_replicated_session.py
 
 # The build of torch for the machine's CUDA is not ours to choose: it has to be there in the place of the one for a CPU.
 test-cuda: setup  ## on a machine with an NVIDIA GPU and a torch for it: install bitsandbytes and run the tests that need both

@@ -149,7 +149,7 @@ class ExternalBuilder:
             if bench.done or (goes_on and time.monotonic() < until):
                 left.append((asked, until))
             else:
-                now = {"arguments": JobStatus(wait_seconds=0).model_dump_json()} if goes_on else {}
+                now = {"arguments": _without_wait(asked.call)} if goes_on else {}
                 self._carry_out(bench, asked, asked.call.model_copy(update=now))
         return [one for one in left if not one[0].answer.cancelled()]
 
@@ -183,6 +183,12 @@ class AbsentBuilder:
             where=f"{bench.view.stage}.{bench.view.attempt}",
             hint="`peergate mcp NAME` serves the session's tools to an MCP client (docs/how-to/mcp.md)",
         )
+
+
+def _without_wait(call: ToolCall) -> str:
+    """Return the arguments of a wait that is over: its alarms are looked at once more."""
+    asked = JobStatus.model_validate_json(call.arguments or "{}")
+    return asked.model_copy(update={"wait_seconds": 0}).model_dump_json(exclude_defaults=True)
 
 
 def _wait_of(call: ToolCall) -> int:

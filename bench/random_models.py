@@ -58,7 +58,9 @@ def _tokenizer(size: int) -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    raw = Tokenizer(models.WordLevel(SPECIAL | {f"w{number}": number for number in range(3, size)}, unk_token="<unknown>"))
+    raw = Tokenizer(
+        models.WordLevel(SPECIAL | {f"w{number}": number for number in range(3, size)}, unk_token="<unknown>")
+    )
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]
     return PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<end>", pad_token="<pad>", unk_token="<unknown>")
 

@@ -22,10 +22,11 @@ from bench.many_sessions import no_plots
 from reviews.evidence.gather import gather
 from reviews.stages.evaluation.judged_answers import both_sides
 from reviews.trail.tables.open_table import read_entries
+from sessions.report.samples.judged_samples import Sample, Samples
 from sessions.report.session_list import INDEX
 from sessions.view import samples as view_samples
 from sessions.view.places import Read, Scope
-from sessions.view.samples import Sample, SampleReader, Samples
+from sessions.view.samples import SampleReader
 from sessions.view.trail_state import checked_trail
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.fixtures.view_client import Client
@@ -111,7 +112,11 @@ def many_samples(run: Path, folder: Path, count: int) -> None:
     samples = judged()
 
     reader = SampleReader()
-    view_samples.samples_of = lambda _: samples
+
+    def again(*_: object) -> Samples:
+        return samples
+
+    view_samples.samples_of = again
     timed("a page of 60 rows at the end", lambda: reader.page(read, ("all", "", ""), count - 60, 60))
     timed("a filter", lambda: samples.select("gained", "", ""))
     timed("a search that finds one row", lambda: samples.select("all", "", items[-1].id))

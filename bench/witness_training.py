@@ -128,7 +128,8 @@ def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any], 
 
 
 def _job(folder: Path, model: Path, data: Path, parameters: dict[str, Any]) -> Job[Any]:
-    return training_job(folder, "sft", model, data, **{"batch_size": 4, "max_length": 64} | parameters)
+    granted: dict[str, Any] = {"batch_size": 4, "max_length": 64}
+    return training_job(folder, "sft", model, data, **granted | parameters)
 
 
 def _train(job: Job[Any]) -> None:

@@ -1,7 +1,7 @@
 """Take pictures of the pages of `peergate view`: ``python -m release.pictures_of_pages RUNS OUT [NAME...]``.
 
-Every page of the named sessions of RUNS, or of all, is taken at two widths, in light and dark. Needs Chromium
-and a checkout with its tests.
+Every page of the named sessions of RUNS, or of all, is taken at two widths, in light and dark, as `--act` shows it.
+Needs Chromium and a checkout with its tests.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> int:
     """Serve a workspace and take its pictures."""
     runs, out, names = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
     out.mkdir(parents=True, exist_ok=True)
-    bound = Bound(Scope(runs), 0)
+    bound = Bound(Scope(runs), 0, "ada")
     threading.Thread(target=bound.serve, daemon=True).start()
     base = f"http://127.0.0.1:{bound.port}"
     with browser() as seen:

@@ -30,7 +30,7 @@ class _Root(LazyGroup):
             "get": ("artifacts.get", "Copy the model that a session leaves."),
             "export": (
                 "artifacts.export",
-                "Write what a session found in the format of another tool: `inspect` for its evaluations.",
+                "Write what a session found in the format of another tool.",
             ),
             "ship": ("artifacts.ship", "Check whether a model can be used, and release it."),
             "prune": (

@@ -81,7 +81,9 @@ def _bind(name: str, node: Node, session: Session | None) -> Any:
             raise RuntimeError("this graph was built for drawing only")
         session.checkpoint()
         try:
-            return node(session, state)
+            after = node(session, state)
+            session.tell()
+            return after
         except BudgetExceeded as error:
             if name not in BUYING:
                 raise

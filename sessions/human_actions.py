@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 
 from reviews.checks.measuring_code import measuring_files
@@ -31,8 +32,10 @@ from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.wiring import make_session
 from specs.errors import BudgetExceeded, UserError
 from specs.masking import current
+from specs.session.lint.rules import lint
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
+from specs.text import json_text
 from specs.trail.verdict import Packet, Verdict
 
 _DURATION = re.compile(r"(\d{1,4})([mhd])")
@@ -147,6 +150,44 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
         BudgetExceeded: the shares for reviews and teardown do not pay for its review.
         LeaseHeld: the session runs.
     """
+
+    def changed(old: ResolvedSpec) -> tuple[ResolvedSpec, bytes]:
+        new = load_spec(spec_path, old.spec.profile)
+        require_disk_limit(new, spec_path, old.spec.profile)
+        return new, spec_path.read_bytes()
+
+    return _amend(run, changed, str(spec_path), by, reason, override, display)
+
+
+def raise_budget(run: Path, usd: float, by: str, reason: str, override: bool, display: Terminal) -> Recorded:
+    """Have the registered spec reviewed with a larger ``max_cost_usd`` and nothing else changed, as :func:`amend` does.
+
+    Raises:
+        UserError: it is not larger, or the rules of specs speak against it.
+    """
+
+    def changed(old: ResolvedSpec) -> tuple[ResolvedSpec, bytes]:
+        most = old.spec.budget.max_cost_usd
+        if not isfinite(usd) or usd <= most:
+            raise UserError(f"{usd:g} USD is not more than {most:g}", where="budget.max_cost_usd")
+        spec = old.spec.model_copy(update={"budget": old.spec.budget.model_copy(update={"max_cost_usd": usd})})
+        if problems := lint(spec):
+            raise UserError(problems[0].message, where="budget.max_cost_usd", hint=problems[0].hint)
+        return old.model_copy(update={"spec": spec}), json_text(spec.model_dump(mode="json")).encode()
+
+    return _amend(run, changed, "budget.max_cost_usd", by, reason, override, display)
+
+
+def _amend(
+    run: Path,
+    changed: Callable[[ResolvedSpec], tuple[ResolvedSpec, bytes]],
+    where: str,
+    by: str,
+    reason: str,
+    override: bool,
+    display: Terminal,
+) -> Recorded:
+    """Review and record a change; ``changed`` gives the new spec and its text."""
     # Masked as in the trail, because the packet quotes it and is rebuilt from the trail.
     reason = current().text(reason)
     with lease(require_run(run)) as held:
@@ -157,13 +198,12 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
                 raise UserError("the session is closed, nothing can be amended any more", where=str(run))
             entries = list(session.trail.iterate())
             old = session.resolved
-            new = load_spec(spec_path, old.spec.profile)
-            require_disk_limit(new, spec_path, old.spec.profile)
+            new, source = changed(old)
             found = amended(entries, old, new)
             if not found:
-                raise UserError("the spec is the registered one, nothing is amended", where=str(spec_path))
+                raise UserError("the spec is the registered one, nothing is amended", where=where)
             if problems := refused(entries, old, found):
-                raise UserError("; ".join(problems), where=str(spec_path))
+                raise UserError("; ".join(problems), where=where)
             # Counted by checks, the first entry of a try: a killed try does not continue.
             number = sum(one.entry.key.startswith(f"checks/{AMENDMENT}.") for one in entries) + 1
             checks = amendment_checks(entries, session.store, old, new)
@@ -190,7 +230,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
                 "reasons": list(decision.reasons),
                 "registration": new.registration(),
                 "spec": session.store.put_value(new),
-                "source": session.store.put(spec_path.read_bytes()),
+                "source": session.store.put(source),
                 "changes": [change._asdict() for change in found],
                 "exploratory": is_exploratory(entries, found),
                 "packet": judged.body["packet"],

@@ -165,6 +165,7 @@ def cancel(run: Path, display: Terminal) -> Path:
         try:
             stand_by(session.trail, held)
             _end_cancelled(session)
+            session.tell()
         finally:
             session.trail.close()
     return run
@@ -264,14 +265,17 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
     try:
         with telling_no_room(session.run), _signals(session), present(session.run):
             _run_graph(session, answer)
+            session.tell()
     except Paused:
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
         session.trail.append("pause", f"pause/{number}", {"by": pause.asked_by(session.run)})
         raise
     except Unanswered as waiting:
         session.display.say(str(waiting))
+        session.tell()
     except Cancelled:
         _end_cancelled(session)
+        session.tell()
     except LeaseLost:
         taken_over = True
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -63,6 +64,8 @@ class Session:
     stop: threading.Event = field(default_factory=threading.Event)
     on_launch: Callable[[str], None] = lambda _: None
     """Told the key of each job that its launcher has taken; a launcher that refuses raises instead."""
+    tell: Callable[[], None] = lambda: None
+    """Tells people what is new in the trail; raises nothing."""
 
     @cached_property
     def reviewer(self) -> Reviewer | Panel:
@@ -97,3 +100,11 @@ class Session:
             raise Cancelled
         if self.stop.is_set() or (self.run / PAUSE).exists():
             raise Paused(self.name)
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long; raises as :meth:`checkpoint` does if somebody asks to stop meanwhile."""
+        until = time.monotonic() + seconds
+        self.checkpoint()
+        while (left := until - time.monotonic()) > 0:
+            self.stop.wait(min(left, 1.0))
+            self.checkpoint()

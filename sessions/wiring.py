@@ -30,6 +30,7 @@ from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import Launcher, PerStage
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.transfer.job_transfer import place_of
+from sessions.notices.notifier import Notifier
 from sessions.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Session
@@ -166,7 +167,7 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
     process = trail.reviewer = reviewer_process(resolved.spec, run)
     policy = trail.policy()
     process.humans = tuple(one.public for one in policy.keys if one.role == "human") if policy else ()
-    return Session(
+    session = Session(
         name=run.name,
         run=run,
         cache=cache_folder(),
@@ -179,4 +180,8 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
         wire_reviewer=partial(make_reviewer, resolved.spec, process),
         reviewing=process,
         display=display,
+        tell=Notifier(run, trail, store, resolved, display.say).look,
     )
+    process.waits = lambda seconds, why: display.say(f"  reviewer: waits {seconds:.0f} s: {why}")
+    process.meanwhile = session.checkpoint
+    return session

@@ -37,6 +37,7 @@ MAY_BE_MISSING = (
         "vllm",
         "lm-eval",
         "bitsandbytes",
+        "torchft",
         "Ray is not",
         "SkyPilot",
         "inspect_ai",
@@ -46,6 +47,7 @@ MAY_BE_MISSING = (
     ),
     *("the prompts of IFEval", "stops root", "only root can", "every user can start", "this machine has a GPU"),
     *("PEERGATE_TRACES", "there is no NVIDIA GPU"),
+    *("apprise", "tensorboardX", "axe-core-python", "wandb", "mlflow", "trackio"),
     *("are not promised to be equal", "may not mount", "namespaces cannot be made"),
 )
 """Of the reasons tests give for skipping, those of optional parts and of the machine itself."""

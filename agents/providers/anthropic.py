@@ -11,7 +11,6 @@ from anthropic.types import RawMessageStreamEvent
 from agents.providers.turn_request import (
     NO_TEXT,
     Asking,
-    NotWhole,
     Reply,
     call_of,
     readable,
@@ -22,6 +21,7 @@ from agents.providers.turn_request import (
 from agents.turns import Message, Stop, ToolCall
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
+from specs.vendors.streams import NotWhole, anthropic_message
 
 _STOPS: dict[str | None, Stop] = {
     "tool_use": "tool_use",
@@ -66,34 +66,10 @@ def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
 
 def read(events: Iterable[RawMessageStreamEvent]) -> Reply:
     """Return the pieces of a stream as one reply; raises NotWhole if the answer is not whole."""
-    model, stop, ended = "", None, False
-    counts: dict[str, int | None] = {}
-    blocks: dict[int, dict[str, Any]] = {}
-    for event in events:
-        if event.type == "message_start":
-            model = event.message.model
-            counts |= vars(event.message.usage)
-        elif event.type == "content_block_start":
-            blocks[event.index] = {**vars(event.content_block), "pieces": [], "signature": ""}
-        elif event.type == "content_block_delta":
-            block, delta = blocks[event.index], event.delta
-            if delta.type == "text_delta":
-                block["pieces"].append(delta.text)
-            elif delta.type == "input_json_delta":
-                block["pieces"].append(delta.partial_json)
-            elif delta.type == "thinking_delta":
-                block["pieces"].append(delta.thinking)
-            elif delta.type == "signature_delta":
-                block["signature"] += delta.signature
-        elif event.type == "message_delta":
-            stop = event.delta.stop_reason
-            # Cumulative; a count that a later event leaves out keeps its value.
-            counts |= {name: count for name, count in vars(event.usage).items() if count is not None}
-        elif event.type == "message_stop":
-            ended = True
-    if not ended or stop not in _STOPS:
-        raise NotWhole(f"the stream ended {'with' if ended else 'before the message did, with'} stop reason '{stop}'")
-    return _reply(model, _STOPS[stop], [blocks[index] for index in sorted(blocks)], counts)
+    message = anthropic_message(events)
+    if message.stop not in _STOPS:
+        raise NotWhole(f"the stream ended with stop reason '{message.stop}'")
+    return _reply(message.model, _STOPS[message.stop], message.blocks, message.counts)
 
 
 def _reply(model: str, stop: Stop, blocks: list[dict[str, Any]], counts: dict[str, int | None]) -> Reply:

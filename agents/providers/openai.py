@@ -16,7 +16,6 @@ from openai.types.responses import Response, ResponseOutputItem, ResponseStreamE
 from agents.providers.turn_request import (
     NO_TEXT,
     Asking,
-    NotWhole,
     Reply,
     call_of,
     schema_of,
@@ -28,10 +27,9 @@ from agents.providers.turn_request import (
 from agents.turns import Message, Stop, ToolCall
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
+from specs.vendors.streams import PASSING, NotWhole, openai_response
 
 _INCOMPLETE: dict[str | None, Stop] = {"max_output_tokens": "length", "content_filter": "refusal"}
-_PASSES = ("server_error", "rate_limit_exceeded")
-"""Codes of a failed response that may not come again; the others blame the request."""
 _NO_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt-|gpt-[\d.]+-chat|gpt-chat)")
 """Models without reasoning: they refuse a request for its encrypted form."""
 
@@ -67,19 +65,12 @@ def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
 
 def read(events: Iterable[ResponseStreamEvent]) -> Reply:
     """Return the finished items of a stream as one reply; raises NotWhole if the answer is not whole."""
-    items: dict[int, ResponseOutputItem] = {}
-    for event in events:
-        if event.type == "response.output_item.done":
-            items[event.output_index] = event.item
-        elif event.type == "error":
-            raise NotWhole(f"the stream reports {event.code}: {event.message}", passes=event.code in (None, *_PASSES))
-        elif event.type == "response.failed":
-            failed = event.response.error
-            said = f"{failed.code}: {failed.message}" if failed else "no reason"
-            raise NotWhole(f"the response failed: {said}", passes=failed is None or failed.code in _PASSES)
-        elif event.type == "response.completed" or event.type == "response.incomplete":
-            return _reply(event.response, [items[index] for index in sorted(items)])
-    raise NotWhole("the stream ended before the response did")
+    response, items = openai_response(events)
+    if response.status == "failed":
+        failed = response.error
+        said = f"{failed.code}: {failed.message}" if failed else "no reason"
+        raise NotWhole(f"the response failed: {said}", passes=failed is None or failed.code in PASSING)
+    return _reply(response, items)
 
 
 def _reply(response: Response, items: list[ResponseOutputItem]) -> Reply:

@@ -13,7 +13,6 @@ from openai.types.chat import ChatCompletionChunk
 from agents.providers.turn_request import (
     NO_TEXT,
     Asking,
-    NotWhole,
     Reply,
     call_of,
     schema_of,
@@ -23,6 +22,7 @@ from agents.providers.turn_request import (
 from agents.turns import Message, Stop
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
+from specs.vendors.streams import NotWhole
 
 _STOPS: dict[str | None, Stop] = {
     "tool_calls": "tool_use",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from agents.providers.turn_request import Asking, NotWhole, Reply, sendable_text, with_ids
+from agents.providers.turn_request import Asking, Reply, sendable_text, with_ids
 from agents.turns import Message, Turn, Usage
 from agents.workbench_protocol import Workbench
 from specs.errors import BuilderUnavailable
@@ -18,6 +18,7 @@ from specs.text import plain
 from specs.trail.builder_tools import Tool
 from specs.vendors import prices
 from specs.vendors.http_exchange import (
+    LONGEST_WAIT_S,
     NOT_THE_API,
     REASON_CHARACTERS,
     RETRIES,
@@ -28,11 +29,10 @@ from specs.vendors.http_exchange import (
     open_api,
 )
 from specs.vendors.prices import is_count, most_tokens
+from specs.vendors.streams import NotWhole
 
 MAX_RESPONSE_BYTES = 64 * 2**20
 """A stream spends some 200 bytes on each token."""
-LONGEST_WAIT_S = 60.0
-"""Where the API does not say how long to wait."""
 
 
 class Counted(NamedTuple):

@@ -44,15 +44,6 @@ class Reply(NamedTuple):
     verbatim: str = ""
 
 
-class NotWhole(Exception):
-    """The stream ended without a whole answer."""
-
-    def __init__(self, message: str, *, passes: bool = True) -> None:
-        super().__init__(message)
-        self.passes = passes
-        """Whether asking again can help."""
-
-
 @cache
 def schema_of(tool: Tool) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments, made once: every turn sends it."""

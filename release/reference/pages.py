@@ -29,6 +29,11 @@ VARIABLES = (
         "you",
         "Folder of the run folders for every command; `runs` without it, and `--runs` goes first.",
     ),
+    (
+        "PEERGATE_NOTIFY",
+        "you",
+        "Address that is told of everything in `notify`, for every session started or resumed with it.",
+    ),
     ("PEERGATE_DATABASE", "you", "Postgres address in which new sessions keep their trail."),
     ("OPENAI_API_KEY", "you", "Key for `vendor: openai` without a `base_url`, builder or reviewer."),
     ("ANTHROPIC_API_KEY", "you", "Key for `vendor: anthropic`, builder or reviewer."),

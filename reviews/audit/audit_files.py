@@ -116,6 +116,9 @@ def named_in_store(recorded: Recorded, *, with_report: bool = False) -> Iterator
     elif kind == "exit":
         outputs = {name: _table(one) for name, one in _table(body.get("outputs")).items()}
         named += [(name, one.get("digest")) for name, one in outputs.items() if one.get("stored") is True]
+    elif kind in ("verdict", "answered"):
+        earlier = [_table(one) for one in body.get("earlier") or () if isinstance(body.get("earlier"), list)]
+        named += [(f"earlier {what}", one.get(what)) for one in earlier for what in ("request", "response")]
     for what, digest in named:
         if isinstance(digest, str) and _DIGEST.fullmatch(digest):
             yield what, digest

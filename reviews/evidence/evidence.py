@@ -79,6 +79,8 @@ class Evidence:
     baseline_parameters: dict[str, Any] = field(default_factory=dict[str, Any])
     arms: dict[str, Arm] = field(default_factory=dict[str, Arm])
     """By stage name: what the registered drift of this stage is measured against."""
+    withdrawn: str = ""
+    """Why the builder ended the job itself; empty if it did not."""
     log_tail: str = ""
     log_left: str | None = None
     """The digest of the log as the job left it."""

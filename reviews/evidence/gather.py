@@ -26,10 +26,13 @@ from specs.stages.kind import StageKind
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.text import plain
+from specs.trail.builder_tools import CANCEL_TOOL
 from specs.trail.grant_and_claim import Claim, Grant
 from specs.trail.session_bodies import HeldoutUse
 
 LOG_TAIL_BYTES = 16_384
+MOST_WHY = 500
+"""Characters of the reason why a builder ended its job."""
 NOT_STARTED = "not started"
 """The outcome of an attempt that the budget did not reach for."""
 
@@ -171,6 +174,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         heldout_elsewhere=_used(ended),
         earlier=_earlier(seen, store, resolved),
         arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
+        withdrawn=_withdrawn(seen, store, stage_name, attempt),
         **_left_behind(run, ended, store),
         **_submitted(entries, stage_name, attempt),
         witness=_witness(entries, store, stage_name, attempt),
@@ -183,6 +187,19 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
 def _files_of(code: str | None, store: Store) -> dict[str, str]:
     """Return the files of the registered measuring code, as far as they are kept: they only name what differs."""
     return store.get_value(code) if code is not None and store.path(code).is_file() else {}
+
+
+def _withdrawn(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> str:
+    """Return why the builder had the attempt's job ended, by its own call; empty if it did not, or was refused."""
+    if (ended := find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")) is None:
+        return ""
+    if store.get_value(ended.body["exit"])["reason"] != "cancelled":
+        return ""
+    refused = {one.body["call"] for one in entries if one.entry.kind == "result" and one.body["is_error"]}
+    calls = [one for one in entries if one.entry.kind == "call" and one.entry.key not in refused]
+    mine = [one for one in calls if (one.body["stage"], one.body["attempt"]) == (stage, attempt)]
+    asked = next((one for one in mine if one.body["tool"] == CANCEL_TOOL), None)
+    return plain(str(store.get_value(asked.body["arguments"])["reason"]), MOST_WHY) if asked else ""
 
 
 def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[str, Any]:

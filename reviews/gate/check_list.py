@@ -52,6 +52,7 @@ from reviews.stages.finetuning import (
     optimizer_checks,
     preference_checks,
     replay_checks,
+    replica_checks,
     scaling_checks,
 )
 from reviews.stages.generation import checks as text
@@ -93,6 +94,7 @@ _MODULES = (
         lineage_checks,
         optimizer_checks,
         health_checks,
+        replica_checks,
         preference_checks,
         scaling_checks,
         text,

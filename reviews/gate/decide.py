@@ -86,13 +86,16 @@ def decide(
     lifted: Mapping[str, str] | None = None,
     why_not_carried: Callable[[Condition], str] = lambda _: "",
     unchanged_since: int | None = None,
+    takes_words: bool = False,
+    withdrawn: str = "",
 ) -> Decision:
     """Decide whether the next stage may run.
 
     Checks, criteria and the open conditions of earlier approvals are in the order of the packet: spans point at them by
     index. ``lifted`` names the checks that a person has lifted, with who and why. ``why_not_carried`` says why a
     condition of this verdict cannot be carried to a later stage; empty when it can. ``unchanged_since`` is an earlier
-    attempt with the same evidence.
+    attempt with the same evidence. ``takes_words`` says whether a builder can move anything at this stage, so that a
+    change in words can be its task. ``withdrawn`` is why it ended the job itself.
     """
     lifted = lifted or {}
     pointed = _Pointed(verdict, resolvable)
@@ -114,8 +117,13 @@ def decide(
         text = f"{verdict.reviewer} does not approve and points at nothing that blocks"
         blockers.append(_Blocker(_line(text)))
 
+    if withdrawn:
+        # Rows, metrics and verdict are missing because of it: that is no reason to ask a person.
+        task = RequiredChange(text=f"the builder ended this job: {withdrawn}", by_builder=True)
+        blockers, silent = [_Blocker(_line(task.text), changes=[task])], []
     usable = {
-        id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current)] for blocker in blockers
+        id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current, takes_words)]
+        for blocker in blockers
     }
     changes = _distinct([one for blocker in blockers for one in usable[id(blocker)]])
     reasons = [blocker.reason for blocker in blockers] + silent
@@ -123,7 +131,7 @@ def decide(
         outcome = "reject"
     elif any(blocker.for_a_person or not usable[id(blocker)] for blocker in blockers):
         outcome = "escalate"
-    elif len({one.parameter for one in changes}) < len(changes):
+    elif len(moved := [one.parameter for one in changes if one.parameter]) > len(set(moved)):
         outcome = "escalate"
         reasons.append("the required changes contradict each other")
     elif blockers and unchanged_since is not None:
@@ -247,8 +255,12 @@ def _reviewer_blockers(
     return [_Blocker(reason) for reason in reasons]
 
 
-def _usable(change: RequiredChange, allowed: Mapping[str, Range], current: Mapping[str, Any]) -> bool:
+def _usable(
+    change: RequiredChange, allowed: Mapping[str, Range], current: Mapping[str, Any], takes_words: bool
+) -> bool:
     """Say whether a builder may make a change, and whether it would change anything."""
+    if change.parameter is None and change.by_builder:
+        return takes_words
     if change.parameter is None or change.value is None or isinstance(change.value, bool):
         return False
     limits = allowed.get(change.parameter)
@@ -256,10 +268,10 @@ def _usable(change: RequiredChange, allowed: Mapping[str, Range], current: Mappi
 
 
 def _distinct(changes: list[RequiredChange]) -> list[RequiredChange]:
-    """Return one change per (parameter, value), by parameter."""
-    first: dict[tuple[str, float], RequiredChange] = {}
+    """Return one change per (parameter, value), by parameter; of those in words, one per text."""
+    first: dict[tuple[str, float, str], RequiredChange] = {}
     for change in changes:
-        first.setdefault((change.parameter or "", change.value or 0), change)
+        first.setdefault((change.parameter or "", change.value or 0, "" if change.parameter else change.text), change)
     return [first[key] for key in sorted(first)]
 
 

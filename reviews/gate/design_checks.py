@@ -18,7 +18,7 @@ from specs.resources import attempt_usd
 from specs.session.lint.party_rules import makers
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.artifacts import Item
-from specs.stages.registry import kind_of
+from specs.stages.registry import Stage, kind_of
 from specs.trail.verdict import CheckResult
 from training.rules.tasks import CONVERSATION
 from training.rules.tasks.conversation import said_in
@@ -86,7 +86,8 @@ def _paired(design: Design) -> Found:
 )
 def _overlap(design: Design) -> Found:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
-    said = [*_prompts(design), *design.texts]
+    curated = _curated(design)
+    said = [*_prompts(design), *(one for one in design.texts if one[0].rpartition(":")[0] not in curated)]
     return leakage_checks.overlap_of(said, design.heldout, design.resolved.spec.thresholds)
 
 
@@ -121,7 +122,23 @@ def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
         for name in design.data
         if all(readers.get(f"data.{name}", ())) and (f"data.{name}" in readers or name == labels)
     }
-    return {name: items for name, items in sorted(design.data.items()) if name not in measured}
+    out = measured | _curated(design)
+    return {name: items for name, items in sorted(design.data.items()) if name not in out}
+
+
+def _curated(design: Design) -> set[str]:
+    """Return the data files that scripts only curate: what is kept of them is judged at the gates of those stages."""
+    found: set[str] = set()
+    for name in design.data:
+        readers = [one for one in design.resolved.spec.stages if f"data.{name}" in one.inputs.values()]
+        if readers and all(kind_of(one).runs_code and _only_curates(one, f"data.{name}") for one in readers):
+            found.add(name)
+    return found
+
+
+def _only_curates(stage: Stage, reference: str) -> bool:
+    """Say whether the one role under which a stage reads some data is the one that it curates."""
+    return [role for role, named in stage.inputs.items() if named == reference] == [stage.parameters.curates]
 
 
 @DESIGN_CHECKS.add(

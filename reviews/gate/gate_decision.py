@@ -22,7 +22,8 @@ def settle(resolved: ResolvedSpec, packet: Packet, verdict: Verdict, attempt: in
         return span.artifact == digest and resolvable(span, packet)
 
     stage = None if packet.stage == DESIGN else packet.stage
-    rounds = 1 if packet.stage == DESIGN else resolved.spec.stage(packet.stage).gate.max_rounds
+    of_stage = None if stage is None else resolved.spec.stage(stage)
+    rounds = 1 if of_stage is None else of_stage.gate.max_rounds
     # An attempt that was never launched is no round.
     rounds += sum(one.get("outcome") == NOT_STARTED for one in packet.attempts)
     return decide(
@@ -40,6 +41,8 @@ def settle(resolved: ResolvedSpec, packet: Packet, verdict: Verdict, attempt: in
         lifted=packet.lifted,
         why_not_carried=lambda condition: why_not_carried(resolved, stage, condition),
         unchanged_since=packet.unchanged_since,
+        takes_words=of_stage is not None and bool(of_stage.ranges or of_stage.choices or of_stage.allow_code),
+        withdrawn=packet.withdrawn,
     )
 
 

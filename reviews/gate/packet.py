@@ -66,6 +66,7 @@ def build_packet(
         registered=_registered(resolved) | {"gate": stage.gate.model_dump(mode="json")},
         granted_parameters=dict(evidence.parameters),
         allowed_ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
+        allowed_choices=dict(stage.choices),
         metrics=metrics.model_dump(mode="json")["metrics"] if metrics else {},
         metrics_digest=metrics.content_digest() if metrics else None,
         criteria=criteria_results(resolved, stage, metrics),
@@ -89,6 +90,7 @@ def build_packet(
         lifted=dict(lifted or {}),
         previous_findings=previous_findings,
         code=plain(evidence.code, CODE_CHARACTERS),
+        withdrawn=evidence.withdrawn,
         lineages={
             role: tuple(one._asdict() for one in way)
             for role, way in evidence.lineages.items()

@@ -33,6 +33,16 @@ class Reviewer(Protocol):
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """A whole answer that could not be read, after which the reviewer was asked once more."""
+
+    request: bytes
+    response: bytes
+    error: str
+    """What the reviewer was told about it."""
+
+
+@dataclass(frozen=True)
 class Exchange:
     """The HTTP exchange of one review, and what it cost."""
 
@@ -51,6 +61,8 @@ class Exchange:
     seconds: float
     reasoning: str | None = None
     """The reasoning effort that was requested; None when none was."""
+    earlier: tuple[Earlier, ...] = ()
+    """Answers before the last one; tokens and USD are those of all."""
 
 
 FACTS = frozenset(one.name for one in fields(Exchange))
@@ -59,11 +71,19 @@ FACTS = frozenset(one.name for one in fields(Exchange))
 
 def facts_of(exchange: Exchange, keep: Callable[[bytes], str]) -> dict[str, Any]:
     """Return what the trail records of an exchange; ``keep`` returns the digest of a body."""
-    return vars(exchange) | {
-        "request": keep(exchange.request) if exchange.request else None,
-        "response": keep(exchange.response) if exchange.response is not None else None,
-        "statuses": list(exchange.statuses),
-    }
+    earlier = [
+        {"request": keep(one.request), "response": keep(one.response), "error": one.error} for one in exchange.earlier
+    ]
+    rest = {name: value for name, value in vars(exchange).items() if name != "earlier"}
+    return (
+        rest
+        | ({"earlier": earlier} if earlier else {})
+        | {
+            "request": keep(exchange.request) if exchange.request else None,
+            "response": keep(exchange.response) if exchange.response is not None else None,
+            "statuses": list(exchange.statuses),
+        }
+    )
 
 
 def no_verdict(reviewer: str, why: NoVerdict) -> Verdict:

@@ -20,7 +20,7 @@ from specs.trail.requested_review import Answer, Mode, QuestionRequest, Reading,
 from specs.vendors.untrusted_text import enclose
 
 if TYPE_CHECKING:  # Imports an HTTP client.
-    from reviews.reviewers.vendors.review_model import Model
+    from reviews.reviewers.vendors.review_model import Model, Waits
 
 CLOSING = "Answer the request by your instructions, with the JSON object only."
 _SHOWN_LEFT_OUT = 100
@@ -38,10 +38,10 @@ def question_text(request: Request, reading: Reading) -> str:
     return f"{enclose('request', data)}\n{files}\n{CLOSING}"
 
 
-def ask_model(model: Model, request: Request, reading: Reading, effort: Effort) -> Answered[Answer]:
-    """Ask once, and return answer or error together with what it took."""
+def ask_model(model: Model, request: Request, reading: Reading, effort: Effort, waits: Waits) -> Answered[Answer]:
+    """Ask, and return answer or error together with what it took."""
     text, form = question_text(request, reading), form_of(request.mode)
-    return model.ask(instructions(request.mode), text, form, effort, _reader(request, reading, model.name))
+    return model.ask(instructions(request.mode), text, form, effort, _reader(request, reading, model.name), waits)
 
 
 def _reader(request: Request, reading: Reading, who: str) -> Callable[[str], Answer]:

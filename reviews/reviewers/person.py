@@ -132,6 +132,11 @@ def template(packet: Packet) -> dict[str, Any]:
     return _answer([_finding(place) for place in places or ["/sample_rows/0"]])
 
 
+def verdict_text(findings: Sequence[tuple[str, str]], reasoning: str, recommendation: str, approve: bool) -> str:
+    """Return an answer as :func:`give` reads it; of each finding the place in the packet and what is wrong there."""
+    return json.dumps(_answer([_finding(*one) for one in findings], reasoning, recommendation, approve))
+
+
 def _finding(pointer: str, statement: str = "", change: str = "") -> dict[str, Any]:
     return {
         "severity": "blocking",

@@ -47,6 +47,7 @@ def write_brief(work: Work, view: StageView) -> str:
     entries = list(session.trail.iterate())
     spec = session.resolved.spec
     limits = [f"{name} in [{low:g}, {high:g}]" for name, (low, high) in sorted(view.ranges.items())]
+    limits += [f"{name} one of {', '.join(map(str, values))}" for name, values in sorted(view.choices.items())]
     parts = [
         f"# Session {session.name}: stage '{stage.name}' ({stage.kind}), attempt {attempt}, phase '{phase}'",
         _DO[phase],
@@ -109,6 +110,9 @@ def _before(
             statement = wall.clean(one.statement, STATEMENT)
             told.append(f"- finding {wall.clean(one.id, 60)} ({one.severity}): {statement}{change}")
     required = ", ".join(f"{name} = {value:g}" for name, value in sorted(view.required.items())) or "none by number"
+    tasks = [f"- {wall.clean(one, STATEMENT)}" for one in view.tasks]
+    if tasks:
+        yield "Your task in this attempt, as the gate requires it in words:\n" + enclose("task", "\n".join(tasks))
     yield (
         f"The gate sent attempt {attempt - 1} back ({decided.body['outcome']}). Required changes: {required}.\n"
         + enclose("decision", "\n".join(told))

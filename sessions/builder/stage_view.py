@@ -12,6 +12,7 @@ from specs.errors import PeergateError
 from specs.session.lint.stage_rules import SIZES
 from specs.stages.registry import Stage
 from specs.trail.grant_and_claim import StageView
+from specs.trail.verdict import Decision
 
 _OpenedBy = Literal["approval", "revision", "retry"]
 _OPENED_BY: dict[str, _OpenedBy] = {"approve": "approval", "revise": "revision", "retry": "retry"}
@@ -41,7 +42,11 @@ def _piloted(session: Session, stage: Stage) -> dict[str, Any]:
     attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), stage.pilot)
     plan = session.trail.find(f"plan/{stage.pilot}.{attempt}") if attempt else None
     moved: dict[str, Any] = plan.body["changes"] if plan else {}
-    return {name: value for name, value in moved.items() if name in stage.ranges and name not in SIZES}
+    return {
+        name: value
+        for name, value in moved.items()
+        if (name in stage.ranges or name in stage.choices) and name not in SIZES
+    }
 
 
 def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
@@ -60,5 +65,15 @@ def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
         parameters=stage.parameters.model_dump(mode="json") | changes,
         changes=changes,
         ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
+        choices=dict(stage.choices),
         required=opener.body.get("required", {}),
+        tasks=_tasks(session, opener),
     )
+
+
+def _tasks(session: Session, opener: Recorded) -> tuple[str, ...]:
+    """Return the changes that a decision required in words, from the decision as it was computed."""
+    if opener.entry.kind != "decision" or opener.body["outcome"] != "revise":
+        return ()
+    decision = Decision.model_validate(session.store.get_value(opener.body["decision"]))
+    return tuple(one.text for one in decision.required_changes if one.parameter is None)

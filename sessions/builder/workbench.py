@@ -7,7 +7,6 @@ process died is not carried out twice, and an answer that was paid for is not lo
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -186,11 +185,7 @@ class SessionWorkbench:
         """Wait and show why; somebody may stop the session meanwhile."""
         told = f"waits {seconds:.0f} s: {self._wall.clean(why, 200)}"
         self._session.display.say(f"  {self._session.builder.name}: {told}")
-        until = time.monotonic() + seconds
-        self._session.checkpoint()
-        while (left := until - time.monotonic()) > 0:
-            self._session.stop.wait(min(left, 1.0))
-            self._session.checkpoint()
+        self._session.wait(seconds)
 
     def release(self, reservation: str, usd: float) -> None:
         """Settle a reservation whose turn never came."""

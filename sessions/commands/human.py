@@ -73,8 +73,14 @@ def retract(
 @app.command()
 def amend(
     run: SomeRun,
-    spec: Annotated[str, typer.Argument(help="The changed spec, where its data files are found as before.")],
     reason: Why,
+    spec: Annotated[
+        str | None,
+        typer.Argument(help="The changed spec, where its data files are found as before.", show_default=False),
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", help="Instead of a spec: a larger budget in USD, nothing else.")
+    ] = None,
     by: By = None,
     override: Annotated[bool, typer.Option("--override", help="Put it in force whatever its review says.")] = False,
     runs: Runs = DEFAULT_RUNS,
@@ -84,9 +90,13 @@ def amend(
     The change is reviewed like a design. Exit codes: 0 in force, 2 it cannot be amended, 3 or 4 the review did not
     approve.
     """
-    recorded = human_actions.amend(
-        chosen(run, runs), find_spec(spec), by or getpass.getuser(), reason, override, Terminal()
-    )
+    if (spec is None) == (max_cost is None):
+        raise UserError("say what is changed", hint="a spec, or --max-cost USD")
+    given = (by or getpass.getuser(), reason, override, Terminal())
+    if max_cost is not None:
+        recorded = human_actions.raise_budget(chosen(run, runs), max_cost, *given)
+    else:
+        recorded = human_actions.amend(chosen(run, runs), find_spec(str(spec)), *given)
     body = recorded.body
     in_force = body["outcome"] == "approve" or body["overridden"]
     _said(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")

@@ -14,6 +14,7 @@ from sessions.commands.options import (
     DEFAULT_RUNS,
     Answer,
     AnswerReason,
+    By,
     Profile,
     Run,
     Runs,
@@ -92,9 +93,10 @@ def resume(
         typer.Option("--answer", help="Settle what a waiting session asks: try again, override the gate, or stop."),
     ] = None,
     reason: AnswerReason = "",
+    by: By = None,
 ) -> None:
     """Continue a paused, killed or waiting session."""
-    carry_on(chosen(run, runs), answer, reason)
+    carry_on(chosen(run, runs), answer, reason, by)
 
 
 def carry_on(

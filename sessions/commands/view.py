@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 import sys
 import webbrowser
@@ -14,7 +15,7 @@ import typer
 
 from reviews.trail.tiles import is_export
 from sessions.commands.audit.trail_place import place_of
-from sessions.commands.options import DEFAULT_RUNS, NEWEST, Runs, complete_run
+from sessions.commands.options import DEFAULT_RUNS, NEWEST, By, Runs, complete_run
 from sessions.commands.output import print_line
 from sessions.run.run_layout import TRAIL
 from specs.errors import UserError
@@ -36,12 +37,14 @@ def view(
     ] = None,
     runs: Runs = DEFAULT_RUNS,
     port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; a free one for 0.", min=0, max=65535)] = 0,
+    act: Annotated[bool, typer.Option("--act", help="Also answer what sessions ask you, on their pages.")] = False,
+    by: By = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
 ) -> None:
     """Show sessions in a browser on this machine: results, samples, gates, numbers, trails.
 
-    The page is read-only and follows running sessions. It listens on 127.0.0.1 and lets in only browsers that open the
-    printed address. Ctrl-C ends it.
+    The page follows running sessions and is read-only without --act. It listens on 127.0.0.1 and lets in only browsers
+    that open the printed address. Ctrl-C ends it.
     """
     try:
         from sessions.view.places import Scope
@@ -61,7 +64,7 @@ def view(
         scope = Scope(folder.parent) if is_session else Scope(folder.parent, place)
         # The address that is printed leads to a page whose name needs no quoting.
         path = f"s/{quote(folder.name)}/" if re.fullmatch(r"[\w.-]+", folder.name, re.ASCII) else ""
-    bound = Bound(scope, port)
+    bound = Bound(scope, port, (by or getpass.getuser()) if act else None)
     print_line(bound.address(path))
     # Who started this through a pipe waits for the address.
     sys.stdout.flush()

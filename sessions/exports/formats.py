@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +47,12 @@ FORMATS: Mapping[str, Format] = {
     "inspect": Format(
         "a log for each evaluation, for `inspect view` and `read_eval_log`", "sessions.exports.inspect_format:write"
     ),
+    "tensorboard": Format(
+        "metrics, curves and gates, for `tensorboard --logdir DIR`", "sessions.exports.tensorboard_format:write"
+    ),
+    "wandb": Format("the same as an offline run, for `wandb sync`", "sessions.exports.wandb_format:write"),
+    "mlflow": Format("the same, for `mlflow ui --backend-store-uri DIR`", "sessions.exports.mlflow_format:write"),
+    "trackio": Format("the same, for `TRACKIO_DIR=DIR trackio show`", "sessions.exports.trackio_format:write"),
 }
 
 
@@ -52,7 +60,7 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
     """Write a session in a format into a new folder; returns a line for each file and for what was left out.
 
     Raises:
-        UserError: there is no such format or session, or the folder is there already.
+        UserError: there is no such format or session, its package is not installed, or the folder is there already.
         AuditDamage: the trail, or a file that it recorded, is not what it was; nothing is left.
         EvidenceMissing: the session has nothing to write in this format.
     """
@@ -68,11 +76,16 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        lines = FORMATS[name].writer()(Source(run, read_entries(path), Store(run / STORE)), partial)
+        # Libraries print; what is on stdout is the command's own.
+        with redirect_stdout(sys.stderr):
+            lines = FORMATS[name].writer()(Source(run, read_entries(path), Store(run / STORE)), partial)
         if not any(partial.iterdir()):
             why = "; ".join(lines) or "no stage that it has a form for has ended"
             raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
         partial.rename(folder)
+    except ModuleNotFoundError as error:
+        hint = f"pip install 'peergate[{name}]'"
+        raise UserError(f"package '{error.name}' is not installed", hint=hint) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return lines

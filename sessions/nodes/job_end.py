@@ -49,7 +49,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         session.display.job_ended(stage.name, f"{key} is lost: {why}")
         return
     observed = observed_from(session.trail.find(f"launch/{key}"), alive_s)
-    manifest, outputs = _keep_outputs(session, stage, folder)
+    manifest, outputs = _keep_outputs(session, stage, folder, partial=job.exit.reason == "cancelled")
     left = log_of(session, stage, folder)
     log = current().data(left)
     body: dict[str, Any] = common | {
@@ -86,13 +86,18 @@ def observed_from(launch: Recorded | None, alive_s: float) -> Observed:
     return Observed(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3))
 
 
-def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | None, dict[str, Any]]:
-    """Digest the job's outputs; row files also go into the store, weights stay where they are."""
+def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool) -> tuple[str | None, dict[str, Any]]:
+    """Digest the job's outputs; row files also go into the store, weights stay where they are.
+
+    ``partial``: rows are kept of a job without a manifest too. They show what it did, and open no gate.
+    """
     outputs: dict[str, Any] = {}
     raw = manifest_of(session, stage, folder / "manifest.json")
-    if raw is None:
+    if raw is None and not partial:
         return None, outputs
     for name, kind in outputs_of(stage.kind, stage.parameters).items():
+        if raw is None and kind in FOLDERS:
+            continue
         path = folder / "out" / (name if kind in FOLDERS else f"{name}.jsonl")
         if path.is_symlink() or not path.exists():
             continue
@@ -111,7 +116,7 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
         size = path.stat().st_size if stored else _bytes_in(path)
         relative = path.relative_to(session.run).as_posix()
         outputs[name] = {"path": relative, "digest": digest, "bytes": size, "stored": stored}
-    return session.store.put(raw), outputs
+    return None if raw is None else session.store.put(raw), outputs
 
 
 def manifest_of(session: Session, stage: Stage, path: Path) -> bytes | None:

@@ -11,18 +11,20 @@ from typing import Any
 
 from reviews.gate.packet_derivation import verdict_again
 from reviews.gate.panel import NAME, Answer, Panel, disagree, member_answer, merge
-from reviews.gate.reviewer import Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
+from reviews.gate.reviewer import Answered, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
 from reviews.reviewers.process import messages, reviewer_proxy
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.money import ledger
-from sessions.session import Session
+from sessions.session import Cancelled, Paused, Session
 from specs.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.masking import current, without_secrets
 from specs.trail.key_policy import PERSON
-from specs.trail.no_verdict import no_verdict_of
+from specs.trail.no_verdict import HELP, NoVerdict, no_verdict_of
 from specs.trail.verdict import Packet, Verdict
 
+CUT_OFF_REPEATS = 2
+"""How often a review is asked for again whose answer was cut off."""
 REPEATS = 3
 """How often a process may be asked to sign an earlier verdict again."""
 
@@ -57,6 +59,8 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
     if judged is not None:
         return _settled(session, judged)
     shown = Packet.model_validate(session.store.get_value(case.digest))
+    if shown.withdrawn:
+        return _record(case, Answer(_name(session), None, _withdrawn(shown)), {})
     again = verdict_again(list(session.trail.iterate()), session.store, shown)
     if again is not None:
         return _repeat(case, shown, again)
@@ -86,8 +90,17 @@ def _repeat(case: _Case, packet: Packet, again: Verdict) -> Recorded:
 def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> Recorded:
     """Record that no money was left for a review: a verdict that approves nothing."""
     case = _Case(session, stage, attempt, session.body(f"packet/{stage}.{attempt}")["packet"])
-    name = NAME if isinstance(session.reviewer, Panel) else session.reviewer.name
-    return _record(case, Answer(name, None, no_verdict_of(error)), {})
+    return _record(case, Answer(_name(session), None, no_verdict_of(error)), {})
+
+
+def _name(session: Session) -> str:
+    return NAME if isinstance(session.reviewer, Panel) else session.reviewer.name
+
+
+def _withdrawn(packet: Packet) -> NoVerdict:
+    """Return why nobody is asked about a job that its builder ended: there is no result to judge."""
+    what = "the builder ended the job of this attempt, so there is nothing to judge"
+    return NoVerdict(cause="withdrawn", what=what, detail=packet.withdrawn, help=HELP["withdrawn"])
 
 
 def _ask_panel(case: _Case, panel: Panel, packet: Packet) -> tuple[Answer, dict[str, Any]]:
@@ -118,10 +131,17 @@ def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") 
         if not isinstance(reviewer, PaidReviewer):
             return Answer(reviewer.name, reviewer.review(packet, case.digest)), facts
         cap, budget = reviewer.cost_cap(packet), session.resolved.spec.budget
-        key = ledger.reserve_review(session.trail, budget, case.stage, f"{case.attempt}{member}", cap)
-        # A failure before anything is known counts as the whole cap.
-        facts = {"reservation": key, "usd": cap}
-        review = reviewer.ask(packet, case.digest)
+        at, left = f"{case.attempt}{member}", CUT_OFF_REPEATS
+        while True:
+            # A reservation that is not settled counts as its whole cap: an answer that was cut off may be billed.
+            key = ledger.reserve_review(session.trail, budget, case.stage, at, cap)
+            # A failure before anything is known counts as the whole cap.
+            facts = {"reservation": key, "usd": cap}
+            review = _asked(session, reviewer, packet, case.digest, key)
+            if review.error is None or review.error.cause != "cut_off" or not left:
+                break
+            left -= 1
+            session.display.say(f"  {reviewer.name}: {review.error.message}; it is asked again")
         facts |= exchange_facts(session.store, review.exchange)
         if review.value is None:
             raise review.error or ReviewerUnavailable("no verdict", where=reviewer.name)
@@ -135,6 +155,15 @@ def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") 
         raise
     except PeergateError as failed:
         return Answer(reviewer.name, None, no_verdict_of(failed)), facts
+
+
+def _asked(session: Session, reviewer: PaidReviewer, packet: Packet, digest: str, key: str) -> Answered[Verdict]:
+    """Ask a paid reviewer; somebody may stop the session while its API is waited for, which costs what came before."""
+    try:
+        return reviewer.ask(packet, digest)
+    except (Paused, Cancelled):
+        ledger.settle(session.trail, key, session.reviewing.waiting_usd)
+        raise
 
 
 def _record(case: _Case, answer: Answer, facts: dict[str, Any], member: str = "") -> Recorded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from reviews.checks.remedies import remedy_of
@@ -10,7 +11,9 @@ from reviews.evidence.gather import find, is_in_force
 from reviews.gate.human_answers import is_without_verdict, why_no_retry
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from sessions.report.result import checks_of
+from sessions.commands.options import session_words
+from sessions.report.overview import waits_for_verdict
+from sessions.report.result import checks_of, question
 from specs.job_records import ExitRecord
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import kind_of
@@ -20,24 +23,47 @@ _MAY_DIFFER = ("jobs", "witness", "provenance", "claims", "registration")
 """Groups of checks about what happened around the rows: another attempt may pass them with the same rows."""
 
 
+def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: ResolvedSpec) -> dict[str, Any]:
+    """Return whom an open session waits for, since which entry, and what can be done, as `peergate status` says it."""
+    named, asked, packet = session_words(run), question(entries), waits_for_verdict(entries)
+    if packet is not None:
+        give = _answer(
+            "judges the gate", f"peergate review show {named}", f"peergate review give {named} --file VERDICT.json"
+        )
+        return {
+            "whom": "a person, for a verdict",
+            "since": packet.entry.seq,
+            "answers": [give],
+            "packet": packet.body["packet"],
+        }
+    if asked is None:
+        resume = _answer("continues where it stopped", f"peergate resume {named}", answer="resume")
+        return {"whom": "nobody: no process runs it", "since": entries[-1].entry.seq, "answers": [resume]}
+    since = asked.entry.seq
+    return {"whom": "a person", "since": since, "answers": answers_to(entries, asked, named, store, resolved)}
+
+
 def answers_to(
     entries: Sequence[Recorded], asked: Recorded, name: str, store: Store, resolved: ResolvedSpec
 ) -> list[dict[str, Any]]:
     """Return what a person can do: commands, with the session as ``name`` in them, and their effect."""
-    stop = _answer("ends the session here, with its report", f"peergate resume {name} --answer stop --reason WHY")
+    stop = _answer(
+        "ends the session here, with its report", f"peergate resume {name} --answer stop --reason WHY", answer="stop"
+    )
     if asked.entry.kind == "budget":
-        amend = f"peergate amend {name} SPEC --reason WHY"
-        return [_answer("gives it a larger budget, on record", amend, f"peergate resume {name}"), stop]
+        amend = f"peergate amend {name} --max-cost USD --reason WHY"
+        return [_answer("gives it a larger budget, on record", amend, f"peergate resume {name}", answer="budget"), stop]
     again = (
         "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
         "the same, and what they closed stays closed"
         if asked.body.get("stage")
         else "has the design reviewed once more: there is no verdict on it"
     )
-    retry = _answer(again, f"peergate resume {name} --answer retry --reason WHY")
+    retry = _answer(again, f"peergate resume {name} --answer retry --reason WHY", answer="retry")
     lift = _answer(
         "continues over the gate in your name, which the trail and every report count as an override",
         f"peergate override {name} --gate --reason WHY",
+        answer="approve",
     )
     idle = why_no_retry(entries, asked) or why_the_same(entries, asked, store, resolved)
     return [*([] if idle else [retry]), lift, stop]
@@ -79,5 +105,6 @@ def _closing(checks: Sequence[CheckResult]) -> list[CheckResult]:
     return [one for one in checks if one.blocking and one.status in CLOSED]
 
 
-def _answer(effect: str, *commands: str) -> dict[str, Any]:
-    return {"commands": list(commands), "effect": effect}
+def _answer(effect: str, *commands: str, answer: str = "") -> dict[str, Any]:
+    """Return one thing to do; ``answer`` names it where a page can have it done by a button."""
+    return {"commands": list(commands), "effect": effect, "answer": answer}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,8 @@ MOST_ENTRIES = 10_000
 LINE_CHARACTERS = 4000
 MOST_CHARACTERS = 60_000
 """Of one value from the store."""
+SAMPLE_CHARACTERS = 4000
+"""Of one prompt or answer."""
 MOST_EVIDENCE = 20_000_000
 """Characters of all values together; later values are named by their file in the store."""
 GROUP = 250
@@ -44,7 +47,11 @@ GROUP = 250
 MOST_GATES = 200
 """Gates whose checks are on the page: each is looked up in all entries."""
 _TEMPLATE = "trail.html.j2"
-_SOURCES = ("gate_page", "page_result", "plots", "report", "result", "template", "timeline")
+_SOURCES = (
+    *("gate_page", "page_result", "plots", "report", "result", "template", "timeline"),
+    *("samples/judged_samples", "samples/page_samples"),
+)
+_SAMPLES = re.compile(r'<section id="samples">.*?</section>', re.DOTALL)
 STATES = ("approve", "null", "reject", "overridden", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
 MOST_REASONS = 6
 """Reasons of the end at the head of the page; a check may name many rows."""
@@ -60,17 +67,18 @@ def page_code() -> str:
     sources = [
         here,
         *(FOLDER / name for name in (_TEMPLATE, "parts.html.j2", "page.css")),
-        *(here.with_name(f"{name}.py") for name in _SOURCES),
+        *(here.parent / f"{name}.py" for name in _SOURCES),
     ]
     sources.append(Path(str(plain_text.__file__)))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
-def trail_page(entries: list[Recorded], store: Store) -> str:
+def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = True) -> str:
     """Return the page of a trail."""
     # Slow: imports all code of a gate.
     from sessions.report.page_result import page_result
     from sessions.report.report import curves_of
+    from sessions.report.samples.page_samples import page_samples
 
     closing = next((one for one in entries if one.entry.kind == "close"), None)
     told = list(timeline.tell(entries, store))
@@ -96,6 +104,7 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
             for place, one in enumerate(gates_of(entries, store), 1)
         ],
         curves=_read_or(curves_of, entries, store) or [],
+        samples=_read_or(page_samples, entries, store) if with_samples else None,
         told=[
             {"seq": one.entry.entry.seq, "kind": one.entry.entry.kind, "time": _time(one.entry)}
             | {"what": one.what, "lines": one.lines}
@@ -140,7 +149,7 @@ def style_hash() -> str:
 
 @cache
 def _template() -> Template:
-    return template(_TEMPLATE, {"plain": _line}, autoescape=True)
+    return template(_TEMPLATE, {"plain": _line, "block": _block}, autoescape=True)
 
 
 def _shown(entries: Sequence[Recorded], told: set[int]) -> list[Recorded]:
@@ -259,6 +268,10 @@ def _line(value: object) -> str:
     return text.strip() if short else one_line(text, LINE_CHARACTERS)
 
 
+def _block(value: object) -> str:
+    return _plain(str(value), SAMPLE_CHARACTERS)
+
+
 def _plain(text: str, limit: int) -> str:
     """Make text plain; most text is already, which is many times quicker to see."""
     if len(text) <= limit and text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
@@ -267,7 +280,11 @@ def _plain(text: str, limit: int) -> str:
 
 
 def page_damage(folder: Path, notes: list[str]) -> list[str]:
-    """Make the page of an export again and return how it differs; a page of other code is only noted."""
+    """Make the page of an export again and return how it differs.
+
+    A page of other code is only noted, as are samples that cannot be judged here or could not be judged where the page
+    was made.
+    """
     try:
         there = read_regular(folder / PAGE).decode()  # as it is: reading text would turn line ends into others
         size = parse_note(read_regular(folder / CHECKPOINT)).size
@@ -279,4 +296,14 @@ def page_damage(folder: Path, notes: list[str]) -> list[str]:
         return []
     opened = map(open_envelope, envelopes)
     entries = [recorded(one.payload, signatures_text(*one.signatures)) for one in opened]
-    return [] if trail_page(entries, Store(folder / STORE)) == there else [f"{PAGE}: does not show these entries"]
+    made = trail_page(entries, Store(folder / STORE))
+    if made == there:
+        return []
+    bare = trail_page(entries, Store(folder / STORE), with_samples=False)
+    if there == bare:
+        notes.append(f"{PAGE} has no samples: they could not be judged where it was made")
+        return []
+    if made == bare and _SAMPLES.sub("", made) == _SAMPLES.sub("", there, count=1):
+        notes.append(f"{PAGE}: its samples are not compared, as they cannot be judged here")
+        return []
+    return [f"{PAGE}: does not show these entries"]

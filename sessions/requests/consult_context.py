@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,8 @@ class Desk:
     """Where keys are found; everything sent or kept has the values of its secrets masked."""
     say: Callable[[str], None] = lambda _: None
     """Takes one line about what happens now."""
+    sleep: Callable[[float], None] = time.sleep
+    """Waits before a call is repeated."""
 
 
 @dataclass(frozen=True)

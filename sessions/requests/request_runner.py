@@ -191,7 +191,7 @@ class Book:
             return self.answered(case, "nobody", None, refused, effort)
         self.desk.say(f"asking {model.name}, {case.tier} effort: up to {effort.timeout_s:.0f} s and {cap:.2f} USD")
         try:
-            said = ask_model(model, case.request, case.reading, effort)
+            said = ask_model(model, case.request, case.reading, effort, self._waits)
         except BaseException as error:
             # After Ctrl-C, for example, nobody knows whether the call is billed, so its whole cap counts.
             broken = ReviewerUnavailable(f"broken off: {type(error).__name__}", where=model.name)
@@ -200,6 +200,10 @@ class Book:
         error = None if said.error is None else self._as_error(said.error, said.exchange.statuses)
         by: AnsweredBy = "nobody" if isinstance(error, BudgetExceeded) else "model"
         return self._close(opened, by, said.value, error, **exchange_facts(self.store, said.exchange))
+
+    def _waits(self, seconds: float, why: str, usd: float) -> None:
+        self.desk.say(f"{why}: it is asked again in {seconds:.0f} s")
+        self.desk.sleep(seconds)
 
     def _as_error(self, error: ReviewerUnavailable, statuses: tuple[int | None, ...]) -> PeergateError:
         """Return why there is no answer; a request that was never sent did not fit in the cap."""

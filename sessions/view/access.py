@@ -1,4 +1,4 @@
-"""Who may read the page: a browser on this machine that was given the token, by reading alone.
+"""Who may read the page: a browser on this machine that was given the token, by reading alone unless it may answer.
 
 Everything else is refused before any page is made. A page of another site cannot ask: its requests come without the
 cookie, and a name that it points at this machine is not the name of a loopback address.
@@ -39,12 +39,13 @@ ENTER = "/enter/"
 class Access:
     """Lets requests through to the pages; ``token`` is for the address that is printed, the cookie is another."""
 
-    def __init__(self, app: App, port: int) -> None:
+    def __init__(self, app: App, port: int, *, acts: bool = False) -> None:
         self.token = secrets.token_hex(16)
         self._cookie = secrets.token_urlsafe(24)
         # Cookies do not know ports: two pages on one machine would take each other's.
         self._name = f"peergate_view_{port}"
         self._app = app
+        self._acts = acts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -54,12 +55,15 @@ class Access:
         path: str = scope["path"]
         if _host(headers.get("host", "")) not in LOOPBACK:
             await _answer(send, 421, "This page is only for this machine.")
-        elif scope["method"] not in ("GET", "HEAD"):
+        elif scope["method"] not in ("GET", "HEAD") and not (self._acts and _is_answer(scope["method"], path)):
             await _answer(send, 405, "This page is only for reading.")
         elif path.startswith(ENTER):
             await self._enter(path.removeprefix(ENTER), send)
         elif not secrets.compare_digest(_cookie(headers.get("cookie", ""), self._name), self._cookie):
             await _answer(send, 403, "Open the address that `peergate view` printed: this browser has no key yet.")
+        elif scope["method"] == "POST" and headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            # The key in the form is what keeps other pages out; browsers say where a form comes from, too.
+            await _answer(send, 403, "This form comes from another page.")
         else:
             await self._app(scope, receive, _with_headers(send))
 
@@ -70,6 +74,11 @@ class Access:
             return
         cookie = f"{self._name}={self._cookie}; HttpOnly; SameSite=Strict; Path=/"
         await _answer(send, 200, onward(_place(where)), ((b"set-cookie", cookie.encode()),), b"text/html")
+
+
+def _is_answer(method: str, path: str) -> bool:
+    """Say whether a request is one of the two that act: an answer or a verdict of one session."""
+    return method == "POST" and re.fullmatch(r"/s/[^/]+/(answer|verdict)", path) is not None
 
 
 def _place(where: str) -> str:

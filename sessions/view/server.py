@@ -5,31 +5,37 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import TemplateError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from reviews.evidence.gather import registered_spec
 from sessions.jobs.heartbeat import mark_of
 from sessions.jobs.launcher import job_folder
 from sessions.report.gate_page import gate_page
+from sessions.report.overview import Overview
+from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.transcript import Transcript
 from sessions.view import pages
+from sessions.view.answers import MOST_BYTES, Answers
 from sessions.view.glances import Glances
 from sessions.view.job_progress import running_key
 from sessions.view.number_page import number_page
 from sessions.view.places import Read, Reader, Scope, stamp_of, state_of
-from sessions.view.samples import SHOWN, SampleReader, in_full
+from sessions.view.samples import SampleReader, in_full
 from sessions.view.session_page import session_page
 from sessions.view.stored_value import RowFiles, value_lines
 from sessions.view.trail_state import Checks, entry_page, trail_page
 from specs.errors import AuditDamage, PeergateError, UserError
+from specs.session.session_spec import ResolvedSpec
 
 LOOKS_EVERY_S = 1.0
 """How often a stream looks for changes."""
@@ -40,7 +46,8 @@ ALIVE_EVERY = 15
 class Viewer:
     """Makes the pages of a scope. Every page is made when it is asked for, in a thread."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, answers: Answers | None = None) -> None:
+        self.answers = answers
         self.reader = Reader(scope)
         self.samples = SampleReader()
         self.rows = RowFiles()
@@ -71,6 +78,8 @@ class Viewer:
                 Route("/static/{file}", _page(_static)),
                 Route("/favicon.ico", _page(_icon)),
                 *routes,
+                Route("/s/{name}/answer", self.answer, methods=["POST"]),
+                Route("/s/{name}/verdict", self.verdict, methods=["POST"]),
                 Route("/s/{name}/events", self.events),
             ]
         )
@@ -78,7 +87,8 @@ class Viewer:
     def sessions(self, request: Request) -> Response:
         """List the sessions."""
         found = self.reader.scope.listed()
-        return _html("sessions.html.j2", sessions=found, runs=str(self.reader.scope.runs), glance=self.glances.known)
+        known = {"sessions": found, "runs": str(self.reader.scope.runs), "glance": self.glances.known}
+        return _html("sessions.html.j2", **known, stamp=_mark(_listed(found)))
 
     def sessions_json(self, request: Request) -> Response:
         """Return effect and money of the sessions that are named."""
@@ -87,13 +97,41 @@ class Viewer:
 
     def session(self, request: Request) -> Response:
         """Show one session, whose trail may be damaged."""
+        stamp = _mark(self._stamp(request.path_params["name"]))
         try:
             read = self._read(request)
         except AuditDamage:
             return self.trail(request)
         if not read.is_session:
             return self.trail(request)
-        return self._of("session.html.j2", read, here="", page=session_page(read))
+        answers = None if read.place.is_export else self.answers
+        return self._of("session.html.j2", read, here="", page=session_page(read), answers=answers, stamp=stamp)
+
+    async def answer(self, request: Request) -> Response:
+        """Answer what a person is asked, and show the session again."""
+        return await self._act(request, lambda answers, read, form: answers.answer(read, _spec(read), form))
+
+    async def verdict(self, request: Request) -> Response:
+        """Record a person's verdict, and show the session again."""
+        return await self._act(request, lambda answers, read, form: answers.judge(read, form))
+
+    async def _act(self, request: Request, act: Callable[[Answers, Read, dict[str, str]], None]) -> Response:
+        data = b""
+        async for part in request.stream():
+            data += part
+            if len(data) > MOST_BYTES:
+                return _problem(UserError("this form is too long"), 404, request)
+
+        def acted(request: Request) -> Response:
+            if self.answers is None:
+                raise UserError("this page is only for reading", hint="`peergate view --act` answers")
+            form, read = self.answers.form(data), self._read(request)
+            if read.place.is_export or self.checks.of(read.name).damage:
+                raise UserError("nothing is answered on a copy or a damaged trail", hint="`peergate audit verify`")
+            act(self.answers, read, form)
+            return RedirectResponse(f"/s/{quote(read.name, safe='')}/", 303)
+
+        return await _page(acted)(request)
 
     def sample_list(self, request: Request) -> Response:
         """Show the samples; the rows are asked for by the script."""
@@ -114,9 +152,10 @@ class Viewer:
 
     def transcript(self, request: Request) -> Response:
         """Show what the builder said and did."""
+        stamp = _mark(self._stamp(request.path_params["name"]))
         read = self._read(request)
         attempts = list(Transcript(read.store).attempts(read.entries))
-        return self._of("transcript.html.j2", read, here="transcript", attempts=attempts)
+        return self._of("transcript.html.j2", read, here="transcript", attempts=attempts, stamp=stamp)
 
     def trail(self, request: Request) -> Response:
         """Show the entries of a trail, damaged or not, and what was verified."""
@@ -169,7 +208,7 @@ class Viewer:
 
     async def list_events(self, request: Request) -> Response:
         """Stream a message whenever a session has changed."""
-        return _stream(request, lambda: json.dumps([one.as_json() for one in self.reader.scope.listed()]))
+        return _stream(request, lambda: _listed(self.reader.scope.listed()))
 
     def _stamp(self, name: str) -> str:
         place = self.reader.scope.place(name)
@@ -187,6 +226,10 @@ class Viewer:
     def _of(self, template: str, read: Read, **values: Any) -> Response:
         """Return a page of a session, with a warning on it if the trail is damaged."""
         return _html(template, name=read.name, damage=self.checks.of(read.name).damage, **values)
+
+
+def _spec(read: Read) -> ResolvedSpec:
+    return registered_spec(read.entries, read.store)[0]
 
 
 def _html(template: str, /, **values: Any) -> Response:
@@ -225,25 +268,32 @@ def _problem(error: Exception, status: int, request: Request | None = None) -> R
     return HTMLResponse(pages.error_page(error, name), status_code=status)
 
 
+def _mark(stamp: str) -> str:
+    return str(hash(stamp))
+
+
+def _listed(found: Sequence[Overview]) -> str:
+    return json.dumps([one.as_json() for one in found])
+
+
 def _stream(request: Request, stamp: Callable[[], str]) -> Response:
-    """Stream a stamp's changes; a browser that comes back names the last one it saw."""
+    """Stream a stamp's changes; a browser names the one of its page, or the last that it saw when it comes back."""
 
     async def changes() -> AsyncGenerator[bytes]:
-        seen = request.headers.get("last-event-id")
+        seen = request.headers.get("last-event-id") or request.query_params.get("seen")
         looks = 0
         while not await request.is_disconnected():
             try:
-                now = str(hash(await run_in_threadpool(stamp)))
+                now = _mark(await run_in_threadpool(stamp))
             except (PeergateError, OSError):
                 now = "unreadable"
+            if looks == 0:
+                yield f"id: {now}\nretry: 2000\nevent: there\ndata: {now}\n\n".encode()
             looks += 1
-            if now != seen:
-                if seen is not None:
-                    yield f"id: {now}\nevent: changed\ndata: {now}\n\n".encode()
-                else:
-                    yield f"id: {now}\nretry: 2000\nevent: there\ndata: {now}\n\n".encode()
-                seen = now
-            elif looks % ALIVE_EVERY == 0:
+            if now != seen and seen is not None:
+                yield f"id: {now}\nevent: changed\ndata: {now}\n\n".encode()
+            seen = now
+            if looks % ALIVE_EVERY == 0:
                 yield b": there\n\n"
             await asyncio.sleep(LOOKS_EVERY_S)
 

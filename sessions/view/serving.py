@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 
 from sessions.view.access import ENTER, Access, onward
+from sessions.view.answers import Answers
 from sessions.view.places import Scope
 from sessions.view.server import Viewer
 from specs.errors import UserError
@@ -22,8 +23,8 @@ HOST = "127.0.0.1"
 class Bound:
     """A page that has its address already, so that a taken port is one error before anything is served."""
 
-    def __init__(self, scope: Scope, port: int) -> None:
-        """Bind the port, any free one for 0; raises UserError if it cannot be had."""
+    def __init__(self, scope: Scope, port: int, by: str | None = None) -> None:
+        """Bind the port, any free one for 0; raises UserError if it cannot be had. ``by`` may answer on the pages."""
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -33,7 +34,7 @@ class Bound:
             told = getattr(error, "strerror", None) or str(error)
             raise UserError(f"port {port} cannot be had: {told}", hint="another --port, or none") from error
         self.port: int = self.socket.getsockname()[1]
-        self.access = Access(Viewer(scope).app(), self.port)
+        self.access = Access(Viewer(scope, Answers(by) if by else None).app(), self.port, acts=by is not None)
 
     def address(self, path: str = "") -> str:
         """Return the address that lets a browser in, at a page."""

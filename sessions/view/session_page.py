@@ -13,13 +13,11 @@ from reviews.gate.human_answers import is_override
 from reviews.gate.packet import DESIGN
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from sessions.commands.options import session_words
-from sessions.report.next_steps import answers_to, remedies
-from sessions.report.overview import waits_for_verdict
+from sessions.report.next_steps import remedies, waiting_for
 from sessions.report.page_result import page_result
 from sessions.report.plots import curve
 from sessions.report.report import curves_of, stage_of
-from sessions.report.result import further_seeds, question
+from sessions.report.result import further_seeds
 from sessions.report.trail_page import gates_of
 from sessions.report.transcript import Attempt, Event, Transcript
 from sessions.view.job_progress import running_job
@@ -39,6 +37,9 @@ def session_page(read: Read) -> dict[str, Any]:
     job = None if read.place.is_export else running_job(read.place.folder, entries)
     stages = [stage_of(entries, store, one.name, one.kind, spec.thresholds) for one in spec.stages]
     attempts = list(Transcript(store).attempts(entries))
+    waits = None
+    if state.state in ("waiting", "paused"):
+        waits = waiting_for(entries, read.place.folder, store, resolved)
     return {
         "state": state,
         "result": page_result(entries, store),
@@ -49,7 +50,7 @@ def session_page(read: Read) -> dict[str, Any]:
         "stages": [one for one in stages if one["attempts"]],
         "conditions": obligations(entries, int(entries[-1].entry.time_ns)),
         "acceptance": acceptance_of(entries, store),
-        "waits": _waits(read, resolved) if state.state in ("waiting", "paused") else None,
+        "waits": waits,
         "remedies": remedies(entries, store),
         "seeds": further_seeds(entries, store),
         "newest": newest_events(attempts, NEWEST_EVENTS),
@@ -101,16 +102,3 @@ def newest_events(attempts: Sequence[Attempt], most: int) -> list[dict[str, Any]
 
 def _seq(one: tuple[Event, str]) -> int:
     return one[0].seq
-
-
-def _waits(read: Read, resolved: ResolvedSpec) -> dict[str, Any]:
-    """Return what a person can do, as `peergate status` says it."""
-    entries, named = read.entries, session_words(read.place.folder)
-    asked = question(entries)
-    if waits_for_verdict(entries) is not None:
-        give = [f"peergate review show {named}", f"peergate review give {named} --file VERDICT.json"]
-        return {"whom": "a person, for a verdict", "answers": [{"commands": give, "effect": "judges the gate"}]}
-    if asked is None:
-        resume = {"commands": [f"peergate resume {named}"], "effect": "continues where it stopped"}
-        return {"whom": "nobody: no process runs it", "answers": [resume]}
-    return {"whom": "a person", "answers": answers_to(entries, asked, named, read.store, resolved)}

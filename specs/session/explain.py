@@ -123,6 +123,9 @@ def explain(error: Mapping[str, Any], model: type[BaseModel]) -> LintProblem:
     if kind in _BOUNDS:
         numbers = {key: f"{limit:.15g}" for key, limit in context.items() if isinstance(limit, int | float)}
         return LintProblem(loc, f"{name} must {_BOUNDS[kind].format_map(numbers)}, got {show(value)}")
+    if kind == "value_error":
+        # A sentence of our own validators, which say themselves what they got.
+        return LintProblem(loc, f"{name}: {context['error']}")
     return LintProblem(loc, f"{name}: {error['msg']}, got {show(value)}")
 
 

@@ -18,6 +18,7 @@ from specs.confinement.verifier_limits import OwnVerifier
 from specs.data.conversion import As, Learned
 from specs.data.registered import registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
+from specs.notices.notify import Notify
 from specs.resources import LauncherName, Resources, filled
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
@@ -102,7 +103,7 @@ Reasoning = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", 
 
 
 class Effort(Contract):
-    """The most one review may take: wall time with all repeats, and money. The money bounds the answer's length."""
+    """The most one review may take: seconds for each call, and money in all. The money bounds the answer's length."""
 
     timeout_s: Annotated[float, Field(gt=0, le=3600)]
     max_cost_usd: Annotated[float, Field(gt=0)]
@@ -138,6 +139,8 @@ class Reviewer(Contract):
     usd_per_million_tokens: TokenPrice | None = None
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     effort: Efforts = Efforts()
+    outage_s: float = omitted(1800.0, ge=0, le=86_400)
+    """How long calls are repeated while the API refuses them or is not reached; then a person is asked."""
 
     @property
     def asks_a_model(self) -> bool:
@@ -331,6 +334,8 @@ class SessionSpec(Contract):
     """Of tasks of the user's own: what the process of their verifier may take, and whether the builder may read it."""
     clean_code: Literal["stated", "required"] = omitted("stated")
     """``required``: only code of a known commit opens sessions and gates. ``stated``: other code is a warning."""
+    notify: tuple[Notify, ...] = omitted(())
+    """Who is told when a person is asked, money runs low, a job is lost, a gate rejects, or the session ends."""
     evaluation: EvaluationPlan | None = omitted()
     """The gap before training, what must not fall, and the sample that admits the scorer."""
     criteria: tuple[AcceptanceCriterion, ...] = omitted(())

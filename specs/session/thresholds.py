@@ -102,6 +102,8 @@ class Thresholds(Contract):
     """Fraction of the granted learning rate: farthest distance of a step's rate from the granted schedule."""
     loss_drop: Share = 0.01
     """Fraction of the first loss (mean of the first fifth of the steps): the least by which the last fifth is lower."""
+    lost_sequences: Share = 0.1
+    """Fraction of the sequences that replicas were to train on: those whose steps are not in the model."""
 
     warmup_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Fraction of the planned optimizer steps: warm-up above which training is warned of."""

@@ -180,8 +180,8 @@ def resolve_parameters(stage: StageBase, changes: dict[str, Any]) -> Any:
     The digest of code is a parameter, so that a grant is for that code and no other.
 
     Raises:
-        ValueError: a change names no range of the stage, leaves its range or the parameter's limits; code is not
-            allowed, or is missing where the stage runs nothing else.
+        ValueError: a change names no range and no choices of the stage, leaves them or the parameter's limits; code is
+            not allowed, or is missing where the stage runs nothing else.
     """
     kind = kind_of(stage)
     if kind.runs_code and "code" not in changes and not stage.script:
@@ -189,6 +189,11 @@ def resolve_parameters(stage: StageBase, changes: dict[str, Any]) -> Any:
     for name, value in changes.items():
         if name == "code":
             _require_code(stage, value)
+            continue
+        if (choices := stage.choices.get(name)) is not None:
+            # By type too: to Python True is 1.
+            if not any(type(value) is type(one) and value == one for one in choices):
+                raise ValueError(f"{name} = {value!r} is not among the registered choices {list(choices)}")
             continue
         allowed = stage.ranges.get(name)
         if allowed is None:

@@ -124,6 +124,8 @@ class StageBase(Contract):
     name: Name
     inputs: dict[str, Reference]
     ranges: dict[str, Range] = {}
+    choices: dict[str, Annotated[tuple[str | bool, ...], Field(min_length=2, max_length=20)]] = omitted({})
+    """For parameters of choice, such as a method or a scheduler: the values that a builder may choose from."""
     max_minutes: Annotated[float, Field(gt=0, le=60 * 24 * 30)] = 10.0
     """The job is ended after this long; also what its price cap is computed from."""
     max_cost_usd: Annotated[float, Field(gt=0)] | None = omitted()

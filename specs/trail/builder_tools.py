@@ -19,6 +19,7 @@ Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, m
 
 Arguments = Request
 """The arguments of one call; nothing but these is taken."""
+CANCEL_TOOL = "cancel_job"
 
 
 class ReadSpec(Arguments):
@@ -51,6 +52,87 @@ class ReadMetrics(Arguments):
     """None for the newest measured attempt."""
 
 
+class Where(Arguments):
+    """A condition on one field of a row. A field of an inner object is named with a dot."""
+
+    field: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    test: Literal["equals", "differs", "contains", "lacks", "above", "below", "longer", "shorter"]
+    """``longer`` and ``shorter`` compare the number of characters."""
+    value: float | int | str | bool | None
+
+
+class QueryRows(Arguments):
+    """Look through the rows of an artifact: filter, sort, group and count, or draw a sample."""
+
+    name: ArtifactName
+    where: Annotated[tuple[Where, ...], Field(max_length=10)] = ()
+    """All of them have to hold."""
+    fields: Annotated[tuple[str, ...], Field(max_length=20)] = ()
+    """Show only these; empty for all."""
+    sort_by: Annotated[str, StringConstraints(max_length=100)] = ""
+    descending: bool = False
+    group_by: Annotated[str, StringConstraints(max_length=100)] = ""
+    """Count the rows by the value of this field instead of showing them."""
+    sample_seed: Annotated[int, Field(ge=0, le=2**31)] | None = None
+    """Show rows drawn by this seed, instead of the first."""
+    offset: Annotated[int, Field(ge=0, le=10**9)] = 0
+    limit: Annotated[int, Field(ge=1, le=200)] = 20
+
+
+class CompareRows(Arguments):
+    """Compare one field of the rows of two artifacts, item by item: which differ, and which are in one alone."""
+
+    left: ArtifactName
+    right: ArtifactName
+    field: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    by: Annotated[str, StringConstraints(min_length=1, max_length=100)] = "item"
+    """The field that names the item."""
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+
+
+class Grep(Arguments):
+    """Find a text in artifacts; shows the lines that hold it."""
+
+    text: Annotated[str, StringConstraints(min_length=2, max_length=200)]
+    name: ArtifactName | None = None
+    """None for all artifacts."""
+    ignore_case: bool = False
+    limit: Annotated[int, Field(ge=1, le=200)] = 40
+
+
+class MetricHistory(Arguments):
+    """Show one metric over all attempts of all stages, with what each attempt changed, its outcome and its cost."""
+
+    metric: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    stage: Annotated[str, StringConstraints(max_length=40)] | None = None
+    """None for all stages."""
+
+
+class ReadFindings(Arguments):
+    """Read what gates decided, with the findings of their verdicts, of every stage so far."""
+
+    stage: Annotated[str, StringConstraints(max_length=40)] | None = None
+    """None for all stages; design for the gate of the design."""
+    attempt: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+
+class LookUp(Arguments):
+    """Look up a name in the libraries that are installed here: its signature and docstring, without the internet."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,8}$", max_length=200)]
+    """Such as trl.SFTConfig or transformers.Trainer.train."""
+
+
+class RunPython(Arguments):
+    """Run a short analysis over artifacts in a sandbox: no network, no GPU, nothing held-out, one minute.
+
+    It reads /inputs/NAME and prints; what it prints is the result. It is no evidence for any gate.
+    """
+
+    script: Annotated[str, StringConstraints(min_length=1, max_length=20_000)]
+    artifacts: Annotated[tuple[ArtifactName, ...], Field(max_length=10)] = ()
+
+
 class RunChecks(Arguments):
     """Run the deterministic checks on the attempt whose job has ended, as the gate will run them."""
 
@@ -67,8 +149,9 @@ class LaunchStage(Arguments):
 
     stage: Annotated[str, StringConstraints(max_length=40)]
     """The stage that is open now."""
-    changes: dict[str, float | int] = Field(default_factory=dict, max_length=50)
-    """Parameters that differ from the spec's, each inside its allowed range."""
+    changes: dict[str, float | int | str | bool] = Field(default_factory=dict, max_length=50)
+    """Parameters that differ from the spec's, each inside its allowed range or among its choices. Every change that the
+    gate required by number has to be among them."""
     code: Digest | None = None
     """For a stage of kind recipe: the digest write_recipe gave."""
     reason: Reason
@@ -114,10 +197,33 @@ class HandIn(Arguments):
     result: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000)]
 
 
+class Alarm(Arguments):
+    """A figure of the job's progress, such as loss, that ends a wait by a bound, or because it is no finite number."""
+
+    figure: Annotated[str, StringConstraints(min_length=1, max_length=60)]
+    """Its name in the progress that job_status shows."""
+    above: float | None = None
+    below: float | None = None
+
+
 class JobStatus(Arguments):
-    """Say how the job is doing. Waits until it ends or the time is over, so one call is enough for a long wait."""
+    """Say how the job is doing. Waits until it ends, an alarm is raised or the time is over: no need to poll."""
 
     wait_seconds: Annotated[int, Field(ge=0, le=1800)] = 300
+    alarms: Annotated[tuple[Alarm, ...], Field(max_length=10)] = ()
+    stalled_seconds: Annotated[int, Field(ge=5, le=1800)] | None = None
+    """End the wait when the job has shown no progress for so long."""
+
+
+class CancelJob(Arguments):
+    """End the job of this attempt, because it diverges or hangs. Its rows so far stay on record.
+
+    The attempt counts, its result does not, and the next one begins if the gate has one left. Not for a stage that sees
+    held-out items.
+    """
+
+    reason: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
+    """What shows it, and what the next attempt will change."""
 
 
 class JobLogs(Arguments):
@@ -229,11 +335,19 @@ TOOLS: tuple[Tool, ...] = (
     _tool(ListArtifacts),
     _tool(ReadArtifact),
     _tool(ReadMetrics),
+    _tool(MetricHistory),
+    _tool(ReadFindings),
+    _tool(QueryRows),
+    _tool(CompareRows),
+    _tool(Grep),
+    _tool(RunPython),
+    _tool(LookUp),
     _tool(ProposePlan, "plan"),
     _tool(WriteRecipe, "plan"),
     _tool(LaunchStage, "plan"),
     _tool(JobStatus, "watch", "submit"),
     _tool(JobLogs, "watch", "submit"),
+    _tool(CancelJob, "watch"),
     _tool(RunChecks, "submit"),
     _tool(AskReview),
     _tool(RequestReview),
@@ -251,6 +365,9 @@ HELPER_TOOLS: tuple[Tool, ...] = (
     _tool(ListArtifacts),
     _tool(ReadArtifact),
     _tool(ReadMetrics),
+    _tool(QueryRows),
+    _tool(CompareRows),
+    _tool(Grep),
     _tool(HandIn),
 )
 """What a helper has: it reads and hands in, it neither launches nor asks nor delegates."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Digest, omitted
 from specs.stages.stage import Kind
 from specs.trail.entry import OfAttempt
 from specs.trail.grant_and_claim import Grant
-from specs.trail.no_verdict import Cause
+from specs.trail.no_verdict import Cause, EarlierAnswer
 from specs.trail.verdict import Condition, Outcome, Status
 
 
@@ -65,6 +65,8 @@ class Judged(OfAttempt):
     usage: dict[str, int] | None = None
     seconds: float | None = None
     reasoning: str | None = None
+    earlier: tuple[EarlierAnswer, ...] = omitted(())
+    """Answers that could not be read, before the one that was asked for once more (version 2)."""
 
 
 class Opens(OfAttempt):

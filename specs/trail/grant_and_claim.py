@@ -70,5 +70,8 @@ class StageView(Contract):
     changes: dict[str, Any]
     """What the attempt before had changed."""
     ranges: dict[str, tuple[float, float]]
+    choices: dict[str, tuple[str | bool, ...]] = {}
     required: dict[str, float | int]
     """Changes the last decision asked for, by parameter."""
+    tasks: tuple[str, ...] = ()
+    """Changes that the last decision asked for in words."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specs.digests import Contract
+from specs.digests import Contract, Digest
 from specs.errors import BudgetExceeded, NoVerdictCause, PeergateError, ReviewerUnavailable
 
-Cause = NoVerdictCause | Literal["budget"]
+Cause = NoVerdictCause | Literal["budget", "withdrawn"]
 
 HELP: dict[Cause, str] = {
     "key_refused": "set a valid key for the reviewer in the environment",
@@ -23,6 +23,7 @@ HELP: dict[Cause, str] = {
     "out_of_schema": "ask again, or name a model that keeps to a JSON Schema in a new session",
     "cost_cap": "raise max_cost_usd under reviewer.effort in a new session",
     "budget": "raise the budget with `peergate amend`",
+    "withdrawn": "nothing: another attempt begins if one is left",
     "process_lost": "ask again; the reviewer's process is started anew",
     "no_quorum": "mend what kept the members from answering, and ask again",
     "unusable": "ask again, or decide yourself",
@@ -43,6 +44,15 @@ class NoVerdict(Contract):
 
     def __str__(self) -> str:
         return f"{self.what}: {self.detail}" if self.detail else self.what
+
+
+class EarlierAnswer(Contract):
+    """A whole answer that could not be read, after which the model was asked once more."""
+
+    request: Digest
+    response: Digest
+    error: str
+    """What the model was told about it."""
 
 
 def no_verdict_of(error: PeergateError) -> NoVerdict:

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Digest, omitted
+from specs.trail.no_verdict import EarlierAnswer
 
 Mode = Literal["question", "review", "adversarial"]
 _Asked = Literal["methodology", "priority", "experimental_design", "statistics", "spec_deviation", "gpu_spend"]
@@ -313,6 +314,8 @@ class AnsweredEntry(Contract):
     usage: dict[str, int] | None = None
     seconds: float = 0.0
     reasoning: str | None = None
+    earlier: tuple[EarlierAnswer, ...] = omitted(())
+    """Answers that could not be read, before the one that was asked for once more (version 2)."""
 
 
 Answer = QuestionAnswer | ReviewAnswer | AdversarialAnswer

@@ -25,6 +25,8 @@ class RequiredChange(Contract):
     text: str
     parameter: str | None = None
     value: float | int | None = None
+    by_builder: bool = omitted(False)
+    """Whether the words alone are a task for the builder: another attempt of its script or its parameters can do it."""
 
 
 class CheckResult(Contract):
@@ -101,6 +103,8 @@ class Verdict(Contract):
     """Of a panel, what each member said; the findings are those of all of them."""
     quorum: int = 1
     """How many votes a panel's approval takes, and how many verdicts any answer of it."""
+    analysis: str = omitted("")
+    """What the reviewer read and compared before it wrote findings; nothing is decided by it."""
     no_verdict: NoVerdict | None = omitted()
     """Why nobody judged; what is above then approves nothing."""
 
@@ -159,6 +163,7 @@ class Packet(Contract):
     registered: dict[str, Any]
     granted_parameters: dict[str, Any]
     allowed_ranges: dict[str, tuple[float, float]]
+    allowed_choices: dict[str, tuple[str | bool, ...]] = omitted({})
     metrics: dict[str, Any]
     metrics_digest: Digest | None
     criteria: tuple[CriterionResult, ...]
@@ -183,6 +188,8 @@ class Packet(Contract):
     """The earlier attempt that gave the same metrics, checks and rows."""
     code: str = omitted("")
     """The script of a recipe, as it ran."""
+    withdrawn: str = omitted("")
+    """Why the builder ended the job of this attempt itself: there is nothing to judge, and nobody is asked."""
     lineages: dict[str, tuple[dict[str, Any], ...]] = omitted({})
     """By input, where its weights come from, if a builder's script trained them at some point."""
 

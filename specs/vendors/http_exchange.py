@@ -38,6 +38,8 @@ BACKOFF_S = 1.0
 JITTER = 0.25
 """Waits are up to so much longer than they have to be: those who were refused together do not come back together."""
 REASON_CHARACTERS = 500
+LONGEST_WAIT_S = 60.0
+"""Where the API does not say how long to wait."""
 MAX_RESPONSE_BYTES = 4 * 2**20
 _REFUSED_FOR_NOW = (408, 409, 429)
 _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
@@ -125,8 +127,12 @@ class RecordedClient(httpx2.Client):
 
     @property
     def remaining_s(self) -> float:
-        """Return the seconds left for all calls of this client."""
+        """Return the seconds left for this call."""
         return self.deadline - time.monotonic()
+
+    def allow(self, seconds: float) -> None:
+        """Give the next call so many seconds."""
+        self.deadline = time.monotonic() + seconds
 
     @property
     def was_reached(self) -> bool:
@@ -168,8 +174,9 @@ class RecordedClient(httpx2.Client):
         """Return a body without secrets; each event of a stream is masked alone, so that the others stay whole."""
         if data.lstrip()[:1] in (b"{", b"[") or b"data:" not in data:
             return self._masker.data(data)
-        lines = data.splitlines(keepends=True)
-        return b"".join(b"data:" + self._masker.data(one[5:]) if one[:5] == b"data:" else one for one in lines)
+        # The end of a line is no part of what is masked: without it an event has no end.
+        lines = data.split(b"\n")
+        return b"\n".join(b"data:" + self._masker.data(one[5:]) if one[:5] == b"data:" else one for one in lines)
 
     def _read(self, response: httpx2.Response) -> bytes:
         """Read the body. A server that sends a byte now and then ends at the deadline as well."""
@@ -197,13 +204,6 @@ class RecordedClient(httpx2.Client):
     def told_to_wait_s(self) -> float | None:
         """Return what the last answer asks to wait; None when it says nothing."""
         return retry_after_s(self._answer_headers)
-
-    def wait_s(self) -> float | None:
-        """Return how long to wait before the last call is repeated; None when it must not be."""
-        if len(self.statuses) > RETRIES or not self.refused_for_now:
-            return None
-        wait = backoff_s(len(self.statuses) - 1, self.told_to_wait_s)
-        return wait if wait < self.remaining_s else None
 
     def why(self, error: Exception) -> str:
         """Say in one line why there is no answer, without the key."""

@@ -9,9 +9,8 @@ import pytest
 
 from reviews.reviewers.vendors.review_model import MOST_OUTPUT_TOKENS
 from specs.session.lint.party_rules import LATENCY_S
-from specs.session.session_spec import Efforts
+from specs.session.session_spec import Efforts, Reviewer
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.vendors.http_exchange import RETRIES
 from tests.factories.spec_files import loads, write_spec
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to"
@@ -51,6 +50,7 @@ def test_the_table_of_efforts_is_the_one_in_force() -> None:
 def test_names_and_numbers_are_those_of_the_code() -> None:
     for name in (*KEYS.values(), ENDPOINT_KEYS["reviewer"]):
         assert f"`{name}`" in PAGE and f"`{name}`" in SPECS
-    assert f"{RETRIES} times at most" in PAGE and f"{MOST_OUTPUT_TOKENS:,} tokens" in PAGE
+    minutes = Reviewer(vendor="openai", model="m").outage_s / 60
+    assert f"within `outage_s` ({minutes:g} minutes)" in PAGE and f"{MOST_OUTPUT_TOKENS:,} tokens" in PAGE
     for tier, seconds in LATENCY_S.items():
         assert re.search(rf"{tier} {seconds}", SPECS.replace("\n", " "))

@@ -12,6 +12,7 @@ from tests.e2e.sessions import CANARY, called, environment, write_small_spec
 from tests.fixtures.loopback_api import OPENAI, Api, Step, answered
 
 APPROVE: dict[str, Any] = {
+    "analysis": "The rows were read beside the figures.",
     "findings": [],
     "conditions": [],
     "risks": [],
@@ -46,7 +47,7 @@ def says(**changes: Any) -> Step:
 def endpoint(api: Api, model: str = "tiny") -> str:
     """Return the spec's mapping of a reviewer behind the loopback server, whose tokens cost nothing."""
     price = "usd_per_million_tokens: {input: 0, output: 0}"
-    return f'{{vendor: openai, model: {model}, base_url: "{api.address}", {price}}}'
+    return f'{{vendor: openai, model: {model}, base_url: "{api.address}", outage_s: 4, {price}}}'
 
 
 def write_reviewed_spec(folder: Path, reviewer: str, *changes: tuple[str, str]) -> Path:

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agents.turns import ToolCall, ToolResult, Turn, Usage
 from sessions.builder.workbench import SessionWorkbench
@@ -14,7 +14,8 @@ from sessions.nodes.build import open_bench
 from sessions.session import Session
 from specs.job_records import ExitRecord
 from specs.trail.builder_tools import Phase
-from tests.factories.bodies import body_of
+from specs.trail.verdict import Decision, RequiredChange
+from tests.factories.bodies import NAME, body_of
 from tests.factories.evidence_on_disk import samples
 from tests.factories.small_run import metric_set
 from tests.fixtures.quick_session import open_quick, quick_session
@@ -26,18 +27,40 @@ READABLE = "Tell a short tale of the sea."
 """A training prompt of it."""
 
 
-def open_stage(session: Session, stage: str = "sample", attempt: int = 1) -> None:
-    """Record the decision that opens an attempt."""
+def open_stage(session: Session, stage: str = "sample", attempt: int = 1, **revised: Any) -> None:
+    """Record the decision that opens an attempt; ``revised`` is what one says that sends a stage back."""
     before = ORDER[ORDER.index(stage) - 1] if stage != "base" else None
     if attempt > 1:
-        body = body_of("decision", stage=stage, attempt=attempt - 1, outcome="revise")
+        body = body_of("decision", stage=stage, attempt=attempt - 1, outcome="revise", **revised)
+        body["decision"] = keep_decision(session, stage, attempt - 1)
     else:
         body = body_of("decision", stage=before, attempt=1)
     body["opens"] = {"stage": stage, "attempt": attempt}
     session.trail.append("decision", f"decision/{body['stage'] or 'design'}.{body['attempt']}", body)
 
 
-def end_job(session: Session, stage: str, outputs: Mapping[str, bytes], attempt: int = 1) -> None:
+def keep_decision(session: Session, stage: str, attempt: int, *tasks: str) -> str:
+    """Keep a decision that sends an attempt back with tasks in words; return its digest."""
+    words = tuple(RequiredChange(text=one, by_builder=True) for one in tasks)
+    decision = Decision(
+        stage=stage,
+        attempt=attempt,
+        outcome="revise",
+        reasons=(),
+        required_changes=words,
+        packet=NAME,
+        verdict=NAME,
+    )
+    return session.store.put_value(decision)
+
+
+def end_job(
+    session: Session,
+    stage: str,
+    outputs: Mapping[str, bytes],
+    attempt: int = 1,
+    reason: Literal["exited", "cancelled"] = "exited",
+) -> None:
     """Record that a job has ended and what it left."""
     key = f"{session.name}.{stage}.{attempt}"
     kept = {
@@ -45,7 +68,7 @@ def end_job(session: Session, stage: str, outputs: Mapping[str, bytes], attempt:
         for name, data in outputs.items()
     }
     log = session.store.put(b"a log\n")
-    record = ExitRecord(key=key, code=0, reason="exited", started=1.0, ended=2.0, host="here", log=log)
+    record = ExitRecord(key=key, code=0, reason=reason, started=1.0, ended=2.0, host="here", log=log)
     told = {"outputs": kept, "log": log, "exit": session.store.put_value(record)}
     body = body_of("exit", key=key, stage=stage, attempt=attempt, **told)
     session.trail.append("exit", f"exit/{key}", body)

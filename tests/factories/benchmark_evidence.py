@@ -10,10 +10,11 @@ from typing import Any
 from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.kinds import INSPECT
+from specs.stages.evaluation.kinds import INSPECT, LM_EVAL
 from specs.stages.kind import StageKind
 from tests.factories.evidence_on_disk import evidence_of, witness_of, write_rows
 from training.rules.evaluation.inspect_log import NAME, write_log
+from training.rules.evaluation.lm_eval_scores import SCORER
 
 ANSWERS = ("cold", "small", "short", "slow", "sad", "dark", "soft", "dry", "old", "poor", "weak", "low")
 RIGHT = 9
@@ -137,6 +138,18 @@ def benchmark_evidence(
         manifest=manifest,
         witness=witness_of(path.parent, stage, outputs, manifest),
     )
+
+
+def lm_eval_evidence(folder: Path, right: tuple[int, ...] = tuple(range(RIGHT))) -> Evidence:
+    """Return the evidence of a task of lm-eval whose filter takes the last word, with these places called right."""
+    found = rows()
+    for place, row in enumerate(found):
+        row["scores"], row["correct"] = {"match": float(place in right)}, place in right
+        row["calls"] = [row["calls"][1] | {"messages": row["calls"][0]["messages"]}]
+    step = [{"function": "regex", "regex_pattern": r"(\w+)$"}, {"function": "take_first"}]
+    scores = [{"name": "match", "scorer": SCORER, "params": {"filters": step, "ignore_case": True}}]
+    head = {"eval": {"task": "opposites", "task_args_passed": {}}, "results": {"scores": scores}}
+    return benchmark_evidence(folder, found, samples(found), LM_EVAL, **head)
 
 
 def changed(place: int, **fields: Any) -> list[Raw]:

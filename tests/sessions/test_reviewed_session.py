@@ -35,7 +35,7 @@ def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def start(folder: Path, api: Api) -> tuple[subprocess.CompletedProcess[str], Path]:
     reviewer = (
-        f'reviewer: {{vendor: openai, model: tiny, base_url: "{api.address}", '
+        f'reviewer: {{vendor: openai, model: tiny, base_url: "{api.address}", outage_s: 0, '
         "usd_per_million_tokens: {input: 0, output: 0}}"
     )
     resolved_spec(folder, POWERED, ("reviewer: {vendor: checklist}", reviewer), ("review: 0.05", "review: 0.3"))

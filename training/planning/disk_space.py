@@ -18,7 +18,7 @@ from specs.stages.registry import Stage, kind_of, outputs_of
 from specs.stages.stage import WEIGHTS
 from training.planning.prompt_lengths import volume
 from training.planning.stage_plans import shape_of_source
-from training.planning.training_memory import as_texts, memory, trained_parameters
+from training.planning.training_memory import as_texts, memory, replicas_of, trained_parameters
 from training.rules.finetuning.schedules import steps_of
 
 _EXPORTED = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
@@ -95,7 +95,8 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
     if data is None:
         return StageDisk(stage.name, weights, None, passing)
     steps = steps_of(data.texts, stage.parameters.model_dump())
-    return StageDisk(stage.name, weights, Range(0, each * len(given.snapshots_of(steps))), passing)
+    replicas = replicas_of(given)
+    return StageDisk(stage.name, weights, Range(0, replicas * each * len(given.snapshots_of(steps))), passing)
 
 
 def _as_texts(given: Any) -> Any:

@@ -75,7 +75,8 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     if isinstance(given, SftParameters | DpoParameters):
         shape = shapes[0]
         on_device = max(
-            training_memory.memory(shape, given, gpu=gpu).total(), training_memory.merge(shape, given, gpu=gpu).device
+            training_memory.replicas_of(given) * training_memory.memory(shape, given, gpu=gpu).total(),
+            training_memory.merge(shape, given, gpu=gpu).device,
         )
         beside = training_memory.host(shape, given, gpu=gpu)
         return StagePlan(stage.name, device, on_device, beside, training_memory.told(shape, given))

@@ -176,6 +176,12 @@ def peak(found: NamedTuple, total: float, *, gpu: bool) -> str:
     return f"{total / GB:.2f} GB at the peak on {'a GPU' if gpu else 'a CPU, libraries left out'} ({parts})"
 
 
+def replicas_of(parameters: SftParameters | DpoParameters) -> int:
+    """Return how many processes train at a time, each with a model of its own."""
+    distributed = getattr(parameters, "distributed", None)
+    return 1 if distributed is None else distributed.replicas
+
+
 def told(shape: Shape, parameters: SftParameters | DpoParameters) -> str:
     """Return the plan in one line for `peergate spec check`."""
     gpu = parameters.device == "cuda"
@@ -183,6 +189,8 @@ def told(shape: Shape, parameters: SftParameters | DpoParameters) -> str:
     trained = trained_parameters(shape, parameters)
     per_token = operations_a_token(shape, parameters)
     line = f"{shape.parameters():,} parameters, {trained:,} trained; {peak(found, found.total(), gpu=gpu)}"
+    if replicas_of(parameters) > 1:
+        line += f", each of {replicas_of(parameters)} replicas"
     after = merge(shape, parameters, gpu=gpu)
     if parameters.method != "full":
         where = f"on {'the GPU' if gpu else 'the CPU'} while adapters are merged"

@@ -10,6 +10,7 @@ import resource
 import select
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -35,7 +36,12 @@ def main() -> int:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     threading.Thread(target=end_with_the_session, args=(0,), daemon=True).start()
-    return serve(sys.stdin.buffer, answers, Duty(os.environ))
+
+    def waits(seconds: float, why: str, usd: float) -> None:
+        write(answers, messages.Waiting(seconds=seconds, why=why, usd=usd))
+        time.sleep(seconds)
+
+    return serve(sys.stdin.buffer, answers, Duty(os.environ, waits))
 
 
 def serve(questions: BinaryIO, answers: BinaryIO, duty: Duty) -> int:

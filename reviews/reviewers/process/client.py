@@ -28,6 +28,7 @@ START_S = 120.0
 ANSWER_S = 60.0
 """For everything that asks no model."""
 _PIECE = 2**16
+_LOOK_S = 1.0
 _ERROR_CHARACTERS = 300
 AnswerT = TypeVar("AnswerT", messages.Ready, messages.Reviewed, messages.Signed)
 
@@ -101,7 +102,15 @@ class ReviewerProcess:
         self._birth = Birth(self.reviewers, key, run, environ)
         self._start = start
         self._child: Child | None = None
+        self._rest = b""
+        """What came after the newest line."""
         self._public = b""
+        self.waits: Callable[[float, str], None] = lambda seconds, why: None
+        """Told when the process waits before it calls a model again: how long, and why."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called about once a second during such a wait. What it raises ends the process."""
+        self.waiting_usd = 0.0
+        """What the review had cost when the newest such wait began."""
 
     @property
     def public(self) -> bytes:
@@ -135,7 +144,8 @@ class ReviewerProcess:
 
     def _running(self) -> Child:
         if self._child is None:
-            child = self._child = self._start(self._birth)
+            child, self._rest = self._start(self._birth), b""
+            self._child = child
             os.set_blocking(child.questions, False)
             begin = messages.Start(
                 session=self._session, reviewers=self.reviewers, key=str(self._birth.key), humans=self.humans
@@ -154,7 +164,7 @@ class ReviewerProcess:
             what = "the question to the reviewer's process cannot be sent"
             raise ReviewerUnavailable(what, where="reviewer", cause="process_lost", detail=str(error)) from error
         try:
-            answer = messages.read_answer(_converse(child, line, time.monotonic() + seconds))
+            answer = self._answer(child, line, seconds)
         except (ValueError, OSError) as error:
             told = self._last_words(child)
             self.close()
@@ -173,6 +183,25 @@ class ReviewerProcess:
         kind: type[PeergateError] = UserError if answer.is_users else ReviewerUnavailable
         raise kind(plain(answer.message, 1000), where=plain(answer.where, 300), hint=plain(answer.hint, 300))
 
+    def _answer(
+        self, child: Child, line: bytes, seconds: float
+    ) -> messages.Ready | messages.Reviewed | messages.Signed | messages.Refused:
+        """Send a line and return the answer to it; while the process waits for a model's API its time does not run."""
+        now = time.monotonic()
+        waits_until, deadline = now, now + seconds
+        while True:
+            came, self._rest = _converse(child, line, self._rest, deadline, waits_until, self.meanwhile)
+            answer = messages.read_answer(came)
+            if not isinstance(answer, messages.Waiting):
+                if self._rest:
+                    # It would be taken for the answer to the next question.
+                    raise ValueError("no message: something follows it")
+                return answer
+            self.waiting_usd = answer.usd
+            self.waits(answer.seconds, plain(answer.why, _ERROR_CHARACTERS))
+            line, waits_until = b"", time.monotonic() + answer.seconds
+            deadline = waits_until + seconds
+
     def _last_words(self, child: Child) -> str:
         """Return what it wrote to standard error at last, and how it ended."""
         os.set_blocking(child.errors, False)
@@ -183,24 +212,31 @@ class ReviewerProcess:
         return f" ({plain(last, _ERROR_CHARACTERS)})" if last else ""
 
 
-def _converse(child: Child, line: bytes, deadline: float) -> bytes:
-    """Send a line and return its answer; raises ValueError or OSError if the process ends or takes too long."""
-    left, pieces, size = memoryview(line), list[bytes](), 0
+def _converse(
+    child: Child, line: bytes, rest: bytes, deadline: float, waits_until: float, meanwhile: Callable[[], None]
+) -> tuple[bytes, bytes]:
+    """Send a line; return the next line of the process, and what came after it.
+
+    Raises ValueError or OSError if the process ends or takes too long, and what ``meanwhile`` raises.
+    """
+    if b"\n" in rest and not line:
+        first, _, rest = rest.partition(b"\n")
+        return first + b"\n", rest
+    left, pieces, size = memoryview(line), [rest], len(rest)
     with selectors.DefaultSelector() as ready:
-        ready.register(child.questions, selectors.EVENT_WRITE)
+        if line:
+            ready.register(child.questions, selectors.EVENT_WRITE)
         ready.register(child.answers, selectors.EVENT_READ)
         while True:
             seconds = deadline - time.monotonic()
             if seconds <= 0:
                 raise ValueError("it took too long and was killed")
+            if time.monotonic() < waits_until:
+                meanwhile()
+                seconds = min(seconds, _LOOK_S)
             for key, _ in ready.select(seconds):
                 if key.fd == child.questions:
-                    try:
-                        left = left[os.write(child.questions, left[:_PIECE]) :]
-                    except BlockingIOError:
-                        pass
-                    except BrokenPipeError as error:
-                        raise ValueError("it ended") from error
+                    left = _written(child, left)
                     if not left:
                         ready.unregister(child.questions)
                     continue
@@ -212,4 +248,15 @@ def _converse(child: Child, line: bytes, deadline: float) -> bytes:
                 if size > messages.MAX_LINE_BYTES:
                     raise ValueError(f"its answer is longer than {messages.MAX_LINE_BYTES} bytes")
                 if b"\n" in piece:
-                    return b"".join(pieces)
+                    first, _, after = b"".join(pieces).partition(b"\n")
+                    return first + b"\n", after
+
+
+def _written(child: Child, left: memoryview) -> memoryview:
+    """Send what the pipe takes and return the rest; raises ValueError if the process has ended."""
+    try:
+        return left[os.write(child.questions, left[:_PIECE]) :]
+    except BlockingIOError:
+        return left
+    except BrokenPipeError as error:
+        raise ValueError("it ended") from error

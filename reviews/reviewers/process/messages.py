@@ -13,8 +13,8 @@ from specs.digests import Contract, Digest
 from specs.session.session_spec import Reviewer
 from specs.trail.key_policy import Hex
 
-MAX_LINE_BYTES = 32 * 2**20
-"""Far above the largest packet and the largest exchange (two bodies of 4 MiB as base64)."""
+MAX_LINE_BYTES = 64 * 2**20
+"""Far above the largest packet and the largest exchange (two streams of 16 MiB as base64)."""
 
 
 class Message(Contract):
@@ -106,6 +106,16 @@ class Reviewed(Message):
     exchange: Exchange | None = None
 
 
+class Waiting(Message):
+    """The model's API refuses calls for now or is not reached; the answer comes after the next call, or later."""
+
+    op: Literal["waiting"] = "waiting"
+    seconds: float
+    why: str
+    usd: float
+    """What this review has cost so far."""
+
+
 class Signed(Message):
     """A signature."""
 
@@ -125,7 +135,7 @@ class Refused(Message):
 
 
 Question = Annotated[Start | Review | Merge | Repeat | NoVerdict | Sign, Field(discriminator="op")]
-Answer = Annotated[Ready | Reviewed | Signed | Refused, Field(discriminator="op")]
+Answer = Annotated[Ready | Reviewed | Waiting | Signed | Refused, Field(discriminator="op")]
 _QUESTIONS: TypeAdapter[Any] = TypeAdapter(Question)
 _ANSWERS: TypeAdapter[Any] = TypeAdapter(Answer)
 
@@ -143,7 +153,7 @@ def read_question(line: bytes) -> Start | Review | Merge | Repeat | NoVerdict | 
     return _read(_QUESTIONS, line)
 
 
-def read_answer(line: bytes) -> Ready | Reviewed | Signed | Refused:
+def read_answer(line: bytes) -> Ready | Reviewed | Waiting | Signed | Refused:
     """Read what the process answers; raises ValueError if it is too long, cut off, or no message of this protocol."""
     return _read(_ANSWERS, line)
 

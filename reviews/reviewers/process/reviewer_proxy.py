@@ -65,7 +65,8 @@ class ModelApart(Apart, PaidReviewer):
 
     def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
         """Ask once; return verdict or error with what it took, and raise ReviewerUnavailable if the process is gone."""
-        said = self._said(packet, packet_digest, effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
+        # A model is asked at most twice; while its API is down the process says so and the time does not run.
+        said = self._said(packet, packet_digest, 2 * effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
         if said.exchange is None:
             raise _as_error(said.no_verdict, self.name)
         verdict = None if said.verdict is None else read_verdict(said, self.name)
@@ -109,7 +110,7 @@ def _known_price(spec: ReviewerSpec, process: ReviewerProcess) -> Price:
 
 
 def _as_error(why: NoVerdict | None, who: str) -> ReviewerUnavailable:
-    if why is None or why.cause == "budget":
+    if why is None or why.cause == "budget" or why.cause == "withdrawn":
         return ReviewerUnavailable("the reviewer's process gives neither a verdict nor a reason", where=who)
     return ReviewerUnavailable(why.what, where=who, hint=why.help, cause=why.cause, detail=why.detail)
 

@@ -8,7 +8,7 @@ nothing. A verdict belongs to the first entry that is signed for it. Everything 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,8 +47,10 @@ class Said(NamedTuple):
 class Duty:
     """The state of one process: its key, its reviewers and their verdicts."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], waits: Callable[[float, str, float], None] | None = None) -> None:
+        """``waits`` waits before a call of a model is repeated, see ``review_model.Waits``."""
         self._environ = environ
+        self._waits = waits
         self._session = ""
         self._key: SigningKey | None = None
         self._known: tuple[bytes, ...] = ()
@@ -106,9 +108,9 @@ class Duty:
 
             return plugin_reviewer(spec, self._environ)
         # Imported here, so that only model reviewers need an SDK.
-        from reviews.reviewers.vendors.review_model import model_reviewer
+        from reviews.reviewers.vendors.review_model import model_reviewer, sleeps
 
-        return model_reviewer(spec, self._environ)
+        return model_reviewer(spec, self._environ, self._waits or sleeps)
 
     def _review(self, asked: messages.Review) -> messages.Reviewed:
         packet = self._packet(asked.packet, asked.digest)

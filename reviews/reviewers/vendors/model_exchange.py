@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -27,6 +27,13 @@ class Form(NamedTuple):
     schema: dict[str, Any]
 
 
+class Again(NamedTuple):
+    """A model's answer outside of the form, and what it is told about it."""
+
+    answer: str
+    complaint: str
+
+
 class Question(NamedTuple):
     """One request, before a vendor gives it its form."""
 
@@ -38,6 +45,15 @@ class Question(NamedTuple):
     timeout_s: float
     reasoning: Depth | None = None
     """How hard to think; None leaves it to the model."""
+    again: Again | None = None
+    """What follows the text when the model is asked once more."""
+
+    def turns(self) -> list[tuple[Literal["user", "assistant"], str]]:
+        """Return the conversation: the text, or the text, the answer to it and what was wrong with that."""
+        more: list[tuple[Literal["user", "assistant"], str]] = []
+        if self.again is not None:
+            more = [("assistant", self.again.answer), ("user", self.again.complaint)]
+        return [("user", self.text), *more]
 
 
 class Reply(NamedTuple):

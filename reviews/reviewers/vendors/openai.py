@@ -7,32 +7,44 @@ Servers of chat completions differ in the form of an answer's schema: ``send_cha
 from __future__ import annotations
 
 from functools import partial
-from typing import cast
+from typing import Literal, cast
 
 from openai import omit
-from openai.types.chat import ChatCompletion
+from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 from openai.types.chat.completion_create_params import ResponseFormat
-from openai.types.responses import Response
+from openai.types.responses import EasyInputMessageParam, Response
 
 from reviews.reviewers.vendors.model_exchange import Question, Reply
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
+from specs.vendors.streams import openai_response
 
 
 def send(question: Question, api: Api, http: RecordedClient) -> Reply:
-    """Send one request, once; raises OpenAIError if the API refused, was not reached or timed out."""
+    """Send one request, once.
+
+    Raises:
+        OpenAIError: the API refused, was not reached or timed out.
+        NotWhole: the stream ended before the response.
+    """
     form = question.form
-    response = api.openai(http).responses.create(
+    events = api.openai(http).responses.create(
         model=question.model,
         instructions=question.instructions,
-        input=question.text,
+        # A question alone is sent as a text: some servers of this API take no list.
+        input=question.text if question.again is None else [_message(*one) for one in question.turns()],
         max_output_tokens=question.max_output_tokens,
         store=False,
         reasoning={"effort": question.reasoning} if question.reasoning else omit,
         text={"format": {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": True}},
+        stream=True,
         timeout=question.timeout_s,
     )
-    return read(response)
+    return read(openai_response(events)[0])
+
+
+def _message(role: Literal["user", "assistant"], text: str) -> EasyInputMessageParam:
+    return {"role": role, "content": text}
 
 
 def read(response: Response) -> Reply:
@@ -68,7 +80,7 @@ def send_chat(question: Question, api: Api, http: RecordedClient, *, as_object: 
         model=question.model,
         messages=[
             {"role": "system", "content": question.instructions},
-            {"role": "user", "content": question.text},
+            *(cast(ChatCompletionMessageParam, {"role": role, "content": text}) for role, text in question.turns()),
         ],
         # Not max_completion_tokens: a server that does not know a field passes over it, and this one bounds the cost.
         max_tokens=question.max_output_tokens,

@@ -6,6 +6,7 @@ Code fills in what a model cannot know: ids, the reviewer's name and the digest 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from reviews.reviewers.vendors.model_exchange import Form, Part, read_part
 from specs.errors import ReviewerUnavailable
@@ -30,6 +31,7 @@ class AnswerChange(Part):
     text: str
     parameter: str | None
     value: float | int | None
+    by: Literal["builder", "person"]
 
 
 class AnswerFinding(Part):
@@ -53,8 +55,9 @@ class AnswerCondition(Part):
 
 
 class Answer(Part):
-    """What a model returns; ``approve`` comes last, so that it is written after the findings."""
+    """What a model returns, in the order in which it is written: what was read, findings, then ``approve``."""
 
+    analysis: str
     findings: list[AnswerFinding]
     conditions: list[AnswerCondition]
     risks: list[str]
@@ -90,6 +93,7 @@ def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
         conditions=tuple(_condition(one, reviewer) for one in answer.conditions),
         approve=answer.approve,
         not_judged=tuple(answer.not_judged),
+        analysis=answer.analysis,
     )
     try:
         verdict.canonical()
@@ -107,10 +111,15 @@ def _finding(number: int, answer: AnswerFinding, packet_digest: str) -> Finding:
         severity=answer.severity,
         statement=answer.statement,
         evidence=tuple(_span(span, packet_digest) for span in answer.evidence),
-        required_change=change
-        and RequiredChange(text=change.text, parameter=change.parameter or None, value=change.value),
+        required_change=change and _change(change),
         ruled_out=answer.ruled_out,
     )
+
+
+def _change(answer: AnswerChange) -> RequiredChange:
+    by_builder = answer.by == "builder" and not answer.parameter
+    text, parameter = answer.text, answer.parameter or None
+    return RequiredChange(text=text, parameter=parameter, value=answer.value, by_builder=by_builder)
 
 
 def _condition(answer: AnswerCondition, reviewer: str) -> Condition:

@@ -18,7 +18,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
 from reviews.evidence.text_overlap import find_overlaps
-from reviews.stages.recipes import checkpoint_checks
+from reviews.stages.recipes import checkpoint_checks, curation_checks
 from specs.digests import list_tree
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
@@ -158,3 +158,4 @@ def _flat(text: str) -> str:
 
 
 CHECKS.extend(checkpoint_checks.CHECKS)
+CHECKS.extend(curation_checks.CHECKS)

@@ -5,11 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sessions.builder.tools import job_tools, reading_tools, review_tools, stage_tools
+from sessions.builder.tools import (
+    analysis_tool,
+    history_tools,
+    job_tools,
+    library_docs,
+    reading_tools,
+    review_tools,
+    row_tools,
+    stage_tools,
+)
 from sessions.builder.tools.tool_context import Work
 from specs.trail.builder_tools import HELPER_TOOLS, TOOLS
 
-_MODULES = (job_tools, reading_tools, review_tools, stage_tools)
+_MODULES = (
+    analysis_tool,
+    history_tools,
+    job_tools,
+    library_docs,
+    reading_tools,
+    review_tools,
+    row_tools,
+    stage_tools,
+)
 CARRY_OUT: dict[str, Callable[[Work, Any], str]] = {
     tool.name: next(vars(one)[tool.name] for one in _MODULES if tool.name in vars(one))
     for tool in (*TOOLS, *HELPER_TOOLS)

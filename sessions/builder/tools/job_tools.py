@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from reviews.gate import check_list
@@ -10,8 +11,9 @@ from sessions.builder.tools.tool_context import Refused, Work
 from sessions.jobs.job_state import POLL_S, newest_progress
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import NotReadable, read_end
+from specs.job_records import Progress
 from specs.text import plain
-from specs.trail.builder_tools import JobLogs, JobStatus, RunChecks
+from specs.trail.builder_tools import CancelJob, JobLogs, JobStatus, RunChecks
 from specs.vendors.untrusted_text import enclose, mark
 
 LOG_BYTES = 65_536
@@ -19,6 +21,8 @@ BEFORE_BYTES = 4096
 """Of the log before the shown part, so that a withheld text that begins there is found whole."""
 LOG_CHARACTERS = 16_000
 LINE = 300
+REASON = 300
+CANCEL_WAIT_S = 30.0
 DETAIL = 300
 CHECKS_CHARACTERS = 20_000
 
@@ -28,7 +32,9 @@ def job_status(work: Work, arguments: JobStatus) -> str:
     session = work.session
     folder = job_folder(session.run, work.key)
     last: tuple[int, float] | None = None
-    until = time.monotonic() + arguments.wait_seconds
+    moved = time.monotonic()
+    until = moved + arguments.wait_seconds
+    alarm = ""
     while True:
         job = session.launcher.poll(folder)
         if job.state in ("exited", "lost"):
@@ -39,17 +45,60 @@ def job_status(work: Work, arguments: JobStatus) -> str:
             return f"{work.key} ended after {job.exit.seconds:.0f} s: {job.exit.reason}, code {job.exit.code}"
         progress = newest_progress(folder)
         if progress is not None and (progress.done, progress.time) != last:
-            last = progress.done, progress.time
+            last, moved = (progress.done, progress.time), time.monotonic()
             session.display.progress(work.stage.name, progress)
-        if time.monotonic() >= until:
+        still = time.monotonic() - moved
+        alarm = _alarm(arguments, progress, still)
+        if alarm or time.monotonic() >= until:
             break
         session.checkpoint()
         time.sleep(min(POLL_S, max(until - time.monotonic(), 0)))
+    raised = f"ALARM: {alarm}. cancel_job ends the job.\n" if alarm else ""
     if progress is None:
-        return f"{work.key} is {job.state}; no progress yet"
+        return f"{raised}{work.key} is {job.state}; no progress yet"
     note = ", ".join(f"{name} {value}" for name, value in list(progress.note.items())[:8])
     stated = f"{progress.done} of {progress.total} {plain(progress.unit, 20)}; {work.wall.clean(note, 300)}"
-    return f"{work.key} is {job.state}. Stated by the job, not measured:\n{mark('progress', stated)}"
+    return f"{raised}{work.key} is {job.state}. Stated by the job, not measured:\n{mark('progress', stated)}"
+
+
+def _alarm(arguments: JobStatus, progress: Progress | None, still_s: float) -> str:
+    """Return what raises an alarm; empty if nothing does."""
+    for one in arguments.alarms:
+        stated = progress.note.get(one.figure) if progress is not None else None
+        if stated is None:
+            continue
+        try:
+            value = float(stated)
+        except ValueError:
+            value = math.nan
+        name = plain(one.figure, 60)
+        if not math.isfinite(value):
+            return f"{name} is no finite number"
+        if one.above is not None and value > one.above:
+            return f"{name} is {value:g}, above {one.above:g}"
+        if one.below is not None and value < one.below:
+            return f"{name} is {value:g}, below {one.below:g}"
+    if arguments.stalled_seconds is not None and still_s >= arguments.stalled_seconds:
+        return f"no progress for {still_s:.0f} s"
+    return ""
+
+
+def cancel_job(work: Work, arguments: CancelJob) -> str:
+    """End the job of the attempt; its rows so far stay evidence of what happened."""
+    session = work.session
+    if sees_heldout(session.resolved.spec, work.stage):
+        told = f"stage '{work.stage.name}' sees held-out items: whoever is judged by them cannot end it half-way"
+        raise Refused(told)
+    folder = job_folder(session.run, work.key)
+    session.launcher.cancel(folder, f"{session.builder.name}: {plain(arguments.reason, REASON)}")
+    until = time.monotonic() + CANCEL_WAIT_S
+    while session.launcher.poll(folder).state not in ("exited", "lost"):
+        if time.monotonic() > until:
+            return f"{work.key} was asked to end; job_status says when it has"
+        session.checkpoint()
+        time.sleep(POLL_S)
+    work.job_ended = True
+    return f"{work.key} has ended; this attempt counts, and its gate opens the next one if one is left"
 
 
 def job_logs(work: Work, arguments: JobLogs) -> str:

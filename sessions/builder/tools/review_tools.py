@@ -64,6 +64,7 @@ def _ask(work: Work, names: Sequence[str], send: Callable[[Desk, Sequence[Path]]
             readable=lambda path: path.is_relative_to(folder),
             by=session.builder.name,
             say=session.display.say,
+            sleep=session.wait,
         )
         done = send(desk, files)
     if done.answer is None:

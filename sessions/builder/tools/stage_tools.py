@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from agents.workbench_protocol import Delegating
 from reviews.checks.claim_lookup import look_up
-from sessions.builder.stage_view import open_stage
+from sessions.builder.stage_view import open_stage, view_of
 from sessions.builder.tools.tool_context import HelperBench, Launch, Refused, Work
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.session import Session
@@ -85,7 +86,8 @@ def launch_stage(work: Work, arguments: LaunchStage) -> str:
     if arguments.stage != opening.stage:
         told = f"stage '{arguments.stage}' has no grant: only '{opening.stage}' (attempt {opening.attempt}) is open"
         raise Refused(f"{told}, and later stages open when its gate has decided")
-    changes: dict[str, float | int | str] = dict(arguments.changes)
+    changes: dict[str, float | int | str | bool] = dict(arguments.changes)
+    _require_mended(work, changes)
     if arguments.code is not None:
         changes["code"] = arguments.code
     try:
@@ -96,6 +98,18 @@ def launch_stage(work: Work, arguments: LaunchStage) -> str:
     work.launch = Launch(arguments.reason, changes, dict(arguments.answers))
     # The session mints the grant and starts the job after this call: whether it may start is not known yet.
     return f"the launch of {work.key} is on record, with {changes or 'the parameters of the spec'}"
+
+
+def _require_mended(work: Work, changes: Mapping[str, Any]) -> None:
+    """Refuse a launch without a change that the gate required by number, where it can be made."""
+    view = view_of(work.session, work.stage, work.attempt)
+    for name, value in sorted(view.required.items()):
+        low, high = view.ranges.get(name, (math.inf, -math.inf))
+        if low <= value <= high and changes.get(name) != value:
+            told = (
+                f"the gate requires {name} = {value:g}, and this launch has {changes.get(name, view.parameters[name])}"
+            )
+            raise Refused(f"{told}: put it into changes, or end with ask_person")
 
 
 def write_recipe(work: Work, arguments: WriteRecipe) -> str:

@@ -84,7 +84,7 @@ class Launch:
     """What the builder wants: a launch with changes, or a person's answer."""
 
     reason: str
-    changes: dict[str, float | int | str] = field(default_factory=dict)
+    changes: dict[str, float | int | str | bool] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     escalate: bool = False
 

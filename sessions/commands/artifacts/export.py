@@ -27,7 +27,9 @@ def export_run(
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
-    """Write what a session found in the format of another tool: `inspect` for its evaluations.
+    """Write what a session found in the format of another tool.
+
+    `inspect` gets its evaluations; `tensorboard`, `wandb`, `mlflow` and `trackio` get metrics, curves and gates.
 
     Known secrets are masked. For the evidence itself, with which others verify a session, use `audit export`. Exit
     codes: 0 written, 2 there is no such format or session, or the folder is there; 4 there is nothing to write; 5 the

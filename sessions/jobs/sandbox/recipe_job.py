@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,8 @@ from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
 
 SCRIPT = "recipe.py"
 """The script's name in the job folder, where the launcher puts it."""
+EXAMPLES = "examples.jsonl"
+"""The file of /out in which a recipe leaves the examples that it keeps."""
 CHECKPOINT = "checkpoint"
 """The folder of /out in which a training recipe leaves its weights."""
 ALLOWED = "without_sandbox"
@@ -85,6 +88,8 @@ def recipe(job: Job[RecipeParameters]) -> Done:
         ran = _inside(job, script, host)
         confined = bubblewrap.version(host)
     trained = {} if parameters.trains is None else {"checkpoint": _checkpoint(job, parameters.trains)}
+    if parameters.curates is not None:
+        trained["curated"] = _curated(job, parameters.curates)
     if parameters.requires:
         trained["requires"] = script_file.installed(parameters.requires)
     facts = {"sandbox": confined, "peak_memory_mb": ran.peak_mb, "log_bytes_left_out": ran.log_left_out}
@@ -124,6 +129,22 @@ def _checkpoint(job: Job, role: str) -> dict[str, Any]:
     shutil.rmtree(left)
     base = job.order.inputs[role]
     return {"of": base.name, "base": base.digest, "code": job.order.parameters["code"], **change.as_facts()}
+
+
+def _curated(job: Job, role: str) -> dict[str, Any]:
+    """Take the curated examples out of the recipe's files; return how many of how many there are.
+
+    The process ends if one of them is no row of the input: what was written new is no curation.
+    """
+    left, given = job.out / "files" / EXAMPLES, job.inputs[role].read_bytes().splitlines()
+    if not left.is_file():
+        _fail(f"the script left no {EXAMPLES}")
+    kept = [line for line in left.read_bytes().splitlines() if line.strip()]
+    if strange := Counter(kept) - Counter(given):
+        _fail(f"{sum(strange.values())} rows of {EXAMPLES} are no rows of '{role}', or are there more often")
+    left.unlink()
+    (job.out / EXAMPLES).write_bytes(b"".join(line + b"\n" for line in kept))
+    return {"of": role, "kept": len(kept), "given": len(given)}
 
 
 class Ran(NamedTuple):

@@ -216,7 +216,7 @@ if (list) {
   list.addEventListener("scroll", () => requestAnimationFrame(draw));
   window.addEventListener("resize", draw);
   document.addEventListener("keydown", event => {
-    if (event.target.matches("input, select")) { if (event.key === "Escape") event.target.blur(); return; }
+    if (event.target.matches("input, select, textarea")) { if (event.key === "Escape") event.target.blur(); return; }
     const steps = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: 10, PageUp: -10 };
     if (event.key in steps && !event.ctrlKey && !event.metaKey) { event.preventDefault(); step(steps[event.key]); }
     else if (event.key === "Home") { event.preventDefault(); choose(0); }

@@ -30,7 +30,7 @@ _MODELS = {
 _RESERVED = ("playbook", "external", "panel")
 """Names of builders and of the panel's verdict, which nobody who judges can have."""
 _BUILDER_MODEL_ONLY = ("base_url", "usd_per_million_tokens", "max_output_tokens", "timeout_s", "outage_s", "reasoning")
-_REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort")
+_REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort", "outage_s")
 
 
 def makers(party: Builder | Reviewer) -> frozenset[str]:

@@ -21,7 +21,9 @@ from specs.session.lint.evaluation_rules import (
 )
 from specs.session.lint.party_rules import lint_builder, lint_parties, lint_reviewer
 from specs.session.lint.stage_rules import (
+    lint_choices,
     lint_code,
+    lint_curated,
     lint_inputs,
     lint_name,
     lint_pilot,
@@ -176,7 +178,7 @@ def _written(spec: SessionSpec, index: int, found: LintProblem) -> LintProblem:
 
 _OF_STAGES = (
     *(lint_name, lint_inputs, lint_samples, lint_code, lint_trained, lint_witness, lint_criteria),
-    *(lint_ranges, lint_pilot, lint_example, lint_judge, _lint_seed, _lint_machine),
+    *(lint_ranges, lint_choices, lint_curated, lint_pilot, lint_example, lint_judge, _lint_seed, _lint_machine),
 )
 _OF_SESSIONS = (
     *(_lint_plugins, _lint_data, lint_arms, lint_controls, lint_evaluation, lint_heldout, lint_looks, lint_parties),

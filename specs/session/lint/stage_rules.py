@@ -269,6 +269,22 @@ def _a(kind: ArtifactKind) -> str:
     return told.get(kind, kind)
 
 
+def lint_curated(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
+    """A recipe that curates names one of its own inputs, of examples."""
+    role = stage.parameters.curates if kind_of(stage).runs_code else None
+    if role is None:
+        return
+    loc: Loc = ("parameters", "curates")
+    if role not in stage.inputs:
+        hint = suggest(role, stage.inputs, "its inputs are")
+        yield LintProblem(loc, f"the stage has no input '{role}' to curate", hint)
+        return
+    needed = list(_reference(spec, index, loc, stage.inputs[role], "examples"))
+    if needed and not list(_reference(spec, index, loc, stage.inputs[role], None)):
+        message = f"curates '{role}', and '{stage.inputs[role]}' holds no examples"
+        yield LintProblem(loc, message, _candidates(spec, index, "examples"))
+
+
 def lint_ranges(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """Ranges are for numeric parameters, lie inside their limits and hold the stage's own value."""
     model = kind_of(stage).parameters
@@ -297,6 +313,36 @@ def lint_ranges(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem
         elif not allowed.holds(value):
             message = f"{name} = {value:g} lies outside its own range [{allowed.min:g}, {allowed.max:g}]"
             yield LintProblem(loc, message, "the registered value is the first one tried")
+
+
+def lint_choices(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
+    """Choices are for parameters that are words or switches, and the stage's own value is the first one tried."""
+    model = kind_of(stage).parameters
+    arm = kind_of(stage).arm is not None and stage.name in spec.analysis.compared()
+    for name, values in stage.choices.items():
+        loc: Loc = ("choices", name)
+        if name not in model.model_fields:
+            yield LintProblem(
+                loc, f"{stage.kind} has no parameter '{name}'", suggest(name, model.model_fields, "it has")
+            )
+        elif name in stage.ranges:
+            yield LintProblem(loc, f"'{name}' has a range and choices", "remove one of them")
+        elif arm:
+            message = "this stage is an arm of the registered analysis, a builder cannot move its parameters"
+            yield LintProblem(loc, message, "remove the choices")
+        elif getattr(stage.parameters, name) not in values:
+            message = f"{name} = {getattr(stage.parameters, name)!r} is not among its own choices"
+            yield LintProblem(loc, message, "the registered value is the first one tried")
+        elif wrong := [one for one in values if not _takes(stage, name, one)]:
+            yield LintProblem(loc, f"{name} cannot be {wrong[0]!r} in this stage", "remove it")
+
+
+def _takes(stage: Stage, name: str, value: str | bool) -> bool:
+    try:
+        kind_of(stage).parameters.model_validate(stage.parameters.model_dump() | {name: value}, strict=True)
+    except ValidationError:
+        return False
+    return True
 
 
 def numeric_parameters(model: type[BaseModel]) -> dict[str, type[int] | type[float]]:
@@ -370,6 +416,9 @@ def _same(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
     for name in differing(stage.ranges, pilot.ranges):
         message = f"the range of {name} is not that of the pilot '{pilot.name}'"
         yield LintProblem(("ranges",), message, "what may be moved there may be moved here")
+    for name in differing(stage.choices, pilot.choices):
+        message = f"the choices of {name} are not those of the pilot '{pilot.name}'"
+        yield LintProblem(("choices",), message, "what may be chosen there may be chosen here")
 
 
 def _held(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:

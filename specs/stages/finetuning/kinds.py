@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from specs.stages.finetuning import online_parameters, online_rows, parameters, rows
+from specs.stages.finetuning.distributed import ReplicaRound
 from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS
 from specs.stages.finetuning.online_metrics import online_metrics
 from specs.stages.kind import Added, StageKind
 
 _SNAPSHOTS = Added("leaves_snapshots", outputs={"snapshots": "snapshots"})
+_REPLICAS = Added("synchronises", outputs={"replicas": "rows"})
 
 SFT = StageKind(
     name="sft",
     parameters=parameters.SftParameters,
     inputs={"model": "checkpoint", "examples": "examples"},
     outputs={"rows": "rows", "checkpoint": "checkpoint"},
-    rows={"rows": rows.TrainingRow},
+    rows={"rows": rows.TrainingRow, "replicas": ReplicaRound},
     metrics=SFT_METRICS,
-    job="training.jobs.finetuning.sft:sft",
-    replayed="training.jobs.finetuning.replay:replay",
+    job="training.jobs.finetuning.replicas.dispatch:sft",
+    replayed="training.jobs.finetuning.replicas.dispatch:replay",
     judge="reviews.stages.finetuning.measure",
     trains="examples",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS,),
+    added=(_SNAPSHOTS, _REPLICAS),
     instruct_unsaid=True,
     examples=("inputs", "examples"),
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from specs.digests import Contract, omitted
+from specs.stages.finetuning.distributed import Distributed
 from specs.stages.stage import NotReadBack
 
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,79}$")]
@@ -137,6 +138,32 @@ class SftParameters(TrainingParameters):
     anything is paid for where the data are registered. A fine-tuning needs no such rule."""
     packing: bool = omitted(False)
     """Put several examples into one sequence of ``max_length`` tokens; needs FlashAttention, which keeps them apart."""
+    distributed: Distributed | None = omitted()
+    """Train adapters by several processes that synchronise rarely; needs ``peergate[replicas]``."""
+
+    @property
+    def synchronises(self) -> bool:
+        """Say whether ``replicas`` is an output."""
+        return self.distributed is not None
+
+    def snapshots_of(self, steps: int) -> tuple[int, ...]:
+        """Return after which steps a snapshot is saved: replicas save one at each synchronisation."""
+        if self.distributed is None:
+            return super().snapshots_of(steps)
+        return tuple(range(self.distributed.sync_every, steps, self.distributed.sync_every))
+
+    @model_validator(mode="after")
+    def _replicas_fit(self) -> Self:
+        if self.distributed is None:
+            return self
+        if self.method != "lora":
+            raise ValueError(f"distributed synchronises adapters, method is '{self.method}': write method: lora")
+        given = {"snapshot_steps": self.snapshot_steps, "checkpoint_steps": self.checkpoint_steps}
+        if unfit := [name for name, value in given.items() if value is not None]:
+            raise ValueError(f"{unfit[0]} has no effect with distributed: replicas save after every synchronisation")
+        if self.packing:
+            raise ValueError("packing makes shards of different lengths: leave it out with distributed")
+        return self
 
 
 class DpoParameters(TrainingParameters):

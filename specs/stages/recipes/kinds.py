@@ -10,7 +10,10 @@ RECIPE = StageKind(
     parameters=RecipeParameters,
     inputs={},
     outputs={"rows": "rows", "files": "files"},
-    added=(Added("trains", outputs={"checkpoint": "checkpoint"}),),
+    added=(
+        Added("trains", outputs={"checkpoint": "checkpoint"}),
+        Added("curates", outputs={"examples": "examples"}),
+    ),
     job="sessions.jobs.sandbox.recipe_job:recipe",
     judge="reviews.stages.recipes.checks",
     runs_code=True,

@@ -39,4 +39,7 @@ class RecipeParameters(Contract):
     trains: Name | None = omitted()
     """The input checkpoint that the script trains; the folder ``checkpoint`` of /out becomes an output if it is the
     same model with other weights. None: the script trains nothing."""
+    curates: Name | None = omitted()
+    """The input of examples that the script curates: the rows that it copies to /out/examples.jsonl, unchanged, are its
+    output ``examples``. None: it curates nothing."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

@@ -12,7 +12,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import STAGE_KINDS
-from tests.factories.benchmark_evidence import benchmark_evidence
+from tests.factories.benchmark_evidence import benchmark_evidence, lm_eval_evidence
 from tests.factories.critic_evidence import JUDGED, candidates, chains, critic_evidence
 from tests.factories.evaluation_evidence import (
     choice_rows,
@@ -120,6 +120,7 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
     ),
     "multi_turn": _converse,
     "inspect": benchmark_evidence,
+    "lm_eval": lm_eval_evidence,
     "code_eval": _write_programs,
     "bench": bench_evidence,
     "package": lambda folder: evidence_of(folder, "ship"),

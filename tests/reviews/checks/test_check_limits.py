@@ -333,8 +333,12 @@ def test_a_kind_may_not_carry_the_result_where_others_got_worse(
         for kind, (n, gained, lost) in (BIG | others).items()
         for place in range(n)
     )
+
+    def given(_: Evidence) -> tuple[Pair, ...]:
+        return pairs
+
     for module in (arms, subgroup_checks):
-        monkeypatch.setattr(module, "pairs_of", lambda _: pairs)
+        monkeypatch.setattr(module, "pairs_of", given)
     evidence = evidence_of(tmp_path, "tuned")
     analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": 0.2, "alpha": 0.05})
     found = results_of(with_spec(evidence, analysis=analysis))["strata.sensitivity"]

@@ -73,8 +73,12 @@ def test_every_check_has_a_flaw_that_it_finds() -> None:
     unreachable = {"power.n", "power.test", "power.margin"} | ELSEWHERE
     # What a script trains is judged in test_recipe_training.py.
     unreachable |= {"recipe.checkpoint", "recipe.data"}
+    # What a script curates is judged in test_curated_examples.py.
+    unreachable |= {"recipe.curated", "recipe.overlap", "recipe.groups", "recipe.repeats"}
     # What breaks a stage off is judged in test_sampling_quality.py and test_text_checks.py.
     unreachable |= {"text.finished"}
+    # Replicas are judged in test_replica_checks.py.
+    unreachable |= {check.id for check in CHECKS if check.id.startswith("replicas.")}
     # A rule is registered in test_scaling.py.
     unreachable |= {"training.scaling"}
     # Kinds that the small spec has no stage of are judged in the test files of their area.

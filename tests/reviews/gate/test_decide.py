@@ -110,6 +110,41 @@ def test_a_failed_check_with_a_usable_change_is_revised() -> None:
     assert (decision.outcome, decision.required_changes) == ("revise", (MOVE,))
 
 
+WORDS = RequiredChange(text="let no two prompts share a completion", by_builder=True)
+
+
+def test_a_change_in_words_is_the_next_attempts_task_where_the_builder_can_move_anything() -> None:
+    decision = decided(said=verdict(finding(change=WORDS)), takes_words=True)
+    assert (decision.outcome, decision.required_changes) == ("revise", (WORDS,))
+    assert decided(said=verdict(finding(change=WORDS)), takes_words=False).outcome == "escalate"
+    assert decided(said=verdict(finding(change=WORDS)), takes_words=True, attempts_left=0).outcome == "escalate"
+    assert decided(said=verdict(finding(change=LOOK)), takes_words=True).outcome == "escalate", "words for a person"
+    assert decided(said=verdict(finding(change=WORDS)), takes_words=True, unchanged_since=1).outcome == "escalate"
+
+
+def test_words_and_numbers_are_required_together_and_words_lift_no_floor() -> None:
+    other = WORDS.model_copy(update={"text": "and write longer ones"})
+    said = verdict(finding(change=WORDS), finding(change=other), finding(change=MOVE), finding(change=WORDS))
+    decision = decided(said=said, takes_words=True)
+    assert decision.outcome == "revise" and len(decision.required_changes) == 3
+    assert all(one in decision.required_changes for one in (WORDS, other, MOVE))
+    for check_of in (check("BLOCKED"), check("ERROR"), check("FAIL")):
+        assert decided((check_of,), said=said, takes_words=True).outcome == "escalate"
+    assert decided((check("FAIL", repairable=False),), said=said, takes_words=True).outcome == "reject"
+
+
+def test_a_job_that_its_builder_ended_opens_the_next_attempt_and_never_the_next_stage() -> None:
+    missing = (check("BLOCKED"), check("FAIL")), (criterion(None),)
+    silent = verdict(no_verdict=NoVerdict(cause="withdrawn", what="w", help="h"), approve=False)
+    decision = decided(*missing, said=silent, takes_words=True, withdrawn="the loss is 900")
+    assert decision.outcome == "revise" and decision.reasons == ("the builder ended this job: the loss is 900",)
+    assert decision.required_changes[0].by_builder
+    assert decided(*missing, said=silent, takes_words=True, withdrawn="x", attempts_left=0).outcome == "escalate"
+    assert decided(*missing, said=silent, takes_words=False, withdrawn="x").outcome == "escalate"
+    # Also if everything were well: what was ended has no result.
+    assert decided((check(),), (criterion(0.9),), takes_words=True, withdrawn="x").outcome == "revise"
+
+
 def test_advice_does_not_close_the_gate() -> None:
     assert decided((check("FAIL", blocking=False), check("BLOCKED", blocking=False))).outcome == "approve"
 

@@ -86,7 +86,7 @@ def point_at(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
 def reviewer(vendor: str, timeout_s: int = 60) -> str:
     effort = f"{{timeout_s: {timeout_s}, max_cost_usd: 0.5, reasoning: not_sent}}"
     efforts = ", ".join(f"{tier}: {effort}" for tier in ("low", "medium", "high"))
-    return f"{{vendor: {vendor}, model: {MODELS[vendor]}, effort: {{{efforts}}}, {FREE}}}"
+    return f"{{vendor: {vendor}, model: {MODELS[vendor]}, effort: {{{efforts}}}, outage_s: 0, {FREE}}}"
 
 
 def judged_by(folder: Path, who: str) -> tuple[Session, io.StringIO]:

@@ -297,6 +297,38 @@ def test_a_process_that_does_not_keep_to_the_form_gives_no_verdict(
     process.close()
 
 
+WAITING = json.dumps({"op": "waiting", "seconds": 0.6, "why": "answered 503", "usd": 0.25})
+LAST = json.dumps({"op": "signed", "signature": ""})
+
+
+def test_a_process_that_waits_for_its_model_is_waited_for_and_says_so(key: Path) -> None:
+    """Two waits are each longer than the time that an answer may take."""
+    twice = LATER + f"import time\nfor _ in range(2): print('{WAITING}', flush=True); time.sleep(0.6)\nprint('{LAST}')"
+    process = ReviewerProcess("small", CHECKLIST, key, start=played(twice))
+    told: list[tuple[float, str]] = []
+    process.waits = lambda seconds, why: told.append((seconds, why))
+    assert process.ask(messages.Sign(data=b"x"), messages.Signed, 0.5).signature == b""
+    assert told == [(0.6, "answered 503")] * 2 and process.waiting_usd == 0.25
+    process.close()
+
+
+def test_a_wait_ends_with_the_session_and_the_process_with_it(key: Path) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop() -> None:
+        raise Stopped
+
+    long = json.dumps({"op": "waiting", "seconds": 60, "why": "answered 503", "usd": 0})
+    program = LATER + f"print('{long}', flush=True); import time; time.sleep(60)"
+    process = ReviewerProcess("small", CHECKLIST, key, start=played(program))
+    process.meanwhile = stop
+    began = time.monotonic()
+    with pytest.raises(Stopped):
+        process.ask(messages.Sign(data=b"x"), messages.Signed, 30)
+    assert time.monotonic() - began < 20 and process._child is None  # pyright: ignore[reportPrivateUsage]
+
+
 def test_a_process_that_does_not_read_is_not_waited_for(key: Path) -> None:
     """More than a pipe holds: writing to it must end in time too."""
     program = f"print('{READY}', flush=True); import time; time.sleep(60)"

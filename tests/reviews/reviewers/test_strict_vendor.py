@@ -191,9 +191,12 @@ TWO_REQUESTS: dict[str, tuple[Callable[[Api], None], str]] = {
 
 
 def twice_cut(api: Api) -> None:
-    api.steps = [Step(b"{}", cut=True), OK]
-    with pytest.raises(httpx2.HTTPError):
-        post(api, RESPONSES)
+    """Once more than a client may pay for."""
+    api.steps = [*[Step(b"{}", cut=True)] * 3, OK]
+    for _ in range(3):
+        with pytest.raises(httpx2.HTTPError):
+            post(api, RESPONSES)
+    assert api.complaints() == []
     post(api, RESPONSES)
 
 
@@ -211,13 +214,13 @@ def test_a_repeat_after_the_wait_is_not_complained_about(api: Api, status: int) 
     assert len(api.got) == 2 and api.complaints() == []
 
 
-def test_too_many_repeats_are_complained_about(api: Api) -> None:
-    api.steps = [refusal(500)]
-    for _ in range(4):
-        post(api, RESPONSES)
-    assert api.complaints() == []
+def test_asking_once_more_after_a_whole_answer_is_not_complained_about(api: Api) -> None:
+    turns = [{"role": role, "content": "text"} for role in ("user", "assistant", "user")]
     post(api, RESPONSES)
-    assert api.complaints() == ["review 1: 4 repeats"]
+    post(api, RESPONSES | {"input": turns})
+    assert api.complaints() == []
+    post(api, RESPONSES | {"input": [*turns, *turns[1:]]})
+    assert "review 1: repeated although the first may have been billed" in api.complaints()
 
 
 def test_two_requests_at_once_are_complained_about(api: Api) -> None:

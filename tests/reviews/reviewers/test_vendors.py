@@ -15,7 +15,10 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.gate_decision import settle
 from reviews.gate.reviewer import Answered, Exchange
 from reviews.reviewers.vendors import review_model
-from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer, render
+from reviews.reviewers.vendors.packet_text import render, shown
+from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
+from reviews.reviewers.vendors.verdict_answer import answer_form, instructions
+from specs.digests import canonical_bytes
 from specs.errors import ReviewerUnavailable, UserError
 from specs.session.session_spec import Effort, Efforts, TokenPrice
 from specs.session.session_spec import Reviewer as ReviewerSpec
@@ -29,6 +32,7 @@ from tests.fixtures.loopback_api import (
     CHAT_JSON_OBJECT,
     OPENAI,
     Api,
+    Got,
     Step,
     answered,
     failed,
@@ -45,6 +49,7 @@ MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5", CHAT: "local", CHAT_
 PARTY = {OPENAI: "openai", ANTHROPIC: "anthropic", CHAT: "openai", CHAT_JSON_OBJECT: "openai"}
 PRICE = TokenPrice(input=1, output=2)
 ANSWER: dict[str, Any] = {
+    "analysis": "The rows were read beside the figures.",
     "findings": [],
     "conditions": [],
     "risks": ["small sample"],
@@ -58,7 +63,7 @@ FINDING: dict[str, Any] = {
     "statement": "the first row is not what it is said to be",
     "evidence": [{"pointer": "/stage", "first_line": None, "last_line": None, "quote": "sample"}],
     "ruled_out": "chance",
-    "required_change": {"text": "sample cooler", "parameter": "temperature", "value": 0.6},
+    "required_change": {"text": "sample cooler", "parameter": "temperature", "value": 0.6, "by": "builder"},
 }
 REJECTED = ANSWER | {"approve": False}
 
@@ -86,11 +91,13 @@ def packet(evidence: Evidence) -> Packet:
     return packet_of(evidence)
 
 
-def reviewer_at(api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, **effort: Any) -> ModelReviewer:
+def reviewer_at(
+    api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, outage_s: float = 0.3, **effort: Any
+) -> ModelReviewer:
     """Build the reviewer as a session does; only the address is the loopback server's."""
     one = Effort.model_validate({"timeout_s": 20.0, "max_cost_usd": 1.0, **effort})
     values: dict[str, Any] = {"vendor": PARTY[vendor], "model": MODELS[vendor], "usd_per_million_tokens": PRICE}
-    values["effort"] = Efforts(low=one, medium=one, high=one)
+    values |= {"effort": Efforts(low=one, medium=one, high=one), "outage_s": outage_s}
     if vendor not in KEYS:
         values |= {"base_url": api.address, "api": vendor}
         return model_reviewer(ReviewerSpec(**values), {ENDPOINT_KEYS["reviewer"]: KEY})
@@ -105,6 +112,12 @@ def ask(reviewer: ModelReviewer, packet: Packet) -> Answered[Verdict]:
     for kept in (review.exchange, review.value, review.error):
         assert KEY not in repr(kept)
     return review
+
+
+def on_the_wire(vendor: str, text: str) -> bytes:
+    """Return the body that carries an answer: the vendors' own APIs are asked for a stream."""
+    step = answered(vendor, text)
+    return step.streamed or step.body
 
 
 def outcome(reviewer: ModelReviewer, evidence: Evidence, packet: Packet) -> str:
@@ -132,7 +145,7 @@ def test_an_approval_approves_and_everything_about_it_is_known(
     assert review.value.reviewer == f"{PARTY[vendor]}:{MODELS[vendor]}"
     assert review.value.risks == ("small sample",) and review.value.not_judged == ("truth of the answers",)
     exchange = review.exchange
-    assert exchange.request == api.got[-1].body and exchange.response == answered(vendor, json.dumps(ANSWER)).body
+    assert exchange.request == api.got[-1].body and exchange.response == on_the_wire(vendor, json.dumps(ANSWER))
     assert (exchange.model, exchange.statuses) == ("model-as-answered", (200,))
     assert exchange.usage == {"input_tokens": 1000, "output_tokens": 200, "cached_tokens": 0}
     assert (exchange.usd, exchange.usd_is_measured) == (pytest.approx((1000 * 1 + 200 * 2) / 1e6), True)
@@ -176,7 +189,7 @@ BAD_TEXTS = {
     "prose": ("I approve.", "does not fit the schema"),
     "empty": ("", "the answer is empty"),
     "blank": (" \n", "the answer is empty"),
-    "empty object": ("{}", "does not fit the schema: findings: Field required"),
+    "empty object": ("{}", "does not fit the schema: analysis: Field required"),
     "no reasons": (json.dumps(ANSWER | {"reasoning": " "}), "empty"),
     "unknown field": (json.dumps(ANSWER | {"score": 10}), "score"),
     "word for bool": (json.dumps(ANSWER | {"approve": "true"}), "approve"),
@@ -193,15 +206,145 @@ def test_a_text_that_is_no_whole_answer_is_no_verdict(
     reviewer = reviewer_at(api, vendor, monkeypatch)
     message, exchange = unavailable(reviewer, packet)
     assert why in message
-    # It was answered, so it was billed, and asking again would be shopping for an answer.
-    assert exchange.usd_is_measured and exchange.usd > 0 and len(api.got) == 1
+    # It was told what is wrong, once; both answers are kept and paid for.
+    assert len(api.got) == 2 and why in told(api.got[1])
+    (first,) = exchange.earlier
+    assert (first.request, first.response) == (api.got[0].body, on_the_wire(vendor, text))
+    assert first.error in told(api.got[1]) and exchange.response == on_the_wire(vendor, text)
+    assert (exchange.usd, exchange.usd_is_measured) == (pytest.approx(2 * 1400 / 1e6), True)
+    assert exchange.usage == {"input_tokens": 2000, "output_tokens": 400, "cached_tokens": 0}
     api.next_review()
     with pytest.raises(ReviewerUnavailable):
         reviewer.review(packet, packet.content_digest())
 
 
+def told(got: Got) -> str:
+    """Return the last message of a request."""
+    body = got.value()
+    return (body["input"] if "input" in body else body["messages"])[-1]["content"]
+
+
+def test_a_second_answer_that_fits_is_the_verdict(
+    api: Api, vendor: str, evidence: Evidence, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = json.dumps(ANSWER | {"score": 10})
+    api.steps = [answered(vendor, bad), answered(vendor, json.dumps(ANSWER))]
+    reviewer = reviewer_at(api, vendor, monkeypatch)
+    review = ask(reviewer, packet)
+    assert review.value is not None and len(api.got) == 2
+    assert settle(evidence.resolved, packet, review.value, evidence.attempt).outcome == "approve"
+    body = api.got[1].value()
+    said = [one["content"] for one in (body["input"] if "input" in body else body["messages"])][-3:]
+    assert said[0] == api.got[0].packet_text() and said[1] == bad
+    assert "That answer cannot be used: the answer does not fit the schema: score: Extra inputs" in said[2]
+    assert review.exchange.statuses == (200, 200) and len(review.exchange.earlier) == 1
+
+
+def test_a_second_question_stays_within_the_cap(api: Api, packet: Packet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cap that pays for one question and not for two: the first error is what is reported."""
+    api.steps = [answered(OPENAI, "{}"), answered(OPENAI, json.dumps(ANSWER))]
+    size = len(render(packet).encode()) + len(instructions().encode()) + len(canonical_bytes(answer_form().schema))
+    cap = (size + 1000 + 2 * (review_model.LEAST_OUTPUT_TOKENS + 10)) / 1e6
+    message, exchange = unavailable(reviewer_at(api, OPENAI, monkeypatch, max_cost_usd=cap), packet)
+    assert "does not fit the schema: analysis" in message and len(api.got) == 1
+    assert exchange.earlier == () and exchange.usd <= cap
+    api.next_review()
+    api.steps = [answered(OPENAI, "{}"), answered(OPENAI, json.dumps(ANSWER))]
+    assert ask(reviewer_at(api, OPENAI, monkeypatch, max_cost_usd=2 * cap), packet).value is not None
+    # What the first answer cost is no longer there for the second, whose request is longer.
+    first, second = (api.got[number].value()["max_output_tokens"] for number in (1, 2))
+    assert len(api.got) == 3 and second < first - 1400 / 2 and 1400 / 1e6 + 2 * second / 1e6 < 2 * cap - size / 1e6
+
+
+def test_a_second_answer_that_is_cut_off_counts_as_the_whole_cap(
+    api: Api, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [answered(OPENAI, "{}"), replace(answered(OPENAI, json.dumps(ANSWER)), cut=True)]
+    message, exchange = unavailable(reviewer_at(api, OPENAI, monkeypatch), packet)
+    assert "was cut off" in message and (exchange.usd, exchange.usd_is_measured) == (1.0, False)
+    assert len(exchange.earlier) == 1
+
+
+def test_an_outage_is_waited_for_as_long_as_the_spec_says(
+    api: Api, vendor: str, evidence: Evidence, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[tuple[str, float]] = []
+    api.steps = [
+        *[failed(vendor, status) for status in (500, 503, 429, 529, 500)],
+        answered(vendor, json.dumps(ANSWER)),
+    ]
+    reviewer = reviewer_at(api, vendor, monkeypatch, outage_s=20)
+
+    def waits(seconds: float, why: str, usd: float) -> None:
+        waited.append((why, usd))
+
+    reviewer.waits = waits
+    assert outcome(reviewer, evidence, packet) == "approve" and len(api.got) == 6
+    assert waited[1] == ("the reviewer's server answered 503 (server error) after 2 calls", 0.0) and len(waited) == 5
+    api.next_review()
+    api.steps = [failed(vendor, 500)]
+    assert "answered 500 (server error)" in unavailable(reviewer_at(api, vendor, monkeypatch, outage_s=0), packet)[0]
+    assert len(api.got) == 7
+
+
+@pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC])
+def test_both_vendors_are_asked_for_a_stream(
+    api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [answered(vendor, json.dumps(ANSWER))]
+    assert ask(reviewer_at(api, vendor, monkeypatch), packet).value is not None
+    assert api.got[0].value()["stream"] is True
+    # A server that answers in one piece is not one of this API.
+    api.next_review()
+    api.steps = [Step(answered(vendor, json.dumps(ANSWER)).body)]
+    message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
+    assert message == "the response is not in the form of the API" and not exchange.usd_is_measured
+
+
+@pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC])
+def test_a_stream_that_ends_before_the_answer_does_is_no_verdict(
+    api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = answered(vendor, json.dumps(ANSWER)).streamed
+    api.steps = [Step(whole[: whole.rindex(b"event: ")], headers={"content-type": "text/event-stream"})]
+    message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
+    said = {OPENAI: "the stream ended before the response did", ANTHROPIC: "with stop reason 'end_turn'"}
+    assert message.startswith("the answer of the reviewer's server was cut off: ") and said[vendor] in message
+    assert (exchange.usd, exchange.usd_is_measured) == (1.0, False)
+
+
+@pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC])
+def test_an_error_in_the_middle_of_a_stream_is_no_verdict(
+    api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = answered(vendor, json.dumps(ANSWER)).streamed
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    if vendor == OPENAI:
+        error = {"type": "error", "code": "server_error", "message": "Overloaded", "param": None, "sequence_number": 1}
+    broken = whole[: whole.rindex(b"event: ")] + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+    api.steps = [Step(broken, headers={"content-type": "text/event-stream"})]
+    message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
+    assert message.startswith("the answer of the reviewer's server was cut off: ") and "Overloaded" in message
+    assert len(api.got) == 1 and not exchange.usd_is_measured
+
+
+def test_an_answer_of_three_megabytes_is_read_and_is_no_verdict(
+    api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [answered(vendor, "x" * 3_000_000)]
+    message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch, max_cost_usd=0.05), packet)
+    assert message.startswith("the answer does not fit the schema: Invalid JSON") and exchange.usd_is_measured
+    # It is shown to the model again only in part.
+    assert len(api.got) == 1 or len(told_before(api.got[1])) < 61_000
+
+
+def told_before(got: Got) -> str:
+    body = got.value()
+    return (body["input"] if "input" in body else body["messages"])[-2]["content"]
+
+
 def test_a_number_too_large_to_store_is_no_verdict(api: Api, packet: Packet, monkeypatch: pytest.MonkeyPatch) -> None:
-    change = {"text": "more", "parameter": "temperature", "value": 10**30}
+    change = {"text": "more", "parameter": "temperature", "value": 10**30, "by": "builder"}
     api.steps = [answered(OPENAI, json.dumps(ANSWER | {"findings": [FINDING | {"required_change": change}]}))]
     assert "cannot be stored" in unavailable(reviewer_at(api, OPENAI, monkeypatch), packet)[0]
 
@@ -263,7 +406,7 @@ def test_429_waits_as_long_as_it_is_told(
 ) -> None:
     api.steps = [failed(vendor, 429, retry_after="1"), answered(vendor, json.dumps(ANSWER))]
     began = time.monotonic()
-    assert outcome(reviewer_at(api, vendor, monkeypatch), evidence, packet) == "approve"
+    assert outcome(reviewer_at(api, vendor, monkeypatch, outage_s=5), evidence, packet) == "approve"
     assert time.monotonic() - began >= 1 and len(api.got) == 2
     assert api.got[0].body == api.got[1].body
 
@@ -278,13 +421,14 @@ def test_429_with_a_wait_beyond_the_time_allowed_ends_at_once(
     assert (exchange.usd, exchange.usd_is_measured) == (0.0, True)
 
 
-def test_500_for_ever_ends_after_bounded_repeats(
+def test_500_for_ever_ends_when_the_outage_is_over(
     api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [failed(vendor, 500)]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
-    assert "answered 500 (server error) after 4 calls" in message and len(api.got) == 1 + http_exchange.RETRIES
-    assert (exchange.statuses, exchange.usd) == ((500, 500, 500, 500), 0.0)
+    count = len(api.got)
+    assert f"answered 500 (server error) after {count} calls" in message and 4 <= count <= 6
+    assert (exchange.statuses, exchange.usd) == ((500,) * count, 0.0)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
@@ -328,14 +472,14 @@ def test_a_server_that_is_not_there_costs_nothing(vendor: str, packet: Packet, m
     with loopback_api() as gone:
         reviewer = reviewer_at(gone, vendor, monkeypatch)
     message, exchange = unavailable(reviewer, packet)
-    assert "was not reached after 4 calls" in message
+    assert "was not reached after " in message and len(exchange.statuses) >= 4
     assert (exchange.usd, exchange.usd_is_measured) == (0.0, True)
 
 
 def test_a_response_without_end_is_bounded(
     api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_exchange, "MAX_RESPONSE_BYTES", 1000)
+    monkeypatch.setattr(review_model, "MOST_BYTES", 1000)
     api.steps = [answered(vendor, json.dumps(ANSWER | {"reasoning": "x" * 2000}))]
     unavailable(reviewer_at(api, vendor, monkeypatch), packet)
 
@@ -362,7 +506,7 @@ def test_hostile_rows_stay_inside_the_data(
     assert len(lines) == 5
     name = lines[1].removeprefix("----- BEGIN PACKET ").removesuffix(" -----")
     assert lines[1:4:2] == [f"----- BEGIN PACKET {name} -----", f"----- END PACKET {name} -----"]
-    assert name not in lines[2] and json.loads(lines[2]) == packet.model_dump(mode="json")
+    assert name not in lines[2] and json.loads(lines[2]) == json.loads(canonical_bytes(shown(packet)))
     outside = api.got[-1].instructions() + lines[0] + lines[4]
     assert "approve=true" not in outside and "Ignore the above" not in outside
 

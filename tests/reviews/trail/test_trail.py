@@ -394,10 +394,11 @@ def test_a_head_of_another_history_closes_the_trail(written: Path, tmp_path: Pat
 def test_what_contradicts_a_head_that_was_kept_is_told(written: Path) -> None:
     rows = rows_of(written)
     walk = Walk(session="small").go(rows)
-    assert walk.digests == [digest_bytes(row.envelope) for row in rows] and walk.policy is not None
+    policy = walk.policy
+    assert walk.digests == [digest_bytes(row.envelope) for row in rows] and policy is not None
 
     def told(size: int, root: bytes) -> list[str]:
-        return walk.against(parse_note(signed_note(walk.policy, size, root, keys_of(written)).encode()))
+        return walk.against(parse_note(signed_note(policy, size, root, keys_of(written)).encode()))
 
     assert told(6, walk.tree.root()) == [] == told(3, root_of(walk.leaves[:3]))
     assert told(3, bytes(32)) == ["the first 3 entries have another root: this is another history"]

@@ -11,7 +11,7 @@ import pytest
 
 from sessions.session import Session
 from specs.trail.verdict import Finding, RequiredChange, Verdict
-from tests.factories.benches import bench_of, call, copy_of, measure, new_session, open_stage
+from tests.factories.benches import bench_of, call, copy_of, keep_decision, measure, new_session, open_stage
 from tests.factories.bodies import body_of
 
 
@@ -39,7 +39,8 @@ def sent_back(session: Session, **changes: Any) -> None:
     body = body_of("verdict", stage="sample", attempt=1, verdict=session.store.put_value(verdict))
     session.trail.append("verdict", "verdict/sample.1", body)
     body = body_of("decision", stage="sample", attempt=1, outcome="revise", reasons=["acceptance_rate is not met"])
-    opens = {"opens": {"stage": "sample", "attempt": 2}, "required": {"temperature": 1.0}}
+    opens: dict[str, Any] = {"opens": {"stage": "sample", "attempt": 2}, "required": {"temperature": 1.0}}
+    opens["decision"] = keep_decision(session, "sample", 1)
     session.trail.append("decision", "decision/sample.1", body | opens | changes)
 
 

@@ -55,7 +55,8 @@ def test_tasks_are_worked_on_over_the_wire_and_leave_notes(
     assert len(helpers) == 4 and all(READABLE in texts_of(body)[0] for body in helpers)
     assert not any("phase 'plan'" in text for body in helpers for text in texts_of(body))
     tools = {one["name"] for one in helpers[0]["tools"]}
-    assert tools == {"read_spec", "list_artifacts", "read_artifact", "read_metrics", "hand_in"}
+    looking = {"query_rows", "compare_rows", "grep"}
+    assert tools == {"read_spec", "list_artifacts", "read_artifact", "read_metrics", "hand_in"} | looking
     notes = [Store(run / STORE).get(one.body["text"]) for one in entries(run, "note")]
     assert sorted(notes) == [b"five tales", b"the shortest is the one of the sea"]
     refused = [one for one in entries(run, "result") if one.body["is_error"]]

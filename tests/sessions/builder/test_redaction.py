@@ -28,6 +28,7 @@ from tests.factories.benches import (
     copy_of,
     end_job,
     job_folder,
+    keep_decision,
     measure,
     new_session,
     open_stage,
@@ -100,6 +101,7 @@ def test_nothing_that_is_planted_is_seen_through_any_tool_or_kept_by_one(
     (job_folder(session) / "log.txt").write_text(f"{planted}\n{hidden}\n" + "Write one\nline on\nelm.\n")
     session.trail.append("note", "note/x", body_of("note", text=session.store.put(planted.encode())))
     body = body_of("decision", stage="sample", attempt=1, outcome="revise", reasons=[planted])
+    body["decision"] = keep_decision(session, "sample", 1, planted)
     session.trail.append("decision", "decision/sample.1", body | {"opens": {"stage": "sample", "attempt": 2}})
     (job_folder(session, attempt=2) / "log.txt").write_text(planted)
     before = {path for path in session.run.rglob("*") if path.is_file()}
@@ -306,6 +308,7 @@ def test_whatever_others_wrote_stands_between_markers_it_cannot_write(session: S
     (job_folder(session) / "log.txt").write_bytes(text.encode())
     measure(session, "sample", {"accepted": 3.0})
     body = body_of("decision", stage="sample", attempt=1, outcome="revise", reasons=[text])
+    body["decision"] = keep_decision(session, "sample", 1, text)
     session.trail.append("decision", "decision/sample.1", body | {"opens": {"stage": "sample", "attempt": 2}})
     session.trail.append("note", "note/x", body_of("note", text=session.store.put(text.encode())))
     bench = bench_of(session, "submit")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -203,8 +205,8 @@ def test_launch_is_refused_outside_of_ranges_and_for_other_stages(session: Sessi
     for changes, why in (
         ({"temperature": 1.5}, "temperature = 1.5 leaves the allowed range [0.5, 1]"),
         ({"seed": 8}, "'seed' has no allowed range in stage 'sample'"),
-        ({"temperature": "0.9"}, "changes.temperature"),
-        ({"temperature": True}, "changes.temperature"),
+        ({"temperature": "0.9"}, "temperature = '0.9' leaves the allowed range"),
+        ({"temperature": True}, "temperature = True leaves the allowed range"),
     ):
         got = call(bench, "launch_stage", stage="sample", reason="r", changes=changes)
         assert got.is_error and why in got.text
@@ -216,6 +218,85 @@ def test_launch_is_refused_outside_of_ranges_and_for_other_stages(session: Sessi
     assert call(bench, "launch_stage", stage="sample", reason="r", answers={"f" * 101: "x"}).is_error
     assert not call(bench, "launch_stage", stage="sample", reason="r", changes={"temperature": 0.9}).is_error
     assert bench.done and bench.work.launch is not None and bench.work.launch.changes == {"temperature": 0.9}
+
+
+def test_a_launch_without_a_change_that_the_gate_required_by_number_is_refused(session: Session) -> None:
+    open_stage(session, attempt=2, required={"temperature": 0.6})
+    bench = bench_of(session, attempt=2)
+    for changes, now in (({}, "0.8"), ({"temperature": 0.7}, "0.7")):
+        got = call(bench, "launch_stage", stage="sample", reason="r", changes=changes)
+        told = f"the gate requires temperature = 0.6, and this launch has {now}: put it into changes"
+        assert got.is_error and got.text == f"{told}, or end with ask_person" and not bench.done
+    assert not call(bench, "launch_stage", stage="sample", reason="r", changes={"temperature": 0.6}).is_error
+    assert bench.done
+
+
+@pytest.mark.parametrize(
+    ("stated", "asked", "told"),
+    [
+        ({"loss": 900.0}, [{"figure": "loss", "above": 10}], "ALARM: loss is 900, above 10. cancel_job ends the job."),
+        ({"loss": "nan"}, [{"figure": "loss"}], "ALARM: loss is no finite number"),
+        ({"loss": "inf"}, [{"figure": "loss", "above": 10}], "ALARM: loss is no finite number"),
+        ({"speed": 0.5}, [{"figure": "speed", "below": 1}], "ALARM: speed is 0.5, below 1"),
+        ({"loss": 9.0}, [{"figure": "loss", "above": 10}], ""),
+        ({"loss": 900.0}, [{"figure": "other", "above": 10}], ""),
+    ],
+)
+def test_an_alarm_ends_a_wait(session: Session, stated: Any, asked: list[dict[str, Any]], told: str) -> None:
+    session.launcher.poll = lambda _: JobState("running")  # type: ignore[method-assign]
+    progress = {"time": 1.0, "done": 2, "total": 9, "unit": "steps", "note": stated}
+    (job_folder(session) / "progress.jsonl").write_text(json.dumps(progress) + "\n")
+    bench = bench_of(session, "watch")
+    began = time.monotonic()
+    got = call(bench, "job_status", wait_seconds=30 if told else 0, alarms=asked)
+    assert time.monotonic() - began < 10 and not bench.done
+    assert got.text.startswith(told or "small.sample.1 is running. Stated by the job")
+
+
+def test_a_job_that_stalls_ends_a_wait(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 3.0
+
+    monkeypatch.setattr("sessions.builder.tools.job_tools.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    session.launcher.poll = lambda _: JobState("running")  # type: ignore[method-assign]
+    told = call(bench_of(session, "watch"), "job_status", wait_seconds=600, stalled_seconds=20).text
+    assert told.startswith("ALARM: no progress for 21 s. ") and "no progress yet" in told and now[0] < 1030
+
+
+def test_a_job_is_ended_by_its_builder_and_not_one_that_sees_heldout_items(session: Session) -> None:
+    told: list[str] = []
+    states: Iterator[Literal["running", "lost"]] = iter(("running", "lost"))
+    session.launcher.poll = lambda _: JobState(next(states))  # type: ignore[method-assign]
+    session.launcher.cancel = lambda _, reason: told.append(reason)  # type: ignore[method-assign]
+    refused = call(bench_of(session, "watch", "base"), "cancel_job", reason="it looks bad")
+    assert refused.is_error and refused.text.startswith("stage 'base' sees held-out items") and told == []
+    bench = bench_of(session, "watch")
+    assert call(bench, "cancel_job", reason="").is_error
+    assert "small.sample.1 has ended; this attempt counts" in call(bench, "cancel_job", reason="the loss is nan").text
+    assert bench.done and told == ["playbook: the loss is nan"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "ended", "withdrawn"),
+    [
+        (True, "cancelled", "the loss is nan"),
+        # It had ended by itself when the call came, or somebody else ended it: its gate judges it.
+        (True, "exited", ""),
+        (False, "cancelled", ""),
+    ],
+)
+def test_an_attempt_is_withdrawn_by_its_builders_call_and_the_exit_record_together(
+    session: Session, asked: bool, ended: Literal["cancelled", "exited"], withdrawn: str
+) -> None:
+    session.launcher.poll = lambda _: JobState("lost")  # type: ignore[method-assign]
+    call(bench_of(session, "watch"), "write_note", text="no call to end it")
+    if asked:
+        call(bench_of(session, "watch", "base"), "cancel_job", reason="not this one")
+        call(bench_of(session, "watch"), "cancel_job", reason="the loss is nan")
+    end_job(session, "sample", {"rows": rows("x")}, reason=ended)
+    assert session.evidence("sample", 1).withdrawn == withdrawn
 
 
 def claim(value: float, metric: str = "accepted", stage: str = "sample", tolerance: float = 0.0) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pyt
     assert resumed(short) == 6
     said = capsys.readouterr().out
     assert "0.7000 USD of 10 are left for it" in said
-    assert f"peergate amend small --runs {short.parent} SPEC" in said and "--answer stop" in said
+    assert f"peergate amend small --runs {short.parent} --max-cost USD" in said and "--answer stop" in said
     status.status(Path("small"), short.parent, True)
     told = json.loads(capsys.readouterr().out)
     assert told["state"] == "waiting" and told["reasons"] == [LACKS]

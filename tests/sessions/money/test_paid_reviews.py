@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +12,14 @@ from typing import Any, cast
 
 import pytest
 
+from reviews.audit.audit_files import named_in_store
 from reviews.gate.reviewer import Exchange
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.job_environment import job_environment
 from sessions.money import ledger
 from sessions.nodes import judge, reviewer_call
-from sessions.session import Session
+from sessions.session import Paused, Session
 from sessions.wiring import make_reviewer
 from specs.digests import digest_bytes
 from specs.errors import BudgetExceeded, UserError
@@ -32,7 +34,7 @@ from tests.reviews.reviewers.test_vendors import ANSWER, KEY
 
 pytestmark = pytest.mark.integration
 
-REVIEWER = "reviewer: {vendor: openai, model: gpt-5-mini}"
+REVIEWER = "reviewer: {vendor: openai, model: gpt-5-mini, outage_s: 0}"
 BUDGET = ("review: 0.05", "review: 0.3")
 USD = (1000 * 0.25 + 200 * 2) / 1e6
 """What the usage of the loopback server costs at the list price of gpt-5-mini."""
@@ -112,7 +114,7 @@ def test_a_review_is_reserved_recorded_and_settled(session: Session, api: Api) -
     # The design gate has medium stakes, and the spec states nothing else.
     assert judged["reasoning"] == api.got[0].value()["reasoning"]["effort"] == "medium"
     assert session.store.get(judged["request"]) == api.got[0].body
-    assert judged["response"] == digest_bytes(answered(OPENAI, json.dumps(ANSWER)).body)
+    assert judged["response"] == digest_bytes(answered(OPENAI, json.dumps(ANSWER)).streamed)
     assert body(session, "reserve/review/design.1")["usd"] == 0.5
     assert body(session, "settle/review/design.1") == {
         "what": "settle",
@@ -136,6 +138,62 @@ def test_a_review_that_failed_asks_a_person_and_is_settled_too(
     assert judged["cause"] in ("server_error", "incomplete") and judged["error"]
     assert body(session, "decision/design.1")["outcome"] == "escalate"
     assert money(session) == (pytest.approx(judged["usd"]), 0)
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again_and_both_calls_are_paid_for(
+    session: Session, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "check_design", nothing)
+    whole = answered(OPENAI, json.dumps(ANSWER))
+    api.steps = [replace(whole, cut=True), whole]
+    assert judge.design_gate(session, {}) != {"route": "human"}
+    judged = body(session, "verdict/design.1")
+    assert (judged["error"], judged["reservation"]) == ("", "review/design.1/2") and len(api.got) == 2
+    # Nobody knows whether the first was billed, so its cap counts.
+    assert body(session, "settle/review/design.1")["usd"] == 0.5
+    assert body(session, "settle/review/design.1/2")["usd"] == pytest.approx(USD)
+
+
+def test_an_answer_that_is_cut_off_every_time_asks_a_person(
+    session: Session, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "check_design", nothing)
+    api.steps = [replace(answered(OPENAI, json.dumps(ANSWER)), cut=True)]
+    assert judge.design_gate(session, {}) == {"route": "human"}
+    judged = body(session, "verdict/design.1")
+    assert judged["error"].startswith("the answer of the reviewer's server was cut off: ") and len(api.got) == 3
+    assert judged["cause"] == "cut_off" and money(session) == (1.5, 0)
+
+
+def test_an_answer_outside_of_the_schema_is_kept_beside_the_second(
+    session: Session, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "check_design", nothing)
+    api.steps = [answered(OPENAI, "I approve."), answered(OPENAI, json.dumps(ANSWER))]
+    judge.design_gate(session, {})
+    recorded = session.trail.find("verdict/design.1")
+    assert recorded is not None and recorded.body["error"] == ""
+    (first,) = recorded.body["earlier"]
+    assert session.store.get(first["request"]) == api.got[0].body
+    assert b"I approve." in session.store.get(first["response"]) and "Invalid JSON" in first["error"]
+    assert first["error"].encode() in session.store.get(recorded.body["request"])
+    assert recorded.body["usd"] == pytest.approx(2 * USD)
+    # An audit finds it if the first answer is gone.
+    named = dict(named_in_store(recorded))
+    assert named["earlier request"] == first["request"] and named["earlier response"] == first["response"]
+
+
+def test_a_pause_while_the_api_is_down_costs_what_came_before(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(*_: Any) -> Any:
+        raise Paused("small")
+
+    monkeypatch.setattr(session.reviewer, "ask", pause)
+    session.reviewing.waiting_usd = 0.125
+    with pytest.raises(Paused):
+        judge.design_gate(session, {})
+    assert money(session) == (0.125, 0) and session.trail.find("verdict/design.1") is None
 
 
 def test_the_key_is_in_nothing_that_is_kept(session: Session, api: Api, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ HOSTILE = (
 LISTED = """
 html head meta title style body h1 h2 p strong code nav a ol li span div table thead tbody tr th td br details summary
 pre header ul dl dt dd svg line rect polyline text
-figure figcaption
+figure figcaption section q
 """
 TAGS = set(LISTED.split())
 ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open"} | {

@@ -61,7 +61,8 @@ def test_loopback_names_are_answered_through_a_tunnel_too(client: Client, host: 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_nothing_can_be_written(client: Client, method: str) -> None:
-    assert client.stranger("/", method, cookie=client.cookie).status == 405
+    for path in ("/", "/s/small/answer", "/s/small/verdict"):
+        assert client.stranger(path, method, cookie=client.cookie).status == 405
     entered = client.stranger(f"{ENTER}{client.access.token}/", method)
     assert entered.status == 405 and "set-cookie" not in entered.headers
 

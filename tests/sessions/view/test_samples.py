@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reviews.stages.evaluation.judged_answers import Judged
-from sessions.view.samples import SHOWN, WHOLE, Sample, Samples, in_full
+from sessions.report.samples.judged_samples import SHOWN, Sample, Samples
+from sessions.view.samples import WHOLE, in_full
 from specs.errors import UserError
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow

@@ -9,13 +9,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState, job_folder
+from sessions.report.samples.judged_samples import Samples
 from sessions.view import samples
-from sessions.view.places import Read, Scope
+from sessions.view.places import Scope
+from sessions.view.server import LOOKS_EVERY_S
 from specs.job_records import JobOrder
 from tests.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
 from tests.fixtures.quick_session import N, QuickLauncher, drive, open_quick, quick_session
@@ -111,8 +114,8 @@ def test_the_list_is_searched_filtered_and_sorted(page: Page, address: str) -> N
 def test_a_hundred_thousand_samples_are_scrolled(
     chromium: Browser, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def many(read: Read) -> samples.Samples:
-        few = judged(read)
+    def many(*given: Any) -> Samples:
+        few = judged(*given)
         rows = [few.rows[place % N]._replace(number=place + 1) for place in range(100_000)]
         return few._replace(rows=tuple(rows))
 
@@ -315,6 +318,24 @@ def follow(chromium: Browser, run: Path, launcher: Slow) -> None:
             unharmed(page, bound.address())
     finally:
         launcher.end.set()
+
+
+LISTEN = """
+window.heard = new Set();
+const own = new URL(document.body.dataset.events, location).searchParams.get("seen");
+for (const [name, seen] of [["own", own], ["older", "1"]]) {
+  const one = new EventSource(`${location.pathname}events?seen=${seen}`);
+  for (const event of ["there", "changed"]) one.addEventListener(event, () => heard.add(`${name} ${event}`));
+}"""
+
+
+def test_what_changed_while_a_page_was_on_its_way_is_said_when_it_listens(page: Page, address: str) -> None:
+    for path in ("/", "/s/accepted/"):
+        page.open(address.partition("/enter/")[0] + path)
+        page.run(LISTEN)
+        page.until("heard.has('older changed') && heard.has('own there')")
+        time.sleep(2 * LOOKS_EVERY_S)
+        assert not page.run("heard.has('own changed')")
 
 
 def test_a_stream_continues_when_the_server_comes_back(chromium: Browser, closed_quick: Path) -> None:

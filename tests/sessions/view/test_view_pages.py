@@ -13,10 +13,12 @@ import pytest
 
 from reviews.gate.panel import Panel
 from reviews.reviewers.checklist import Checklist
+from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.page_result import page_result
+from sessions.report.samples.judged_samples import SHOWN
+from sessions.report.trail_page import trail_page
 from sessions.view.places import Reader, Scope
-from sessions.view.samples import SHOWN
 from specs.job_records import JobOrder
 from specs.trail.verdict import Finding, Packet, Span, Verdict
 from tests.fixtures.hostile_trail import Critical, plant
@@ -167,6 +169,9 @@ def test_an_answer_of_a_megabyte_is_cut_in_lists_and_shown_to_a_limit(tmp_path: 
     assert 100_000 < len(whole["before"]) <= 200_000 and whole["before"].endswith("characters left out]")
     assert client.get("/s/small/samples.json?text=%3Cb%3Ex").json()["total"] == 1
     assert len(client.get("/s/small/").text) < 100_000
+    exported = trail_page(read_entries(run / "trail.sqlite"), Store(run / "store"))
+    samples = exported.partition('<section id="samples">')[2].partition("</section>")[0]
+    assert "characters left out]" in samples and "&lt;b&gt;x" in samples and len(samples) < 60_000
 
 
 def damaged(run: Path, folder: Path) -> Path:

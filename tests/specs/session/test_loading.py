@@ -127,6 +127,17 @@ def test_one_mistake_is_one_problem_at_its_place(tmp_path: Path, old: str, new: 
     assert found[0].startswith(expected)
 
 
+def test_a_sentence_of_a_validator_is_told_as_it_is(tmp_path: Path) -> None:
+    adapters = "method: lora, lora_rank: 2, lora_alpha: 4, lora_dropout: 0, target_modules: [q_proj]"
+    old = "parameters: {learning_rate: 1e-5, epochs: 2, seed: 7}"
+    new = f"parameters: {{{adapters}, distributed: {{replicas: 4, sync_every: 2, min_replicas: 2}}}}"
+    (problem,) = told(write_spec(tmp_path, (old, new)))
+    assert problem.split(" ", 1)[1] == (
+        "stages[2].parameters.distributed: stage 'train': distributed: min_replicas is 2: of 4 replicas it must be 3 "
+        "to 4, or two halves could each train a model of its own"
+    )
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [

@@ -8,17 +8,23 @@ from pathlib import Path
 import pytest
 
 from reviews.checks.definition import listed
-from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.measurer import measure
 from reviews.stages.evaluation import benchmark
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing
-from specs.stages.evaluation.kinds import LM_EVAL
 from specs.trail.verdict import CheckResult
-from tests.factories.benchmark_evidence import FLAWS, RIGHT, benchmark_evidence, header, items, rows, samples
+from tests.factories.benchmark_evidence import (
+    FLAWS,
+    RIGHT,
+    benchmark_evidence,
+    header,
+    items,
+    lm_eval_evidence,
+    rows,
+    samples,
+)
 from training.rules.evaluation.inspect_log import NAME, write_log
-from training.rules.evaluation.lm_eval_scores import SCORER
 
 
 def found_in(evidence: object) -> dict[str, CheckResult]:
@@ -49,20 +55,8 @@ def test_a_flaw_is_found_by_its_check(tmp_path: Path, flaw: str) -> None:
     assert result.status == status, result.detail
 
 
-def of_lm_eval(folder: Path, right: tuple[int, ...] = tuple(range(RIGHT))) -> Evidence:
-    """Return the evidence of a task of lm-eval whose filter takes the last word, with these places called right."""
-    found = rows()
-    for place, row in enumerate(found):
-        row["scores"], row["correct"] = {"match": float(place in right)}, place in right
-        row["calls"] = [row["calls"][1] | {"messages": row["calls"][0]["messages"]}]
-    step = [{"function": "regex", "regex_pattern": r"(\w+)$"}, {"function": "take_first"}]
-    scores = [{"name": "match", "scorer": SCORER, "params": {"filters": step, "ignore_case": True}}]
-    head = {"eval": {"task": "opposites", "task_args_passed": {}}, "results": {"scores": scores}}
-    return benchmark_evidence(folder, found, samples(found), LM_EVAL, **head)
-
-
 def test_a_task_of_lm_eval_is_measured_and_its_scores_carried_out_again(tmp_path: Path) -> None:
-    evidence = of_lm_eval(tmp_path)
+    evidence = lm_eval_evidence(tmp_path)
     metrics = measure(evidence).metrics
     assert (metrics["lm_eval_accuracy"].value, metrics["lm_eval_items"].value) == (RIGHT / 12, 12)
     results = found_in(evidence)
@@ -72,7 +66,7 @@ def test_a_task_of_lm_eval_is_measured_and_its_scores_carried_out_again(tmp_path
 
 
 def test_a_score_of_lm_eval_that_was_edited_in_log_and_rows_is_found(tmp_path: Path) -> None:
-    results = found_in(of_lm_eval(tmp_path, right=tuple(range(RIGHT + 1))))
+    results = found_in(lm_eval_evidence(tmp_path, right=tuple(range(RIGHT + 1))))
     assert results["benchmark.scores"].status == "FAIL" and results["benchmark.log"].status == "PASS"
 
 

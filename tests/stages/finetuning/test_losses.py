@@ -104,6 +104,7 @@ def test_a_trainer_may_only_round_as_its_numbers_do() -> None:
     assert 2**-8 < most_difference("bfloat16") < 0.05
 
 
+TWO: dict[str, Any] = {"replicas": 2, "sync_every": 4}
 LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "target_modules": ("q_proj",)}
 
 
@@ -126,6 +127,27 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
             "optimizer_kind 'paged_adamw_8bit' runs on an NVIDIA GPU only, device is 'cpu'",
         ),
         (SftParameters, {"optimizer_kind": "paged_adamw_8bit", "device": "cpu"}, "runs on an NVIDIA GPU only"),
+        (
+            SftParameters,
+            {"distributed": TWO},
+            "distributed synchronises adapters, method is 'full': write method: lora",
+        ),
+        (
+            SftParameters,
+            LORA | {"method": "lora", "distributed": TWO, "checkpoint_steps": 5},
+            "checkpoint_steps has no effect with distributed: replicas save after every synchronisation",
+        ),
+        (
+            SftParameters,
+            LORA | {"method": "lora", "distributed": TWO, "packing": True},
+            "packing makes shards of different lengths",
+        ),
+        (
+            SftParameters,
+            LORA | {"method": "lora", "distributed": TWO | {"replicas": 4, "min_replicas": 2}},
+            "min_replicas is 2: of 4 replicas it must be 3 to 4, or two halves could each train a model of its own",
+        ),
+        (SftParameters, LORA | {"method": "lora", "distributed": TWO | {"replicas": 1}}, "greater than or equal to 2"),
         (SftParameters, {"warmup_steps": 3, "scheduler": "constant"}, "no effect with scheduler 'constant'"),
         (SftParameters, {"prompt_format": "Instruction:"}, "must hold {prompt} once"),
         (SftParameters, {"response_end": "###"}, "response_end needs prompt_format"),

@@ -496,7 +496,7 @@ def judged(folder: Path, job: Job, done: Done) -> dict[str, str]:
         }
     )
     results = results_of(replace(evidence, manifest=manifest))
-    wanted = ("training.", "dpo.", "jobs.effective")
+    wanted = ("training.", "dpo.", "replicas.", "jobs.effective")
     return {id: f"{one.status}: {one.detail}" for id, one in results.items() if id.startswith(wanted)}
 
 

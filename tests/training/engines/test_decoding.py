@@ -14,8 +14,9 @@ from sessions.wiring import cache_folder
 from specs.digests import digest_tree
 from tests.fixtures.small_text import small_model
 from training.engines import checkpoint as checkpoint_module
+from training.engines.batched import Batch
 from training.engines.checkpoint import load, save
-from training.engines.engine import Batched
+from training.engines.engine import Batched, without_plans
 from training.engines.token_sampling import Sampling
 from training.rules.prompt_encoding import prompt_ids
 
@@ -147,3 +148,25 @@ def test_a_model_that_is_not_there_is_one_line_of_error(tmp_path: Path) -> None:
         ]
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
         assert done.returncode == 1 and told in done.stderr.splitlines()[-1]
+
+
+def test_attention_is_without_cudnn_while_answers_are_written(
+    loaded: tuple[Any, Any], prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU it makes a plan for every length of the keys, which takes several times as long as a step."""
+    import torch
+
+    seen: list[bool] = []
+    read = Batch.read
+
+    def watched(self: Batch, *given: Any) -> Any:
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return read(self, *given)
+
+    monkeypatch.setattr(Batch, "read", watched)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    Batched(*loaded, 8).complete(prompts[:1], Sampling(1))
+    assert seen == [False] and torch.backends.cuda.cudnn_sdp_enabled() == before
+    with pytest.raises(ValueError, match="stop"), without_plans():
+        raise ValueError("stop")
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before

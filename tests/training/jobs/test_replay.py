@@ -19,7 +19,7 @@ from specs.stages.registry import STAGE_KINDS, outputs_of
 from specs.stages.stage import Kind
 from specs.stages.witness import MERGED_APART, REPLAYED
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
-from training.jobs.finetuning.replay import replay
+from training.jobs.finetuning.replicas.dispatch import replay
 from training.jobs.finetuning.weight_sketch import _places, sketch  # pyright: ignore[reportPrivateUsage]
 from training.jobs.job import Job
 
@@ -57,7 +57,7 @@ def _trained(folder: Path, kind: Kind, **parameters: Any) -> Job:
     return job
 
 
-def _replayed(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
+def replayed_by(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
     """Have a witness replay what a challenge of this job names; return its rows and facts."""
     steps = len((job.out / "rows.jsonl").read_bytes().splitlines())
     parts = segments("seed", steps, job.parameters.snapshots_of(steps))
@@ -106,7 +106,7 @@ def test_an_honest_training_is_trained_again_to_the_same_figures(
 ) -> None:
     job = _trained(tmp_path, kind, learning_rate=1e-2, **parameters)
     rows = _rows(job, "rows", STAGE_KINDS[kind].rows["rows"])
-    replayed, facts = _replayed(job)
+    replayed, facts = replayed_by(job)
     assert replayed[0].step == 1
     assert replayed[-1].step == (len(rows) if "snapshot_steps" in parameters else 2)
     dtype = parameters.get("precision", "float32")
@@ -150,7 +150,7 @@ def test_weights_saved_otherwise_beside_those_of_the_sketch_are_seen(
     config = job.out / "checkpoint" / "config.json"
     config.write_text(config.read_text(encoding="utf-8").replace("1e-06", "1e-01"), encoding="utf-8")
     (job.out / "checkpoint" / "chat_template.jinja").write_text("{{ 1 }}", encoding="utf-8")
-    _, facts = _replayed(job)
+    _, facts = replayed_by(job)
     assert facts["end_apart"] > REPLAYED["float32"].update
     assert facts["files"] == ["chat_template.jinja", "config.json"]
 
@@ -170,7 +170,7 @@ def test_other_figures_and_other_data_are_seen(tmp_path: Path) -> None:
     rows = _rows(job, "rows", TrainingRow)
     lines = (tmp_path / "data.jsonl").read_text(encoding="utf-8")
     most = REPLAYED["float32"]
-    replayed, _ = _replayed(job)
+    replayed, _ = replayed_by(job)
     second = replayed[1]
     still = (*rows[:1], rows[1].model_copy(update={"sketch": rows[0].sketch}))
     assert "moved otherwise" in differs(still, second, most)
@@ -178,5 +178,5 @@ def test_other_figures_and_other_data_are_seen(tmp_path: Path) -> None:
     assert "its loss is" in differs(curve, second, most)
     (tmp_path / "data.jsonl").write_text(lines.replace('"completion": "', '"completion": "so '), encoding="utf-8")
     (tmp_path / "witness").rename(tmp_path / "witness-before")
-    other, _ = _replayed(job)
+    other, _ = replayed_by(job)
     assert any("other batches" in differs(rows, one, most) for one in other)

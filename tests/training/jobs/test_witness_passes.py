@@ -22,8 +22,12 @@ def with_convolutions() -> Any:
 
     torch.manual_seed(0)
     given: dict[str, Any] = {"vocab_size": 64, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
-    layers: dict[str, Any] = {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}
-    return Lfm2ForCausalLM(Lfm2Config(**given, **layers, block_ff_dim=32, block_auto_adjust_ff_dim=False)).eval()
+    layers: dict[str, Any] = {
+        "num_hidden_layers": 2,
+        "layer_types": ["conv", "full_attention"],
+        "intermediate_size": 32,
+    }
+    return Lfm2ForCausalLM(Lfm2Config(**given, **layers)).eval()
 
 
 @pytest.mark.parametrize("kind", ["of tokens", "with a state"])

@@ -85,7 +85,7 @@ def test_decoding_by_hand() -> None:
     at = generation_memory.Decoding(rows=16, prompt=400, new=100, all_logits=False)
     found = generation_memory.memory(BIG, at, gpu=True)
     assert found.weights == 2 * 32_763_876_352
-    # 16 x 500 tokens, 65 layers (one twice), keys and values of 8 x 128 numbers of two bytes, half as much again on a GPU.
+    # 16 x 500 tokens, 65 layers (one twice), keys and values of 8 x 128 numbers of two bytes; half more on a GPU.
     assert found.cache == 1.5 * 8000 * 65 * 2 * 1024 * 2
     assert found.activations == 2 * 16 * 400 * (2 * 5120 + 3 * 27648) + 2 * 2 * 8000 * 5120
     assert found.logits == 16 * 152_064 * 18

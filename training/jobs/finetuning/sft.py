@@ -17,6 +17,7 @@ from training.jobs.finetuning.training_texts import Sides, Style, style_of
 from training.jobs.job import Done, Job, refuse
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import train
+from training.rules.finetuning.replica_rounds import shard_of
 from training.rules.finetuning.schedules import steps_of, warmup_of
 from training.rules.seeded_order import file_order
 
@@ -33,11 +34,12 @@ class Built(NamedTuple):
     facts: dict[str, Any]
 
 
-def build(job: Job[SftParameters]) -> Built:
-    """Return the trainer of the granted examples."""
+def build(job: Job[SftParameters], replica: int | None = None, replicas: int = 1) -> Built:
+    """Return the trainer of the granted examples, or of one replica's share of them."""
     parameters = job.parameters
-    accepted = read_rows(job.inputs["examples"], Example)
-    examples = balance(accepted, parameters.max_examples_per_kind, parameters.seed)
+    examples = examples_of(job)
+    if replica is not None:
+        examples = shard_of(examples, replica, replicas)
     if not examples:
         raise SystemExit("there is no example to train on")
     prepared = prepare(job.inputs["model"], parameters)
@@ -48,6 +50,12 @@ def build(job: Job[SftParameters]) -> Built:
     sides = [Sides(style, example.prompt, (example.completion,), example.before) for example in examples]
     proof = MaskProof(expected(prepared.tokenizer, sides))
     return Built(_trainer(job, prepared, sides, proof), prepared, examples, sides, style, proof, facts)
+
+
+def examples_of(job: Job[SftParameters]) -> list[Example]:
+    """Return the granted examples, balanced, in the order that the seed gives."""
+    accepted = read_rows(job.inputs["examples"], Example)
+    return balance(accepted, job.parameters.max_examples_per_kind, job.parameters.seed)
 
 
 def sft(job: Job[SftParameters]) -> Done:

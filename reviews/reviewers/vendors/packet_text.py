@@ -1,0 +1,37 @@
+"""The packet as a model is shown it: whole, but for checks that passed and have nothing to show, which are counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specs.digests import canonical_bytes
+from specs.trail.verdict import CheckResult, Packet
+from specs.vendors.untrusted_text import enclose
+
+CLOSING = "Review the packet by your instructions and answer with the JSON object only."
+_QUIET = ("PASS", "NOT_APPLICABLE")
+_NOT_SHOWN = {"evidence", "title"}
+"""Of a check: digests say nothing to a reader, and its id says what its title says."""
+
+
+def render(packet: Packet) -> str:
+    """Write the packet as canonical JSON, one line between markers."""
+    return enclose("packet", canonical_bytes(shown(packet)).decode("utf-8")) + CLOSING
+
+
+def shown(packet: Packet) -> dict[str, Any]:
+    """Return what is shown of a packet. Every pointer into it points at the same place of the packet itself."""
+    value = packet.model_dump(mode="json", exclude={"checks", "checks_digest", "metrics_digest", "registration"})
+    loud = {str(place): _of(one) for place, one in enumerate(packet.checks) if not _is_quiet(one)}
+    quiet = [(one, place) for place, one in enumerate(packet.checks) if _is_quiet(one)]
+    passed = {one.id: place for one, place in quiet if one.status == "PASS"}
+    counts = {"passed": len(passed), "not_applicable": len(quiet) - len(passed)}
+    return value | {"checks": loud, "quiet_checks": counts | {"places_of_passed": passed}}
+
+
+def _is_quiet(check: CheckResult) -> bool:
+    return check.status in _QUIET and not check.shown
+
+
+def _of(check: CheckResult) -> dict[str, Any]:
+    return check.model_dump(mode="json", exclude=_NOT_SHOWN, exclude_defaults=True)

@@ -1,0 +1,197 @@
+"""Were the replicas of a training one model: equal after every synchronisation, different before, and all there?
+
+The digests are the replicas' own; that weights with these digests follow from the granted data, ``witness.training``
+shows for the rounds that are trained again, outer steps included.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from reviews.checks.definition import Checks, Found, Limit, listed, manifest_of, unless
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from reviews.stages.finetuning.measure import steps_of
+from specs.errors import EvidenceMissing
+from specs.exact import holds
+from specs.stages.finetuning.distributed import Distributed, ReplicaRound
+from specs.stages.metric import MetricSet
+
+CHECKS = Checks(kinds=lambda kind: "replicas" in kind.rows)
+
+_FLOAT32 = 4
+
+
+def distributed_of(evidence: Evidence) -> Distributed | None:
+    """Return how replicas were granted; None for one process. Raises EvidenceMissing where no order is on record."""
+    if not evidence.parameters:
+        raise EvidenceMissing("the order of the attempt is not on record")
+    given = evidence.parameters.get("distributed")
+    return None if given is None else Distributed.model_validate(given)
+
+
+def _rounds(evidence: Evidence) -> dict[int, list[ReplicaRound]]:
+    """Return the rows of each synchronisation, in order; errors as :func:`read_rows`."""
+    found: dict[int, list[ReplicaRound]] = defaultdict(list)
+    for row in read_rows(evidence.outputs.get("replicas"), ReplicaRound, "rows of replicas"):
+        found[row.sync].append(row)
+    return dict(sorted(found.items()))
+
+
+_ONE = Found("NOT_APPLICABLE", "trained in one process")
+
+
+@CHECKS.add(
+    "replicas.equal",
+    "After every synchronisation the replicas are one model",
+    source="an all-reduce that does nothing; replicas that begin with other weights and never become one model",
+)
+def _equal(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the digests of all weights: at the start, after each synchronisation, and where the next round begins."""
+    if distributed_of(evidence) is None:
+        return _ONE
+    rounds = _rounds(evidence)
+    wrong = list(_differing(rounds))
+    told = f"{len(rounds)} synchronisations"
+    return unless(
+        wrong, f"{told}: {wrong[0]['why'] if wrong else ''}", f"{told}, the same digest after each", repairable=False
+    )
+
+
+def _differing(rounds: Mapping[int, Sequence[ReplicaRound]]) -> Iterator[dict[str, Any]]:
+    for sync, rows in rounds.items():
+        if len({row.after for row in rows}) > 1:
+            yield {"sync": sync, "why": f"after synchronisation {sync} the replicas have different weights"}
+        begun = {row.after for row in rounds.get(sync - 1, ())}
+        starts = {row.start for row in rows if row.counts}
+        if sync == 1 and len(starts) > 1:
+            yield {"sync": sync, "why": "the replicas began with different weights"}
+        if sync > 1 and not starts <= begun:
+            yield {"sync": sync, "why": f"round {sync} began with other weights than synchronisation {sync - 1} left"}
+
+
+@CHECKS.add(
+    "replicas.apart",
+    "Before it they are not: each trained by itself",
+    source="one replica copied, or all of them on the same shard",
+)
+def _apart(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the digests of the replicas before each synchronisation, and look for one that did not move."""
+    if distributed_of(evidence) is None:
+        return _ONE
+    if evidence.parameters.get("learning_rate") == 0:
+        return Found("NOT_APPLICABLE", "with a learning rate of 0 no replica moves")
+    rounds = _rounds(evidence)
+    wrong: list[dict[str, Any]] = []
+    for sync, rows in rounds.items():
+        own = [row for row in rows if row.counts]
+        if len({row.before for row in own}) < len(own):
+            wrong.append({"sync": sync, "why": "two replicas had the same weights before it"})
+        wrong += [{"sync": sync, "replica": row.replica, "why": "it did not move"} for row in own if not row.drift]
+    drifts = [row.drift for rows in rounds.values() for row in rows]
+    told = f"before a synchronisation the replicas had moved by {min(drifts):.3g} to {max(drifts):.3g}"
+    return unless(wrong, f"{told}; {len(wrong)} times not by themselves", f"{told}, each by itself")
+
+
+@CHECKS.add(
+    "replicas.quorum",
+    "Every synchronisation took place, with enough replicas",
+    source="a group that is cut off and trains a model of its own; a restart that begins at step 0 and reports success",
+)
+def _quorum(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare synchronisations, steps and replicas with those that the granted parameters imply."""
+    given = distributed_of(evidence)
+    if given is None:
+        return _ONE
+    rounds, steps = _rounds(evidence), len(steps_of(evidence))
+    wrong: list[dict[str, Any]] = []
+    if list(rounds) != list(range(1, given.rounds_of(steps) + 1)):
+        wrong.append(
+            {"why": f"{given.rounds_of(steps)} synchronisations are due, there are {listed(map(str, rounds))}"}
+        )
+    for sync, rows in rounds.items():
+        due = given.last_step(sync - 1, steps) + 1, given.last_step(sync, steps)
+        if len(rows) < given.quorum:
+            wrong.append({"sync": sync, "why": f"{len(rows)} replicas, {given.quorum} must take part"})
+        if max(row.participants for row in rows) > given.replicas or max(row.replica for row in rows) >= given.replicas:
+            wrong.append({"sync": sync, "why": f"more than the granted {given.replicas} replicas"})
+        wrong += [
+            {
+                "sync": sync,
+                "replica": row.replica,
+                "why": f"its steps are {row.first_step} to {row.last_step}, not {due}",
+            }
+            for row in rows
+            if row.counts and (row.first_step, row.last_step) != due
+        ]
+    fewest = min(len(rows) for rows in rounds.values())
+    told = f"{len(rounds)} synchronisations, each of at least {fewest} replicas{_history(evidence)}"
+    if wrong:
+        return Found("FAIL", f"{told}: {wrong[0]['why']}", float(len(wrong)), tuple(wrong), repairable=False)
+    if fewest < given.replicas:
+        return Found("WARN", f"{told}: {given.replicas} were granted", float(fewest))
+    return Found("PASS", told, float(fewest))
+
+
+def _history(evidence: Evidence) -> str:
+    """Return which replicas were started again, as the job says."""
+    starts = manifest_of(evidence).facts.get("starts")
+    again = [one for one in starts if isinstance(one, dict) and one.get("why")] if isinstance(starts, list) else []
+    return "".join(f"; replica {one['replica']} {one['why']}, again from step {one['step']}" for one in again[:5])
+
+
+@CHECKS.add(
+    "replicas.samples",
+    "What was trained on is in the model",
+    source="samples of a replica that died, or of one that took over another's weights, counted as trained on",
+    limits=(Limit("<=", "thresholds.lost_sequences"),),
+)
+def _samples(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Add up tokens and sequences of the rounds that count, and compare them with the steps and with the data."""
+    given = distributed_of(evidence)
+    if given is None:
+        return _ONE
+    rounds, steps = _rounds(evidence), steps_of(evidence)
+    each, sequences = dict.fromkeys(range(given.replicas), 0), 0
+    for sync, rows in rounds.items():
+        own = [row for row in rows if row.counts]
+        sequences += sum(row.sequences for row in own)
+        for row in own:
+            each[row.replica] = each.get(row.replica, 0) + row.tokens
+        logged = sum(step.tokens for step in steps[given.last_step(sync - 1, len(steps)) : sync * given.sync_every])
+        if logged != (told := sum(row.tokens for row in own)):
+            why = f"round {sync}: its replicas trained on {told} tokens, its steps on {logged}"
+            return Found("FAIL", why, float(sync), repairable=False)
+    due = manifest_of(evidence).facts.get("sequences_due")
+    if not isinstance(due, int) or due < 1:
+        raise EvidenceMissing("the manifest does not say how many sequences were due")
+    lost = Fraction(due - sequences, due)
+    detail = f"tokens in the model by replica: {', '.join(str(one) for one in each.values())}"
+    if lost < 0 or not holds(lost, "<=", evidence.resolved.spec.thresholds.lost_sequences):
+        return Found("FAIL", f"{detail}; {sequences} of {due} sequences count", float(lost))
+    if lost:
+        return Found("WARN", f"{detail}; {due - sequences} of {due} sequences are lost", float(lost))
+    return Found("PASS", f"{detail}; no sequence is lost", 0.0)
+
+
+@CHECKS.add(
+    "replicas.bytes",
+    "Only what is trained was sent",
+    source="adapters trained, and the whole base sent at every synchronisation",
+)
+def _bytes(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the bytes of each synchronisation with the trained parameters, and all of them with data-parallel's."""
+    if distributed_of(evidence) is None:
+        return _ONE
+    trained = manifest_of(evidence).effective.get("trained_parameters")
+    if not isinstance(trained, int):
+        raise EvidenceMissing("the manifest does not say how many parameters were trained")
+    rows = [row for some in _rounds(evidence).values() for row in some]
+    wrong = [row.model_dump(include={"sync", "replica", "bytes"}) for row in rows if row.bytes != _FLOAT32 * trained]
+    rounds, steps = len({row.sync for row in rows}), len(steps_of(evidence))
+    told = f"{rounds} times {rows[0].bytes} bytes a replica"
+    told += f", {rounds / steps:.3g} of what averaging gradients at every step sends"
+    return unless(wrong, f"{told}; {trained} parameters of float32 are {_FLOAT32 * trained}", told)

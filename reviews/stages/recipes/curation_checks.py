@@ -1,0 +1,89 @@
+"""Are curated examples rows of what they were chosen from, and do they hold nothing of the held-out split?
+
+What is wrong with a selection another selection can mend, so the builder is asked for one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from reviews.checks.definition import Checks, Found
+from reviews.checks.leakage_checks import REPEATS, SIMILARITY, duplicates_of, groups_of, overlap_of
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from specs.errors import EvidenceMissing
+from specs.stages.artifacts import Example, said_before
+from specs.stages.metric import MetricSet
+from specs.stages.recipes.parameters import RecipeParameters
+from specs.trail.verdict import RequiredChange
+
+CHECKS = Checks(("recipe",))
+_NONE = Found("NOT_APPLICABLE", "the stage registers no curation: its script leaves no examples")
+_CHANGE = RequiredChange(text="curate again without the rows that this check shows", by_builder=True)
+
+
+def curated_role(evidence: Evidence) -> str | None:
+    """Return the input whose examples the script curates; None where it curates nothing."""
+    parameters = evidence.stage.parameters
+    return parameters.curates if isinstance(parameters, RecipeParameters) else None
+
+
+def _curated(evidence: Evidence) -> tuple[Example, ...]:
+    return read_rows(evidence.outputs.get("examples"), Example, "curated examples")
+
+
+@CHECKS.add("recipe.curated", "Curated examples are rows of their source", source="training data of unknown origin")
+def _of_source(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the rows byte for byte: a row that was changed is none of its source."""
+    if (role := curated_role(evidence)) is None:
+        return _NONE
+    source, kept = evidence.inputs.get(role), evidence.outputs.get("examples")
+    if source is None or kept is None or not source.is_file() or not kept.is_file():
+        raise EvidenceMissing("the curated examples or their source are not there")
+    given, chosen = (Counter(path.read_bytes().splitlines()) for path in (source, kept))
+    if strange := chosen - given:
+        detail = f"{strange.total()} of {chosen.total()} curated examples are no rows of '{role}'"
+        return Found("FAIL", detail, float(strange.total()), repairable=False)
+    return Found("PASS", f"{chosen.total()} of the {given.total()} rows of '{role}' were kept", float(chosen.total()))
+
+
+@CHECKS.add(
+    "recipe.overlap",
+    "No held-out prompt is among the curated examples",
+    source="training on the test set",
+    limits=SIMILARITY,
+)
+def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
+    if curated_role(evidence) is None:
+        return _NONE
+    texts = dict.fromkeys(
+        (one.item, text) for one in _curated(evidence) for text in (one.prompt, one.completion, *said_before(one))
+    )
+    return _for_the_builder(overlap_of(texts, evidence.heldout, evidence.resolved.spec.thresholds))
+
+
+@CHECKS.add("recipe.groups", "Curated examples share no group with the held-out split", source="leakage through topics")
+def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
+    if curated_role(evidence) is None:
+        return _NONE
+    return _for_the_builder(groups_of(_curated(evidence), evidence.heldout))
+
+
+@CHECKS.add(
+    "recipe.repeats",
+    "Curated examples do not repeat",
+    source="Lee et al. 2022, arXiv:2107.06499",
+    blocking=False,
+    limits=REPEATS,
+)
+def _repeats(evidence: Evidence, _: MetricSet | None) -> Found:
+    if curated_role(evidence) is None:
+        return _NONE
+    rows = ((*said_before(one), one.prompt, one.completion) for one in _curated(evidence))
+    return duplicates_of(rows, evidence.resolved.spec.thresholds)
+
+
+def _for_the_builder(found: Found) -> Found:
+    """Return a finding with the change that another selection is: nothing was trained on this one yet."""
+    return replace(found, repairable=True, change=_CHANGE) if found.status == "FAIL" else found

@@ -1,0 +1,80 @@
+"""Tools that look back: a metric over all attempts, and what gates decided and reviewers found."""
+
+from __future__ import annotations
+
+import json
+
+from reviews.evidence.gather import find
+from sessions.builder.redaction import sees_heldout
+from sessions.builder.tools.tool_context import Refused, Work
+from sessions.money.ledger import Accounts
+from specs.trail.builder_tools import MetricHistory, ReadFindings
+from specs.trail.verdict import Decision, Finding, Verdict
+from specs.vendors.untrusted_text import enclose
+
+STATEMENT = 1_500
+MOST_ATTEMPTS = 100
+
+
+def metric_history(work: Work, arguments: MetricHistory) -> str:
+    """Return the metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
+    session = work.session
+    entries = list(session.trail.iterate())
+    spent = {line.key: line.usd for line in Accounts(entries, session.resolved.spec.budget).select("job")}
+    told: list[str] = []
+    known: set[str] = set()
+    for one in entries:
+        at = one.body.get("stage"), one.body.get("attempt")
+        if one.entry.kind != "metrics" or arguments.stage not in (None, at[0]):
+            continue
+        measured = session.metrics(str(at[0]), int(at[1] or 0))
+        known |= measured.metrics.keys() if measured else set()
+        if measured is None or (found := measured.metrics.get(arguments.metric)) is None:
+            continue
+        key = f"{at[0]}.{at[1]}"
+        plan, decided = find(entries, f"plan/{key}"), find(entries, f"decision/{key}")
+        line = {
+            "attempt": key,
+            "value": found.value,
+            "interval_95": found.interval,
+            "n": found.n,
+            "changes": plan.body["changes"] if plan else {},
+            "outcome": decided.body["outcome"] if decided else "open",
+            "job_usd": spent.get(f"{session.name}.{key}", 0.0),
+        }
+        told.append(json.dumps(line))
+    if not told:
+        names = ", ".join(sorted(known)) or "nothing was measured yet"
+        raise Refused(f"no attempt has the metric '{work.wall.clean(arguments.metric, 100)}'; there are: {names}")
+    return "\n".join(told[-MOST_ATTEMPTS:])
+
+
+def read_findings(work: Work, arguments: ReadFindings) -> str:
+    """Return decisions and findings of the gates so far; quotes of what sees held-out items are left out."""
+    session = work.session
+    parts: list[str] = []
+    for one in session.trail.iterate("decision"):
+        stage, attempt = one.body["stage"] or "design", one.body["attempt"]
+        if arguments.stage not in (None, stage) or arguments.attempt not in (None, attempt):
+            continue
+        decision = Decision.model_validate(session.store.get_value(one.body["decision"]))
+        judged = session.trail.find(f"verdict/{stage}.{attempt}")
+        lines = [f"{stage}.{attempt}: {decision.outcome}", *(f"- {reason}" for reason in decision.reasons)]
+        lines += [f"- required: {change.text}" for change in decision.required_changes]
+        if judged is not None:
+            verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
+            quotes = stage == "design" or not sees_heldout(session.resolved.spec, session.resolved.spec.stage(stage))
+            lines += [_finding(found, quotes=quotes) for found in verdict.findings]
+            lines += [f"- recommendation: {verdict.recommendation}", *(f"- risk: {risk}" for risk in verdict.risks)]
+        parts.append("\n".join(work.wall.clean(line, STATEMENT) for line in lines))
+    if not parts:
+        raise Refused("no gate has decided that yet")
+    return enclose("findings", "\n\n".join(reversed(parts)))
+
+
+def _finding(found: Finding, *, quotes: bool) -> str:
+    change = f" Required: {found.required_change.text}" if found.required_change else ""
+    ruled_out = f" Ruled out: {found.ruled_out}" if found.ruled_out else ""
+    shown = [span.quote for span in found.evidence if span.quote] if quotes else []
+    quoted = f" Points at: {'; '.join(shown)}" if shown else ""
+    return f"- finding {found.id} ({found.severity}): {found.statement}{change}{ruled_out}{quoted}"

@@ -1,0 +1,68 @@
+"""What people are told of a session: read from its trail, in names and numbers alone.
+
+Reasons of gates and words of models may quote held-out items, so none is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from reviews.gate.packet import DESIGN
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from sessions.money import ledger
+from sessions.report.next_steps import waiting_for
+from sessions.report.overview import is_waiting
+from specs.notices.notify import NoticeEvent
+from specs.session.session_spec import ResolvedSpec
+
+SHARES = (100, 80, 50)
+"""Per cent of the budget, the highest first."""
+
+
+class News(NamedTuple):
+    """One thing that happened."""
+
+    event: NoticeEvent
+    key: str
+    """What it is told once under."""
+    text: str
+    commands: tuple[str, ...] = ()
+    """What a person can do about it."""
+
+
+def news_of(run: Path, entries: list[Recorded], store: Store, resolved: ResolvedSpec) -> list[News]:
+    """Return everything that people are told of a trail, in the order of its entries."""
+    found = [*_of_entries(entries), *_of_money(entries, resolved)]
+    if is_waiting(entries):
+        found.append(_waiting(run, entries, store, resolved))
+    return found
+
+
+def _of_entries(entries: Sequence[Recorded]) -> Iterator[News]:
+    for one in entries:
+        at = f"{one.body.get('stage') or DESIGN}.{one.body.get('attempt')}"
+        if one.entry.kind == "lost":
+            yield News("lost", one.entry.key, f"the job of {at} is lost: nothing says how it ended")
+        elif one.entry.kind == "decision" and one.body["outcome"] == "reject":
+            yield News("rejected", one.entry.key, f"the gate of {at} rejects")
+        elif one.entry.kind == "close":
+            yield News("closed", one.entry.key, f"closed: {one.body['decision']}")
+
+
+def _of_money(entries: Sequence[Recorded], resolved: ResolvedSpec) -> Iterator[News]:
+    budget = resolved.spec.budget
+    spent = ledger.balance_of(entries, budget).spent_usd
+    reached = next((share for share in SHARES if spent >= budget.max_cost_usd * share / 100), None)
+    if reached is not None:
+        text = f"{reached} % of the budget is spent: {spent:.4f} of {budget.max_cost_usd:g} USD"
+        # A larger budget has shares of its own.
+        yield News("budget", f"budget/{reached} of {budget.max_cost_usd:g}", text)
+
+
+def _waiting(run: Path, entries: list[Recorded], store: Store, resolved: ResolvedSpec) -> News:
+    asked = waiting_for(entries, run, store, resolved)
+    commands = tuple(command for answer in asked["answers"] for command in answer["commands"])
+    return News("waiting", f"waiting/{asked['since']}", f"waits for {asked['whom']}", commands)

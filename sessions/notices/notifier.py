@@ -1,0 +1,102 @@
+"""Looks at a trail for what people are told, and tells it once: what was delivered is kept beside the trail."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
+from sessions.notices.delivery import WITHIN_S, deliver
+from sessions.notices.news import News, news_of
+from specs.masking import current, know
+from specs.notices.notify import Notify
+from specs.session.session_spec import ResolvedSpec
+from specs.strict_json import read_json
+
+RECORD = "notices.jsonl"
+"""In the run folder: no evidence, so not in the trail."""
+EVERYWHERE = "PEERGATE_NOTIFY"
+"""The variable that names a receiver of everything, for all sessions of this environment."""
+
+
+class Notifier:
+    """Tells the receivers of one session."""
+
+    def __init__(
+        self,
+        run: Path,
+        trail: Trail,
+        store: Store,
+        resolved: ResolvedSpec,
+        say: Callable[[str], None],
+        *,
+        environ: Mapping[str, str] | None = None,
+        within_s: float = WITHIN_S,
+    ) -> None:
+        """Know the receivers: those of the spec, and that of the environment."""
+        given = os.environ if environ is None else environ
+        self._run, self._trail, self._store, self._resolved, self._say = run, trail, store, resolved, say
+        self._within_s = within_s
+        named = {one.env: one for one in resolved.spec.notify}
+        if given.get(EVERYWHERE):
+            named.setdefault(EVERYWHERE, Notify(env=EVERYWHERE))
+        self._receivers = tuple(named.values())
+        self._addresses = {name: given.get(name, "").strip() for name in named}
+        for name, address in self._addresses.items():
+            know(name, address)
+        self._told = _recorded(run / RECORD)
+
+    def look(self) -> None:
+        """Tell what is new. Raises nothing: what fails is said and recorded."""
+        if not self._receivers:
+            return
+        try:
+            news = news_of(self._run, list(self._trail.iterate()), self._store, self._resolved)
+            for one in news:
+                for receiver in self._receivers:
+                    if one.event in receiver.on and (one.key, receiver.env) not in self._told:
+                        self._tell(one, receiver.env)
+        except Exception as error:
+            # A notice is never worth a session.
+            self._say(f"notices: {type(error).__name__}, nobody was told")
+
+    def _tell(self, one: News, name: str) -> None:
+        self._told.add((one.key, name))
+        address = self._addresses[name]
+        told = current().value(_told(self._run.name, one))
+        why = deliver(address, told, self._within_s) if address else f"variable {name} is not set"
+        line = {"time": time.time(), "event": one.event, "key": one.key, "to": name, "delivered": not why, "why": why}
+        path = self._run / RECORD
+        with path.open("a", encoding="utf-8") as handle:
+            path.chmod(0o600)
+            handle.write(json.dumps(line) + "\n")
+        if why:
+            self._say(f"notice '{one.event}' did not reach {name}: {why}")
+
+
+def _told(session: str, one: News) -> dict[str, Any]:
+    """Return a notice as it is sent; Slack's webhooks read its ``text``."""
+    title = f"Peergate: {session} {one.event}"
+    text = "\n".join((f"{session}: {one.text}", *one.commands))
+    return {"title": title, "text": text, "session": session, "event": one.event, "commands": list(one.commands)}
+
+
+def _recorded(path: Path) -> set[tuple[str, str]]:
+    """Return what was told to whom before; lines that cannot be read were cut by a kill, and are told again."""
+    found: set[tuple[str, str]] = set()
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        try:
+            said = read_json(line.encode())
+            found.add((str(said["key"]), str(said["to"])))
+        except (ValueError, TypeError, LookupError):
+            continue
+    return found

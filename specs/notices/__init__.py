@@ -1,0 +1,1 @@
+"""Contracts of what people are told."""

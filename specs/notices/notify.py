@@ -1,0 +1,22 @@
+"""Whom a session tells what happened while nobody looks at it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, StringConstraints
+
+from specs.digests import Contract
+
+NoticeEvent = Literal["waiting", "budget", "lost", "rejected", "closed"]
+"""A person is asked; 50, 80 or 100 % of the budget is spent; a job is lost; a gate rejects; the session ends."""
+
+
+class Notify(Contract):
+    """One receiver. A variable holds its address, because whoever knows the address can write to it."""
+
+    env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,99}$")]
+    """The environment variable with the address: ``https://...`` of a webhook, or one that apprise reads, such as
+    ``mailtos://`` or ``ntfys://``."""
+    on: Annotated[tuple[NoticeEvent, ...], Field(min_length=1)] = get_args(NoticeEvent)
+    """What it is told."""

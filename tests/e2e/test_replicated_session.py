@@ -1,0 +1,143 @@
+"""A session whose training is done by two replicas, one of them killed, beside the same one in a single process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from reviews.trail.store import Store
+from specs.stages.finetuning.distributed import ReplicaRound
+from tests.e2e.sessions import called, entries, start_in_background, verify, wait_for
+from tests.fixtures.needed import need
+from tests.fixtures.tiny_training import opposites, tiny_checkpoint, write_lines
+
+need("torch", "trl", "peft", "torchft")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+HELDOUT = Path(__file__).parents[2] / "specs" / "library" / "data" / "format_heldout.jsonl"
+SPEC = """\
+schema_version: 1
+name: NAME
+objective: See whether replicas that synchronise rarely teach what one process teaches.
+task: format_instructions
+seed: 3
+model: {source: "path:model", kind: instruct}
+heldout: {path: heldout.jsonl}
+data:
+  lessons: {path: lessons.jsonl, as: examples}
+thresholds: {items_per_kind: 1, parameters_per_token: 1000}
+analysis: {minimum_effect: 0.4, expected_lost: 0.01, power: 0.5}
+stages:
+  - name: train
+    kind: sft
+    inputs: {model: model, examples: data.lessons}
+    parameters:
+      learning_rate: 1e-2
+      epochs: 4
+      batch_size: SIZE
+      max_length: 96
+      method: lora
+      lora_rank: 4
+      lora_alpha: 8
+      lora_dropout: 0.0
+      target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]
+    gate: {criteria: [{metric: loss_drop, at_least: 0.1}]}
+  - name: before
+    kind: evaluate
+    inputs: {model: model, items: heldout}
+  - name: after
+    kind: evaluate
+    inputs: {model: train.checkpoint, items: heldout}
+"""
+TWO = "      distributed: {replicas: 2, sync_every: 4, outer: {lr: 0.7, momentum: 0.5}}\n"
+
+
+def _spec(folder: Path, name: str, size: int, more: str = "") -> Path:
+    text = (
+        SPEC.replace("NAME", name)
+        .replace("SIZE", str(size))
+        .replace("      method: lora\n", f"      method: lora\n{more}")
+    )
+    path = folder / f"{name}.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _kill_the_second(run: Path, killed: list[int]) -> None:
+    """Kill replica 1 of the training once it has synchronised."""
+    job = run / "jobs" / f"{run.name}.train.1"
+    first = job / "replicas" / "1" / "rounds" / "1.json"
+    for _ in range(9000):
+        if first.is_file():
+            break
+        time.sleep(0.02)
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "training.jobs.finetuning.replicas" in words and words[4:6] == [str(job), "1"]:
+            process.kill()
+            killed.append(process.pid)
+
+
+def _decisions(run: Path) -> list[dict[str, Any]]:
+    if not (run / "trail.sqlite").is_file():
+        return []
+    return [one.body for one in entries(run, "decision") if one.body.get("stage") == "train"]
+
+
+def _decided(spec: Path, runs: Path) -> dict[str, Any]:
+    """Run a session until its training is judged, and end it: a random model has nothing to answer later."""
+    process = start_in_background("start", spec, "--runs", runs)
+    wait_for(lambda: bool(_decisions(runs / spec.stem)) or process.poll() is not None, 900)
+    found = _decisions(runs / spec.stem)
+    process.send_signal(signal.SIGINT)
+    process.wait(300)
+    called("cancel", spec.stem, "--runs", runs)
+    assert found, "the session ended before its training was judged"
+    return found[0]
+
+
+def test_two_replicas_one_killed_reach_the_decision_of_one_process(tmp_path: Path) -> None:
+    tiny_checkpoint(tmp_path / "model")
+    write_lines(tmp_path / "lessons.jsonl", opposites(48))
+    lines = HELDOUT.read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "heldout.jsonl").write_text("".join(lines[::7]), encoding="utf-8")
+    runs, killed = tmp_path / "runs", list[int]()
+    watch = threading.Thread(target=_kill_the_second, args=(runs / "two", killed), daemon=True)
+    watch.start()
+    # The same examples, tokens and steps: 48 of them in batches of 4, or in two halves in batches of 2.
+    two = _decided(_spec(tmp_path, "two", 2, TWO), runs)
+    assert killed
+    one = _decided(_spec(tmp_path, "one", 4), runs)
+    results = {name: {check["id"]: check for check in _checks(runs / name)} for name in ("one", "two")}
+    wrong = {
+        name: [c for c in some.values() if c["status"] in ("FAIL", "BLOCKED", "ERROR")]
+        for name, some in results.items()
+    }
+    assert [one["outcome"], two["outcome"]] == ["approve", "approve"], wrong
+    assert {results["one"][id]["status"] for id in results["one"] if id.startswith("replicas.")} == {"NOT_APPLICABLE"}
+    found = {id: check["status"] for id, check in results["two"].items() if id.startswith(("replicas.", "witness."))}
+    assert found == dict.fromkeys(found, "PASS") and {"witness.training", "replicas.equal"} <= found.keys()
+    assert "replica 1 was ended by SIGKILL, again from step" in results["two"]["replicas.quorum"]["detail"]
+    rows = _rows(runs / "two")
+    assert {row.process for row in rows if row.replica == 1} >= {1, 2}
+    assert len({row.after for row in rows}) == max(row.sync for row in rows) == 6
+    assert verify(runs / "two")[0] in (0, 2)
+
+
+def _checks(run: Path) -> list[dict[str, Any]]:
+    store = Store(run / "store")
+    body = next(one.body for one in entries(run, "checks") if one.body.get("stage") == "train")
+    return json.loads(store.get(body["checks"]))
+
+
+def _rows(run: Path) -> list[ReplicaRound]:
+    ended = next(one.body for one in entries(run, "exit") if one.body["stage"] == "train")
+    data = Store(run / "store").get(ended["outputs"]["replicas"]["digest"])
+    return [ReplicaRound.model_validate_json(line) for line in data.splitlines()]

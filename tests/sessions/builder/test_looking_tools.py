@@ -1,0 +1,282 @@
+"""Tools that look: rows, texts, history, findings, documentation, and analyses in the sandbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions.builder.tools import library_docs
+from sessions.builder.workbench import SessionWorkbench
+from sessions.jobs.sandbox.analysis import analyse
+from sessions.session import Session
+from specs.confinement import bubblewrap
+from specs.trail.verdict import Decision, Finding, RequiredChange, Span, Verdict
+from tests.factories.benches import HELDOUT, bench_of, call, copy_of, end_job, measure, new_session, open_stage
+from tests.factories.bodies import NAME, body_of
+
+ROWS: list[dict[str, Any]] = [
+    {"item": "a", "kind": "x", "completion": "short", "score": {"value": 0.5}},
+    {"item": "b", "kind": "x", "completion": "a much longer text", "score": {"value": 0.1}},
+    {"item": "c", "kind": "y", "completion": f"It said: {HELDOUT}", "score": {"value": 0.9}},
+    {"item": "d", "kind": "y", "completion": "short"},
+]
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    session = new_session(tmp_path_factory.mktemp("looking"))
+    session.trail.close()
+    return session.run
+
+
+@pytest.fixture
+def session(registered: Path, tmp_path: Path) -> Iterator[Session]:
+    made = copy_of(registered, tmp_path)
+    open_stage(made)
+    end_job(made, "sample", {"rows": lines(ROWS)})
+    yield made
+    made.trail.close()
+
+
+@pytest.fixture
+def bench(session: Session) -> SessionWorkbench:
+    return bench_of(session)
+
+
+def lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def items(bench: SessionWorkbench, **asked: Any) -> list[str]:
+    """Return the items of the rows that a query shows, in order."""
+    told = call(bench, "query_rows", name="sample.1.rows", **asked)
+    assert not told.is_error, told.text
+    return [json.loads(line)["item"] for line in told.text.splitlines() if line.startswith("{")]
+
+
+def where(field: str, test: str, value: Any) -> list[dict[str, Any]]:
+    return [{"field": field, "test": test, "value": value}]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, ["a", "b", "c", "d"]),
+        ({"where": where("kind", "equals", "x")}, ["a", "b"]),
+        ({"where": where("kind", "differs", "x")}, ["c", "d"]),
+        ({"where": where("completion", "contains", "longer")}, ["b"]),
+        ({"where": where("completion", "lacks", "short")}, ["b", "c"]),
+        ({"where": where("score.value", "above", 0.3)}, ["a", "c"]),
+        ({"where": where("score.value", "below", 0.3)}, ["b"]),
+        ({"where": where("score.value", "above", "0.3")}, []),
+        ({"where": where("completion", "longer", 5)}, ["b", "c"]),
+        ({"where": where("completion", "shorter", 6)}, ["a", "d"]),
+        ({"where": [*where("kind", "equals", "y"), *where("score.value", "above", 0)]}, ["c"]),
+        ({"sort_by": "score.value"}, ["b", "a", "c", "d"]),
+        ({"sort_by": "score.value", "descending": True, "limit": 2}, ["d", "c"]),
+        ({"offset": 2, "limit": 1}, ["c"]),
+    ],
+)
+def test_rows_are_filtered_sorted_and_cut(bench: SessionWorkbench, asked: dict[str, Any], found: list[str]) -> None:
+    assert items(bench, **asked) == found
+
+
+def test_rows_are_sampled_alike_by_the_same_seed(bench: SessionWorkbench) -> None:
+    first = items(bench, sample_seed=3, limit=2)
+    assert len(first) == 2 and items(bench, sample_seed=3, limit=2, offset=0) == first
+    assert {tuple(items(bench, sample_seed=seed, limit=2)) for seed in range(4, 9)} != {tuple(first)}
+
+
+def test_rows_are_counted_by_group_and_shown_in_part(bench: SessionWorkbench) -> None:
+    told = call(bench, "query_rows", name="sample.1.rows", group_by="kind").text
+    assert "4 of 4 rows fit; 2 values of kind" in told and "2 x x\n2 x y" in told
+    told = call(bench, "query_rows", name="sample.1.rows", fields=["item", "nowhere"], limit=1).text
+    assert '{"item": "a"}' in told
+
+
+def test_no_filter_finds_what_is_withheld(bench: SessionWorkbench) -> None:
+    """The control: the row is there, and what it holds of a held-out prompt is not, also for a filter that guesses."""
+    assert items(bench, where=where("item", "equals", "c")) == ["c"]
+    # Four words of the prompt, which are no secret in themselves: that they are in the row is.
+    assert items(bench, where=where("completion", "contains", "line on elm")) == []
+    assert HELDOUT not in call(bench, "query_rows", name="sample.1.rows").text
+    assert "0 lines" in call(bench, "grep", text="one line on elm").text
+    assert (
+        call(bench, "query_rows", name="heldout").is_error and call(bench, "grep", text="xx", name="heldout").is_error
+    )
+
+
+def test_a_text_without_rows_is_no_table(bench: SessionWorkbench) -> None:
+    told = call(bench, "query_rows", name="constitution")
+    assert told.is_error and told.text == "constitution holds no rows; read_artifact shows its text"
+
+
+def test_a_text_is_found_with_artifact_and_line(bench: SessionWorkbench) -> None:
+    told = call(bench, "grep", text="LONGER", ignore_case=True).text
+    assert "1 lines of 3 artifacts hold the text, 1 are shown" in told and "sample.1.rows:2: " in told
+    assert "0 lines" in call(bench, "grep", text="LONGER").text
+
+
+def test_two_attempts_are_compared_by_item(session: Session) -> None:
+    open_stage(session, attempt=2)
+    later = [ROWS[0] | {"completion": "other"}, *ROWS[1:3], {"item": "e", "completion": "new"}]
+    end_job(session, "sample", {"rows": lines(later)}, attempt=2)
+    bench = bench_of(session, attempt=2)
+    asked = {"left": "sample.1.rows", "right": "sample.2.rows", "field": "completion"}
+    told = call(bench, "compare_rows", **asked).text
+    assert "3 items are in both, 1 in sample.1.rows alone, 1 in sample.2.rows alone; completion differs in 1" in told
+    assert '{"item": "a", "left": "short", "right": "other"}' in told
+    refused = call(bench, "compare_rows", **asked, by="nowhere")
+    assert refused.is_error and refused.text == "no row of sample.1.rows has a field 'nowhere'"
+
+
+def test_a_metric_is_shown_over_all_attempts(session: Session) -> None:
+    measure(session, "sample", {"accepted": 3.0})
+    body = body_of("plan", stage="sample", attempt=1, changes={"temperature": 0.6})
+    session.trail.append("plan", "plan/sample.1", body)
+    session.trail.append("decision", "decision/sample.1", body_of("decision", stage="sample", attempt=1) | REVISED)
+    measure(session, "sample", {"accepted": 5.0}, attempt=2)
+    bench = bench_of(session, attempt=2)
+    told = [json.loads(line) for line in call(bench, "metric_history", metric="accepted").text.splitlines()]
+    assert [(one["attempt"], one["value"]) for one in told] == [("sample.1", 3.0), ("sample.2", 5.0)]
+    assert (told[0]["changes"], told[0]["outcome"]) == ({"temperature": 0.6}, "revise")
+    assert told[1]["outcome"] == "open"
+    refused = call(bench, "metric_history", metric="accuracy", stage="sample")
+    assert refused.is_error and refused.text == "no attempt has the metric 'accuracy'; there are: accepted"
+
+
+REVISED = {"outcome": "revise", "opens": {"stage": "sample", "attempt": 2}}
+
+
+def judged(session: Session, stage: str, statement: str, quote: str) -> None:
+    """Record a verdict with one finding, and the decision on it."""
+    span = Span(artifact=NAME, pointer="/stage", quote=quote)
+    change = RequiredChange(text="write longer prompts", by_builder=True)
+    finding = Finding(id="f1", severity="blocking", statement=statement, evidence=(span,), required_change=change)
+    verdict = Verdict(
+        reviewer="checklist",
+        findings=(finding,),
+        recommendation="again",
+        reasoning="so",
+        risks=("few rows",),
+        approve=False,
+    )
+    decision = Decision(
+        stage=stage, attempt=1, outcome="revise", reasons=(statement,), required_changes=(change,), packet=NAME,
+        verdict=verdict.content_digest(),
+    )  # fmt: skip
+    said = body_of("verdict", stage=stage, attempt=1, verdict=session.store.put_value(verdict))
+    session.trail.append("verdict", f"verdict/{stage}.1", said)
+    body = body_of("decision", stage=stage, attempt=1) | {"decision": session.store.put_value(decision)}
+    opens = {"stage": stage, "attempt": 2}
+    session.trail.append("decision", f"decision/{stage}.1", body | {"outcome": "revise", "opens": opens})
+
+
+def test_findings_of_every_stage_are_read_without_what_is_withheld(registered: Path, tmp_path: Path) -> None:
+    session = copy_of(registered, tmp_path)
+    judged(session, "base", f"the answer to '{HELDOUT}' is cut", "an answer")
+    judged(session, "sample", "the prompts are alike", "p1 p1 p1")
+    bench = bench_of(session, attempt=2)
+    told = call(bench, "read_findings").text
+    assert "sample.1: revise" in told and "finding f1 (blocking): the prompts are alike" in told
+    assert "Required: write longer prompts" in told and "Points at: p1 p1 p1" in told and "risk: few rows" in told
+    # Of a stage that sees held-out items: the finding, without its prompt and without quotes.
+    assert "base.1: revise" in told and "[held-out]" in told and HELDOUT not in told and "an answer" not in told
+    assert "base.1" not in call(bench, "read_findings", stage="sample").text
+    assert call(bench, "read_findings", stage="ship").text == "no gate has decided that yet"
+    # The change in words is the next attempt's task, and the brief says so.
+    assert "Your task in this attempt, as the gate requires it in words" in bench.brief
+    assert "- write longer prompts" in bench.brief
+    session.trail.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("trl.SFTConfig", ["class SFTConfig(", "learning_rate: float", "trl/trainer/sft_config.py"]),
+        ("transformers.Trainer.train", ["def train(self, resume_from_checkpoint"]),
+        ("numpy.quantile", ["def quantile("]),
+    ],
+)
+def test_signatures_and_docstrings_of_installed_libraries_are_found(
+    bench: SessionWorkbench, name: str, shown: list[str]
+) -> None:
+    told = call(bench, "look_up", name=name).text
+    assert all(one in told for one in shown), told[:2000]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("os.system", f"'os' cannot be looked up; there are: {', '.join(library_docs.LIBRARIES)}"),
+        ("sessions.wiring", "'sessions' cannot be looked up"),
+        ("trl", "name something of trl, such as a class: trl.NAME"),
+        ("trl.NoSuchThing", "defines no 'NoSuchThing' in Python"),
+        ("trl.../etc/passwd", "malformed arguments: name"),
+    ],
+)
+def test_what_cannot_be_looked_up_is_said(bench: SessionWorkbench, name: str, said: str) -> None:
+    told = call(bench, "look_up", name=name)
+    assert told.is_error and said in told.text
+
+
+needs_sandbox = pytest.mark.skipif(bubblewrap.this_host() is None, reason="not installed: bwrap")
+
+
+@needs_sandbox
+def test_a_script_computes_over_rows_and_sees_nothing_withheld(bench: SessionWorkbench) -> None:
+    script = (
+        "import json, os\n"
+        "rows = [json.loads(line) for line in open('/inputs/sample.1.rows')]\n"
+        "print(len(rows), sum(len(one['completion']) for one in rows), os.listdir('/inputs'), rows[2]['completion'])"
+    )
+    told = call(bench, "run_python", script=script, artifacts=["sample.1.rows"])
+    assert not told.is_error and "it ended with code 0" in told.text
+    assert "4 " in told.text and "['sample.1.rows'] It said: [held-out]" in told.text
+    failed = call(bench, "run_python", script="print('before'); 1/0")
+    assert failed.is_error and "it ended with code 1; it had printed:" in failed.text and "before" in failed.text
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("import socket; socket.create_connection(('1.1.1.1', 80), 2)", "OSError"),
+        ("import os; os.fork()", "Error"),
+        ("import subprocess; subprocess.run(['true'])", "Error"),
+        ("print(open({secret!r}).read())", "FileNotFoundError"),
+        ("open('/inputs/x', 'w')", "Read-only"),
+        ("import reviews", "Error"),
+        ("x = bytearray(3 * 2**30)", "MemoryError"),
+    ],
+)
+def test_a_script_has_neither_network_nor_processes_nor_files(tmp_path: Path, script: str, shown: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("held out")
+    done = analyse(script.replace("{secret!r}", repr(str(secret))), {"x": "text"})
+    assert done.code != 0 and shown in done.text and "held out" not in done.text, done
+
+
+@needs_sandbox
+def test_a_script_that_does_not_end_or_prints_without_end_is_bounded() -> None:
+    assert analyse("while True: pass", {}, seconds=1.0).timed_out
+    done = analyse("while True: print('x' * 1000)", {}, seconds=20.0)
+    assert not done.timed_out and done.code != 0 and len(done.text) <= 64_000
+    assert analyse("print(6 * 7)", {}).text == "42\n"
+
+
+def test_without_a_sandbox_no_script_runs(bench: SessionWorkbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "this_host", lambda: None)
+    ran: list[str] = []
+
+    def starts(*_: Any, **__: Any) -> None:
+        ran.append("a process")
+
+    monkeypatch.setattr("subprocess.Popen", starts)
+    told = call(bench, "run_python", script="print(1)")
+    assert told.is_error and told.text.startswith("there is no sandbox here: bubblewrap (bwrap) is not installed")
+    assert ran == []

@@ -1,0 +1,83 @@
+"""axe-core finds nothing serious on any page, in light and dark; the pages of exports too."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.report.trail_page import trail_page
+from sessions.view.places import Scope
+from tests.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
+from tests.fixtures.view_client import served
+
+PACKAGE = importlib.util.find_spec("axe_core_python")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
+    pytest.mark.skipif(PACKAGE is None, reason="axe-core-python is not installed"),
+]
+PATHS = ("", "samples", "transcript", "trail", "entry/5", "gate/tuned/1", "number/tuned/1/accuracy")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as started:
+        yield started
+
+
+def serious(page: Page) -> list[str]:
+    """Return what axe-core says is serious or critical."""
+    assert PACKAGE is not None and PACKAGE.submodule_search_locations
+    source = Path(PACKAGE.submodule_search_locations[0]) / "axe.min.js"
+    page.run(f"{source.read_text(encoding='utf-8')}; 0")
+    found: list[dict[str, Any]] = json.loads(
+        page.run("axe.run(document, {resultTypes: ['violations']}).then(found => JSON.stringify(found.violations))")
+    )
+    return [
+        f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in ("serious", "critical")
+    ]
+
+
+def check(page: Page) -> None:
+    page.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    for dark in (False, True):
+        page.look(1280, 900, dark=dark)
+        assert serious(page) == [], (page.run("location.pathname"), dark)
+
+
+def test_the_pages_of_sessions(chromium: Browser, waiting: Path, closed_quick: Path) -> None:
+    for run, by, paths in ((closed_quick, None, PATHS), (waiting, "ada", ("", "gate/tuned/1"))):
+        with served(Scope(run.parent), by) as bound:
+            page = chromium.page()
+            page.open(bound.address())
+            check(page)
+            for path in paths:
+                page.open(f"http://127.0.0.1:{bound.port}/s/{run.name}/{path}")
+                check(page)
+
+
+def test_the_page_of_an_export(chromium: Browser, waiting: Path, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(trail_page(read_entries(waiting / "trail.sqlite"), Store(waiting / "store")), encoding="utf-8")
+    page = chromium.page()
+    page.open(path.as_uri())
+    check(page)
+    assert page.asked == [path.as_uri()]
+
+
+def test_the_control_what_is_wrong_is_found(chromium: Browser, waiting: Path) -> None:
+    with served(Scope(waiting.parent), "ada") as bound:
+        page = chromium.page()
+        page.open(bound.address("s/small/"))
+        page.run("document.querySelector('form.answer label').replaceWith(document.querySelector('[name=reason]'))")
+        page.run("document.querySelector('#gates h2').style.color = '#ccc'; document.documentElement.lang = ''")
+        found = " ".join(serious(page))
+        assert all(one in found for one in ("label", "html-has-lang", "color-contrast")), found

@@ -1,0 +1,149 @@
+"""Examples that a script curates: rows of their source, unchanged, and nothing of the held-out split among them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.checks.definition import apply
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import CHECKS
+from reviews.gate.packet_derivation import check_design_files
+from specs.trail.verdict import CheckResult
+from tests.factories.evidence_on_disk import evidence_of, examples, heldout_items, resolved_spec, write_rows
+from tests.factories.recipe_session import RECIPE, recipe_session
+from tests.factories.spec_files import told, write_spec
+from tests.fixtures.recipe_process import needs_sandbox, run
+
+KEPT = ("recipe.curated", "recipe.overlap", "recipe.groups", "recipe.repeats")
+READS = (
+    "    inputs: {rows: sample.rows, prompts: data.prompts, model: model}\n    parameters: {",
+    "    inputs: {examples: sample.accepted}\n    parameters: {curates: examples, ",
+)
+
+
+def curating(folder: Path, source: list[dict[str, Any]], kept: list[dict[str, Any]]) -> Evidence:
+    """Return the evidence of a stage whose script was given some examples and kept others."""
+    evidence = evidence_of(folder, "look")
+    parameters = evidence.stage.parameters.model_copy(update={"curates": "examples"})
+    return replace(
+        evidence,
+        stage=evidence.stage.model_copy(update={"parameters": parameters}),
+        inputs=evidence.inputs | {"examples": write_rows(folder / "source.jsonl", source)},
+        outputs=evidence.outputs | {"examples": write_rows(folder / "kept.jsonl", kept)},
+    )
+
+
+def results(evidence: Evidence) -> dict[str, CheckResult]:
+    return {one.id: apply(one, evidence, None) for one in CHECKS if one.id in KEPT}
+
+
+def leaked(**changes: Any) -> dict[str, Any]:
+    return examples()[0] | {"prompt": heldout_items()[0].prompt, "group": "other"} | changes
+
+
+def test_a_selection_without_anything_held_out_passes(tmp_path: Path) -> None:
+    found = results(curating(tmp_path, [*examples(), leaked()], examples()))
+    assert {one.status for one in found.values()} == {"PASS"} and len(found) == 4
+    count = len(examples())
+    assert found["recipe.curated"].detail == f"{count} of the {count + 1} rows of 'examples' were kept"
+
+
+def test_a_stage_that_curates_nothing_is_not_asked(tmp_path: Path) -> None:
+    assert {one.status for one in results(evidence_of(tmp_path, "look")).values()} == {"NOT_APPLICABLE"}
+
+
+@pytest.mark.parametrize("change", [{"completion": "new"}, {"prompt": "Another."}, {"item": "other"}])
+def test_a_row_that_was_changed_is_none_of_its_source(tmp_path: Path, change: dict[str, str]) -> None:
+    found = results(curating(tmp_path, examples(), [*examples()[1:], examples()[0] | change]))["recipe.curated"]
+    assert (found.status, found.repairable) == ("FAIL", False)
+    assert found.detail == f"1 of {len(examples())} curated examples are no rows of 'examples'"
+
+
+def test_a_row_twice_where_it_was_once_is_none_of_its_source(tmp_path: Path) -> None:
+    found = results(curating(tmp_path, examples(), [*examples(), examples()[0]]))
+    assert found["recipe.curated"].status == "FAIL" and found["recipe.repeats"].status != "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("row", "check"),
+    [
+        (leaked(), "recipe.overlap"),
+        (leaked(prompt=f"  {heldout_items()[0].prompt.upper()} "), "recipe.overlap"),
+        (examples()[0] | {"completion": heldout_items()[1].prompt}, "recipe.overlap"),
+        (examples()[0] | {"group": heldout_items()[0].group}, "recipe.groups"),
+    ],
+)
+def test_what_is_held_out_is_sent_back_with_a_task_in_words(tmp_path: Path, row: dict[str, Any], check: str) -> None:
+    found = results(curating(tmp_path, [*examples(), row], [*examples(), row]))[check]
+    assert found.status == "FAIL" and found.blocking and found.repairable and found.shown or check == "recipe.groups"
+    assert found.required_change is not None and found.required_change.by_builder
+    assert found.required_change.text == "curate again without the rows that this check shows"
+
+
+def test_without_its_files_a_curation_is_blocked(tmp_path: Path) -> None:
+    whole = curating(tmp_path, examples(), examples())
+    for evidence in (replace(whole, inputs={}), replace(whole, outputs={})):
+        assert results(evidence)["recipe.curated"].status == "BLOCKED"
+
+
+KEEP_ONE = "import os\nopen('examples.jsonl', 'w').write(open(os.environ['INPUTS'] + '/rows').readline())"
+
+
+@needs_sandbox
+def test_a_script_keeps_rows_of_its_input_and_writes_none(tmp_path: Path) -> None:
+    session = recipe_session(tmp_path)
+    ended = run(session, KEEP_ONE, curates="rows")
+    first = (session.run / "made" / "rows.jsonl").read_bytes().splitlines()[0]
+    assert ended.code == 0 and ended.files["examples.jsonl"] == first + b"\n", ended.log
+    assert "files/examples.jsonl" not in ended.files
+    assert ended.manifest.facts["curated"]["kept"] == 1
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("print('nothing')", "the script left no examples.jsonl"),
+        ("open('examples.jsonl', 'w').write('{\"new\": 1}\\n')", "1 rows of examples.jsonl are no rows of 'rows'"),
+        (KEEP_ONE.replace(".readline()", ".readline() * 2"), "or are there more often"),
+    ],
+)
+def test_a_script_that_writes_rows_of_its_own_fails(tmp_path: Path, script: str, why: str) -> None:
+    ended = run(recipe_session(tmp_path), script, curates="rows")
+    assert ended.code != 0 and why in ended.log and "examples.jsonl" not in ended.files
+
+
+def test_a_spec_names_an_input_of_examples_to_curate(tmp_path: Path) -> None:
+    assert resolved_spec(tmp_path, *RECIPE, READS).spec.stage("look").parameters.curates == "examples"
+    for given, problem in (
+        ("{curates: nothing, ", "the stage has no input 'nothing' to curate"),
+        ("{curates: rows, ", "curates 'rows', and 'sample.rows' holds no examples"),
+    ):
+        changed = (READS[0], READS[0].replace("parameters: {", f"parameters: {given}"))
+        (said,) = told(write_spec(tmp_path, *RECIPE, changed))
+        assert problem in said
+
+
+def scraped(folder: Path, *changes: tuple[str, str]) -> dict[str, str]:
+    """Return the status of the design checks where a registered file holds a held-out prompt."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_rows(folder / "scraped.jsonl", [*examples(), leaked(), leaked(group=heldout_items()[0].group)])
+    data = ("  prompts: {path", "  scraped: {path: scraped.jsonl, as: examples}\n  prompts: {path")
+    reads = (READS[0], READS[1].replace("sample.accepted", "data.scraped"))
+    resolved = resolved_spec(folder, *RECIPE, data, reads, *changes)
+    return {one.id: one.status for one in check_design_files(resolved)}
+
+
+def test_a_file_that_is_only_curated_is_judged_as_it_was_curated_and_another_at_the_design(tmp_path: Path) -> None:
+    found = scraped(tmp_path / "curated")
+    assert (found["design.overlap"], found["design.groups"]) == ("PASS", "PASS")
+    trained = (
+        "examples: sample.accepted}\n    parameters: {learning",
+        "examples: data.scraped}\n    parameters: {learning",
+    )
+    found = scraped(tmp_path / "trained", trained)
+    assert (found["design.overlap"], found["design.groups"]) == ("FAIL", "FAIL")

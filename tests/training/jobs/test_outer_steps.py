@@ -1,0 +1,66 @@
+"""The outer step of replicas as the witness makes it: its sign, its momentum, and whose steps are in it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from specs.stages.finetuning.distributed import Distributed, ReplicaRound
+from tests.fixtures.needed import need
+
+need("torch")
+
+from training.jobs.finetuning.replicas.replica import outer_of  # noqa: E402
+from training.jobs.finetuning.replicas.replica_replay import (  # noqa: E402
+    Trained,
+    _outer_step,  # pyright: ignore[reportPrivateUsage]
+)
+
+
+def _row(replica: int, before: str, *, healed: bool = False) -> ReplicaRound:
+    digests = {"start": "0" * 64, "before": before * 64, "after": "f" * 64}
+    counts = dict.fromkeys(("sync", "process", "first_step", "last_step", "participants"), 1)
+    rest = dict.fromkeys(("tokens", "sequences", "quorum", "drift", "bytes", "seconds"), 0)
+    return ReplicaRound.model_validate({"replica": replica, "healed": healed} | digests | counts | rest)
+
+
+def _given(lr: float, momentum: float) -> Distributed:
+    return Distributed.model_validate({"replicas": 2, "sync_every": 1, "outer": {"lr": lr, "momentum": momentum}})
+
+
+def _after(state: Any, begun: float, moves: dict[int, float], rows: list[ReplicaRound], given: Distributed) -> float:
+    import torch
+
+    made = {
+        replica: Trained({"w": torch.tensor([begun])}, {"w": torch.tensor([begun + move])}, [], [])
+        for replica, move in moves.items()
+    }
+    _outer_step(state, made, rows, given)
+    return float(made[min(made)].begun["w"])
+
+
+@pytest.mark.parametrize(
+    ("lr", "momentum", "due"),
+    [(1.0, 0.0, [2.0, 4.0, 6.0]), (0.7, 0.9, [2.66, 6.454, 11.2686])],
+    ids=["mean", "nesterov"],
+)
+def test_the_model_moves_where_the_replicas_moved(lr: float, momentum: float, due: list[float]) -> None:
+    import torch
+
+    given, weight = _given(lr, momentum), 0.0
+    # The state that a replica saves after each synchronisation.
+    saved = torch.zeros(1, requires_grad=True)
+    outer = outer_of([saved], given)
+    for want in due:
+        state = copy.deepcopy(outer.state_dict())
+        weight = _after(state if outer.state else None, weight, {0: 1.0, 1: 3.0}, [_row(0, "a"), _row(1, "b")], given)
+        saved.grad = torch.tensor([-2.0])
+        outer.step()
+        assert weight == pytest.approx(want, abs=1e-4)
+
+
+def test_who_took_over_weights_contributes_those_of_the_donor_again() -> None:
+    rows = [_row(0, "a"), _row(1, "b"), _row(2, "b", healed=True)]
+    assert _after(None, 0.0, {0: 1.0, 1: 4.0}, rows, _given(1.0, 0.0)) == pytest.approx((1 + 4 + 4) / 3)

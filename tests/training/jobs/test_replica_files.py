@@ -1,0 +1,98 @@
+"""The files of replicas: whole ones only, and the newest state before any other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from specs.stages.finetuning.distributed import ReplicaRound
+from training.jobs.finetuning.replicas.coordinator import apart
+from training.jobs.finetuning.replicas.replica_files import (
+    OUTER,
+    Round,
+    folder_of,
+    newest_state,
+    own_state,
+    rounds_in,
+    write_json,
+    write_round,
+)
+from training.jobs.saved_steps import mark
+
+
+def _row(sync: int, replica: int, start: str, after: str) -> ReplicaRound:
+    digests = {"start": start * 64, "before": f"{replica}" * 64, "after": after * 64}
+    counts = {"process": 1, "first_step": sync, "last_step": sync, "participants": 2}
+    rest = dict.fromkeys(("tokens", "sequences", "quorum", "drift", "bytes", "seconds"), 0)
+    return ReplicaRound.model_validate({"sync": sync, "replica": replica, "healed": False} | digests | counts | rest)
+
+
+def _rounds(folder: Path, *rows: ReplicaRound) -> dict[int, list[Round]]:
+    for row in rows:
+        write_round(folder_of(folder, row.replica), Round(row, [], {}))
+    return {number: rounds_in(folder_of(folder, number)) for number in range(2)}
+
+
+def _begun(folder: Path, replica: int, sync: int, weights: str, process: int = 1) -> None:
+    told = {"process": process, "sync": sync, "step": sync, "weights": weights * 64}
+    write_json(folder_of(folder, replica) / "began" / f"{process}.json", told)
+
+
+def _saved(folder: Path, replica: int, step: int, *, outer: bool = True) -> Path:
+    saved = folder_of(folder, replica) / "trainer" / f"checkpoint-{step}"
+    saved.mkdir(parents=True)
+    (saved / "trainer_state.json").write_text(json.dumps({"global_step": step}), encoding="utf-8")
+    if outer:
+        (saved / OUTER).write_bytes(b"state")
+    mark(saved)
+    return saved
+
+
+def test_a_file_that_is_being_written_is_not_read(tmp_path: Path) -> None:
+    _rounds(tmp_path, *(_row(sync, 0, "a", "b") for sync in (10, 9, 2)))
+    _begun(tmp_path, 0, 0, "a")
+    for folder, name in (("rounds", ".11.json"), ("began", ".2.json")):
+        (folder_of(tmp_path, 0) / folder / name).write_text("{", encoding="utf-8")
+    assert [one.row.sync for one in rounds_in(folder_of(tmp_path, 0))] == [2, 9, 10]
+    assert [one.row.sync for one in rounds_in(folder_of(tmp_path, 0), 9)] == [10]
+    assert apart(tmp_path, {0: []}) == ""
+
+
+def test_the_newest_whole_state_of_any_replica_is_begun_with(tmp_path: Path) -> None:
+    assert newest_state(tmp_path, 1, 2) is None
+    other = _saved(tmp_path, 0, 4)
+    assert newest_state(tmp_path, 1, 2) == other
+    own = _saved(tmp_path, 1, 4)
+    assert newest_state(tmp_path, 1, 2) == own and newest_state(tmp_path, 0, 2) == other
+    newer = _saved(tmp_path, 0, 6)
+    assert newest_state(tmp_path, 1, 2) == newer == newest_state(tmp_path, 0, 2)
+    # Without the outer state, or half written, it is none.
+    _saved(tmp_path, 1, 8, outer=False)
+    (_saved(tmp_path, 0, 12) / OUTER).write_bytes(b"")
+    assert newest_state(tmp_path, 1, 2) == newer
+
+
+def test_the_state_of_another_replica_is_copied_over_what_is_half_written(tmp_path: Path) -> None:
+    other, mine = _saved(tmp_path, 0, 4), folder_of(tmp_path, 1)
+    half = mine / "trainer" / "checkpoint-4"
+    half.mkdir(parents=True)
+    (half / "junk").write_bytes(b"junk")
+    own = own_state(other, mine)
+    assert own == half and {one.name for one in own.iterdir()} == {one.name for one in other.iterdir()}
+    assert own_state(own, mine) == own and (own / OUTER).read_bytes() == b"state"
+
+
+def test_weights_that_must_be_the_same_are_compared(tmp_path: Path) -> None:
+    for replica in range(2):
+        _begun(tmp_path, replica, 0, "a")
+    rounds = _rounds(tmp_path, *(_row(sync, one, *ends) for one in (0, 1) for sync, ends in ((1, "ab"), (2, "bc"))))
+    assert apart(tmp_path, rounds) == ""
+    _begun(tmp_path, 1, 1, "b", process=2)
+    assert apart(tmp_path, rounds) == ""
+    _begun(tmp_path, 1, 1, "a", process=3)
+    assert apart(tmp_path, rounds) == "replica 1 began after synchronisation 1 with other weights than those"
+
+
+def test_a_round_begins_with_what_was_synchronised(tmp_path: Path) -> None:
+    rounds = _rounds(tmp_path, _row(1, 0, "a", "b"), _row(2, 0, "a", "c"))
+    assert apart(tmp_path, rounds) == "replica 0 began a round with other weights than it had synchronised"

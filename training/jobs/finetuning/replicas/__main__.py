@@ -1,0 +1,95 @@
+"""The process of one replica: ``python -P -m training.jobs.finetuning.replicas JOB_FOLDER NUMBER PROCESS ADDRESS``.
+
+A coordinator, which is the process of the stage, starts it; a saved step to begin with may follow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from specs.errors import ExitCode
+from specs.job_records import JobOrder
+from training.jobs.finetuning import trainer_args
+from training.jobs.finetuning.replicas.replica import Replica, Uncommitted, Unfit, trained_parameters
+from training.jobs.finetuning.replicas.replica_files import (
+    AGAIN,
+    folder_of,
+    of_replica,
+    own_state,
+    sha256_of,
+    write_json,
+)
+from training.jobs.job import Job, refuse
+from training.jobs.saved_steps import train_from
+
+
+def main() -> None:
+    """Train as one replica; end with 0, with AGAIN if a round is to be done again, else with the code of the fault."""
+    job_folder, number, process, address, *resumes = sys.argv[1:]
+    order = JobOrder.model_validate_json((Path(job_folder) / "order.json").read_bytes())
+    _require_coordinator(Path(job_folder), order)
+    code = ExitCode.DONE
+    try:
+        _train(Job(Path(job_folder), order), int(number), int(process), address, *map(Path, resumes))
+    except Uncommitted as error:
+        print(f"replica {number}: {error}; it does the round again", flush=True)
+        code = AGAIN
+    except Unfit as error:
+        refuse(f"replica {number}: {error}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # torchft's threads do not end by themselves.
+    os._exit(int(code))
+
+
+def _require_coordinator(folder: Path, order: JobOrder) -> None:
+    """Exit with code 4 unless the process that started this one is that of the claimed stage."""
+    try:
+        owner = json.loads((folder / "claim" / "claim.json").read_bytes())
+        started = owner["key"] == order.key and owner["pid"] == psutil.Process(os.getppid()).ppid()
+    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        started = False
+    if not started:
+        refuse(f"{order.key}: replicas are started by the process of their stage only")
+
+
+def _train(job: Job[Any], number: int, process: int, address: str, resumes: Path | None = None) -> None:
+    import torch
+
+    from training.jobs.finetuning import sft
+
+    given = job.parameters.distributed
+    folder = folder_of(job.folder, number)
+    torch.manual_seed(job.parameters.seed)
+    built = sft.build(of_replica(job, folder), number, given.replicas)
+    if resumes is not None:
+        resumes = own_state(resumes, folder)
+    replica = Replica(number, process, given, address, folder)
+    replica.attach(built.trainer, built.proof, resumes)
+    train_from(built.trainer, resumes)
+    replica.leave()
+    _finish(job, folder, built, replica)
+
+
+def _finish(job: Job[Any], folder: Path, built: Any, replica: Replica) -> None:
+    """Write the trained weights and what was read back; the coordinator takes this as the end."""
+    from safetensors.torch import save_file
+
+    trainer, prepared = built.trainer, built.prepared
+    weights = trained_parameters(trainer.model)
+    save_file({name: one.detach().contiguous() for name, one in weights.items()}, folder / "end.safetensors")
+    facts = built.facts | trainer_args.seen_facts(trainer, built.proof)
+    facts |= trainer_args.lengths(built.sides, prepared.tokenizer, job.parameters.max_length)
+    effective = trainer.settings() | built.style.settings()
+    told = {"weights": sha256_of(weights), "effective": effective, "facts": facts, "synchronised": replica.settings()}
+    write_json(folder / "end.json", told)
+
+
+if __name__ == "__main__":
+    main()

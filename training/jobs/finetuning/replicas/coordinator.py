@@ -1,0 +1,188 @@
+"""The process of a stage with replicas: it starts the lighthouse and the replicas, and is never one of them.
+
+A replica that dies is started again from the newest synchronisation that any replica has saved, so it never begins
+from the start while others are further. Replicas whose weights differ after a synchronisation end the stage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from specs.errors import ExitCode
+from specs.stages.finetuning.distributed import Distributed
+from training.jobs.finetuning.replicas.replica_files import AGAIN, Round, folder_of, newest_state, rounds_in, written
+from training.jobs.job import Job, refuse
+from training.jobs.saved_steps import step_of
+
+STARTS = 6
+"""Processes that one replica may have."""
+LOOK_S = 0.2
+LEFT_BEHIND_S = 60.0
+"""How long replicas may be behind one that has ended: without it they cannot synchronise any more."""
+HEARTBEAT_MS, JOIN_MS, TICK_MS = 5000, 60_000, 50
+"""How long a replica may be silent before it counts as dead, and how long others wait for one that lives."""
+
+
+class Coordinator:
+    """The replicas of one job, from their start to their end."""
+
+    def __init__(self, job: Job[Any], steps: int) -> None:
+        self.job, self.steps = job, steps
+        self.given: Distributed = job.parameters.distributed
+        self.rounds: dict[int, list[Round]] = {number: [] for number in range(self.given.replicas)}
+        self.starts: list[dict[str, Any]] = []
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._count = dict.fromkeys(self.rounds, 0)
+        self._ended: dict[int, float] = {}
+
+    def run(self) -> None:
+        """Return when all replicas have ended, or those that cannot go on without the others; exits where they fail."""
+        lighthouse = lighthouse_of(self.given)
+        address = address_of(lighthouse)
+        try:
+            for number in self.rounds:
+                self._start(number, address, "")
+            while self._running:
+                time.sleep(LOOK_S)
+                for number, process in list(self._running.items()):
+                    if (code := process.poll()) is not None:
+                        del self._running[number]
+                        self._after(number, code, address)
+                self._look()
+                if self._ended and time.monotonic() - min(self._ended.values()) > LEFT_BEHIND_S:
+                    self._end(f"left behind for {LEFT_BEHIND_S:.0f} s")
+            self._look()
+        finally:
+            self._end("the stage ends")
+            with suppress(Exception):
+                lighthouse.shutdown()
+        if not self._ended:
+            raise SystemExit("no replica came to the end")
+
+    def _start(self, number: int, address: str, why: str) -> None:
+        self._count[number] += 1
+        if self._count[number] > STARTS:
+            raise SystemExit(f"replica {number} was started {STARTS} times and {why} again")
+        state = newest_state(self.job.folder, number, self.given.replicas)
+        words = [str(self.job.folder), str(number), str(self._count[number]), address]
+        command = [sys.executable, "-P", "-m", "training.jobs.finetuning.replicas", *words]
+        self._running[number] = subprocess.Popen(
+            [*command, *([str(state)] if state else [])],
+            stdin=subprocess.DEVNULL,
+            cwd=self.job.folder,
+            env=os.environ | environment(self.given.replicas),
+        )
+        step = step_of(state) if state else 0
+        self.starts.append({"replica": number, "process": self._count[number], "step": step, "why": why})
+        if why:
+            print(f"replica {number} {why}; it is started again from step {step}", flush=True)
+
+    def _after(self, number: int, code: int, address: str) -> None:
+        if code == 0 and (folder_of(self.job.folder, number) / "end.json").is_file():
+            self._ended[number] = time.monotonic()
+        elif code < 0:
+            self._start(number, address, f"was ended by {signal.Signals(-code).name}")
+        elif code == AGAIN:
+            self._start(number, address, "does a round again")
+        else:
+            # What a replica refuses or finds wrong, it would again.
+            raise SystemExit(code if code == ExitCode.BLOCKED else f"replica {number} ended with code {code}")
+
+    def _look(self) -> None:
+        """Read what the replicas have written since, and exit if they are not one model."""
+        for number, known in self.rounds.items():
+            known += rounds_in(folder_of(self.job.folder, number), known[-1].row.sync if known else 0)
+        if why := apart(self.job.folder, self.rounds):
+            raise SystemExit(f"the replicas are not one model: {why}")
+        done = max((known[-1].row for known in self.rounds.values() if known), key=lambda row: row.sync, default=None)
+        if done is not None:
+            together = [
+                str(number) for number, known in self.rounds.items() if known and known[-1].row.sync == done.sync
+            ]
+            self.job.progress(
+                done.last_step if done.counts else self.given.last_step(done.sync, self.steps),
+                self.steps,
+                "steps",
+                synchronised=float(done.sync),
+                replicas=",".join(together),
+                seconds=done.seconds,
+                bytes=float(done.bytes),
+            )
+
+    def _end(self, why: str) -> None:
+        for number, process in list(self._running.items()):
+            print(f"replica {number} is ended: {why}", flush=True)
+            process.kill()
+            process.wait()
+        self._running.clear()
+
+
+def require_torchft() -> None:
+    """Exit with code 4 where torchft is not installed."""
+    if find_spec("torchft") is None:
+        refuse("distributed needs the package torchft, which is not installed: pip install 'peergate[replicas]'")
+
+
+def lighthouse_of(given: Distributed) -> Any:
+    """Start torchft's lighthouse on this machine."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    from torchft.coordination import LighthouseServer
+
+    return LighthouseServer(
+        bind="127.0.0.1:0",
+        min_replicas=given.quorum,
+        join_timeout_ms=JOIN_MS,
+        quorum_tick_ms=TICK_MS,
+        heartbeat_timeout_ms=HEARTBEAT_MS,
+    )
+
+
+def address_of(lighthouse: Any) -> str:
+    """Return where replicas on this machine reach a lighthouse; it names a host that may be another address."""
+    return f"http://127.0.0.1:{lighthouse.address().rpartition(':')[2]}"
+
+
+QUIET = {"RUST_LOG": "error", "OTEL_SDK_DISABLED": "true"}
+"""torchft logs each request otherwise, and sends telemetry where that is set up."""
+
+
+def environment(replicas: int) -> dict[str, str]:
+    """Return the variables of a replica: they share the cores of the job."""
+    cores = int(os.environ.get("OMP_NUM_THREADS", "0")) or len(os.sched_getaffinity(0))
+    return QUIET | {"OMP_NUM_THREADS": str(max(1, cores // replicas))}
+
+
+def apart(job_folder: Path, rounds: dict[int, list[Round]]) -> str:
+    """Return where weights differ that must be the same; empty if none do."""
+    known: dict[int, tuple[int, str]] = {}
+    for number in rounds:
+        for path in written(folder_of(job_folder, number) / "began"):
+            told = json.loads(path.read_text(encoding="utf-8"))
+            rounds_known = {one.row.sync: one.row.after for some in rounds.values() for one in some}
+            due = rounds_known.get(told["sync"], told["weights"])
+            if told["weights"] != due:
+                return f"replica {number} began after synchronisation {told['sync']} with other weights than those"
+            if told["sync"] == 0:
+                other, weights = known.setdefault(0, (number, told["weights"]))
+                if weights != told["weights"]:
+                    return f"replicas {other} and {number} began with different weights"
+    for number, some in rounds.items():
+        for one in some:
+            other, weights = known.setdefault(one.row.sync, (number, one.row.after))
+            if weights != one.row.after:
+                return f"replicas {other} and {number} have different weights after synchronisation {one.row.sync}"
+        for last, then in pairwise(some):
+            if then.row.sync == last.row.sync + 1 and then.row.start != last.row.after and then.row.counts:
+                return f"replica {number} began a round with other weights than it had synchronised"
+    return ""

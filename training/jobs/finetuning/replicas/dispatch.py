@@ -1,0 +1,21 @@
+"""The processes of ``sft``: in one process, or by replicas where the parameters say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specs.stages.finetuning.parameters import SftParameters
+from training.jobs.finetuning import replay as plain_replay
+from training.jobs.finetuning import sft as plain
+from training.jobs.finetuning.replicas import outcome, replica_replay
+from training.jobs.job import Done, Job
+
+
+def sft(job: Job[SftParameters]) -> Done:
+    """Train as the parameters say."""
+    return plain.sft(job) if job.parameters.distributed is None else outcome.train(job)
+
+
+def replay(job: Job[Any]) -> Done:
+    """Train some of the steps again, as they were trained."""
+    return plain_replay.replay(job) if job.parameters.distributed is None else replica_replay.replay(job)

@@ -1,0 +1,100 @@
+"""The files through which a coordinator and its replicas know of each other, below ``replicas/NUMBER`` of a job."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.stages.finetuning.distributed import ReplicaRound
+from training.jobs.job import Job
+from training.jobs.row_files import write_durably
+from training.jobs.saved_steps import FOLDER, newest_whole, step_of
+
+FOLDERS = "replicas"
+OUTER = "outer.pt"
+"""In a saved step: the state of the outer optimizer."""
+AGAIN = 75
+"""The exit code of a replica whose synchronisation was not committed: it is to begin the round again."""
+
+
+class Round(NamedTuple):
+    """A round of a replica, with the log lines of its steps and what its masks were."""
+
+    row: ReplicaRound
+    steps: list[dict[str, Any]]
+    mask: dict[str, Any]
+
+
+def folder_of(job_folder: Path, replica: int) -> Path:
+    """Return the folder of a replica."""
+    return job_folder / FOLDERS / str(replica)
+
+
+def of_replica(job: Job[Any], folder: Path) -> Job[Any]:
+    """Return the job as one replica carries it out: a plain training in a folder of its own."""
+    mine: Job[Any] = Job(job.folder, job.order)
+    given = job.parameters.distributed
+    mine.parameters = job.parameters.model_copy(update={"distributed": None, "snapshot_steps": given.sync_every})
+    mine.folder, mine.out = folder, folder / "out"
+    mine.out.mkdir(parents=True, exist_ok=True)
+    return mine
+
+
+def own_state(state: Path, folder: Path) -> Path:
+    """Return a saved step as one of the replica's own: a copy if another replica saved it.
+
+    One that the replica was ended in the middle of saving goes.
+    """
+    target = folder / FOLDER / state.name
+    if target.resolve() != state.resolve():
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(state, target)
+    return target
+
+
+def sha256_of(weights: Mapping[str, Any]) -> str:
+    """Return the digest of all weights, by their names."""
+    found = hashlib.sha256()
+    for name, one in sorted(weights.items()):
+        found.update(f"{name} {tuple(one.shape)} {one.dtype}\n".encode())
+        found.update(one.detach().cpu().contiguous().view(-1).numpy().tobytes())
+    return found.hexdigest()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file whole, or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, json.dumps(value).encode())
+
+
+def write_round(folder: Path, one: Round) -> None:
+    """Keep a round that was synchronised."""
+    value = {"row": one.row.model_dump(mode="json"), "steps": one.steps, "mask": one.mask}
+    write_json(folder / "rounds" / f"{one.row.sync}.json", value)
+
+
+def rounds_in(folder: Path, after: int = 0) -> list[Round]:
+    """Return the rounds of a replica after a synchronisation, in order."""
+    found: list[Round] = []
+    for path in written(folder / "rounds"):
+        if int(path.stem) > after:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            found.append(Round(ReplicaRound.model_validate(told["row"]), told["steps"], told["mask"]))
+    return sorted(found, key=lambda one: one.row.sync)
+
+
+def written(folder: Path) -> list[Path]:
+    """Return the numbered files of a folder, without one that is being written."""
+    return sorted(folder.glob("[0-9]*.json"))
+
+
+def newest_state(job_folder: Path, replica: int, replicas: int) -> Path | None:
+    """Return the newest saved synchronisation of any replica; of equally new ones that of the replica itself."""
+    own_last = [*(other for other in range(replicas) if other != replica), replica]
+    found = [newest_whole(folder_of(job_folder, other) / FOLDER) for other in own_last]
+    whole = [one for one in found if one is not None and (one / OUTER).is_file()]
+    return max(reversed(whole), key=step_of, default=None)

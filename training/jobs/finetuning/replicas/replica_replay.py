@@ -1,0 +1,162 @@
+"""Train some steps of replicas again, each from its own snapshot, and make the outer steps between them.
+
+What the replicas of a round change is computed again, not read; only the outer momentum and the weights that a round
+begins with are those of the snapshot, whose sketch the gate compares with the job's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.job_records import LEFT, Segment
+from specs.stages.finetuning.distributed import Distributed, ReplicaRound
+from specs.stages.finetuning.rows import ReplayedStep
+from specs.stages.witness import ROWS
+from training.engines import checkpoint
+from training.jobs.finetuning import sft
+from training.jobs.finetuning.adapter_merge import release
+from training.jobs.finetuning.replicas.replica import outer_of
+from training.jobs.finetuning.replicas.replica_files import OUTER, of_replica
+from training.jobs.finetuning.saved_weights import apart_from_end, files_apart, saved_facts
+from training.jobs.finetuning.trainer_args import logged
+from training.jobs.finetuning.weight_sketch import sketch, trained
+from training.jobs.job import Done, Job
+from training.jobs.row_files import read_rows
+from training.jobs.saved_steps import SNAPSHOTS, train_from
+from training.jobs.witness.asked import NotAsked
+from training.rules.finetuning.replica_rounds import donor_of, merged_sketch, merged_step
+
+
+class Trained(NamedTuple):
+    """What one replica's part of a round came to."""
+
+    begun: dict[str, Any]
+    ended: dict[str, Any]
+    lines: list[dict[str, Any]]
+    before: list[float]
+
+
+def replay(job: Job[Any]) -> Done:
+    """Write one row for each step of the challenge; return what the saved weights say as facts.
+
+    Raises NotAsked where a snapshot or a row is missing, or the saved weights cannot be read.
+    """
+    challenge = job.order.challenge
+    assert challenge is not None
+    given: Distributed = job.parameters.distributed
+    rounds = read_rows(job.inputs[LEFT + "replicas"], ReplicaRound)
+    rows, facts = list[ReplayedStep](), dict[str, Any]()
+    device = dtype = ""
+    for part in challenge.segments:
+        for one in _rounds_of(part, given.sync_every):
+            sync = given.rounds_of(one.until)
+            own = [row for row in rounds if row.sync == sync]
+            made, model, found = _round(job, one, own, facts)
+            device, dtype = checkpoint.device_of(model)
+            if one.until == given.last_step(sync, challenge.of):
+                _outer_step(_start_of(job, one, own), made, own, given)
+                end = made[min(made)].begun
+                found[-1] = found[-1].model_copy(update={"sketch": sketch(end)})
+                if one.until == challenge.of:
+                    facts["end_apart"] = apart_from_end(job, end)
+            rows += found
+            job.progress(len(rows), len(challenge.rows), "steps")
+    job.write_rows(ROWS, rows)
+    facts |= saved_facts(job, challenge.ended)
+    return Done(device, dtype, sum(row.tokens for row in rows), {}, facts)
+
+
+def _rounds_of(part: Segment, every: int) -> list[Segment]:
+    """Return the rounds of a part; it begins with one, and its last may end before it is synchronised."""
+    return [
+        Segment(after=after, until=min(after + every, part.until)) for after in range(part.after, part.until, every)
+    ]
+
+
+def _round(
+    job: Job[Any], part: Segment, own: list[ReplicaRound], facts: dict[str, Any]
+) -> tuple[dict[int, Trained], Any, list[ReplayedStep]]:
+    """Train the replicas again whose steps of a round are in the model; return them, a model and the merged rows."""
+    made: dict[int, Trained] = {}
+    model: Any = None
+    for row in own:
+        if row.counts:
+            made[row.replica], model = _one(job, row.replica, part, facts)
+    if not made:
+        raise NotAsked(f"no replica has steps {part.after + 1} to {part.until}")
+    rows: list[ReplayedStep] = []
+    before = merged_sketch([took.before for took in made.values()])
+    for lines in zip(*(took.lines for took in made.values()), strict=True):
+        line = merged_step(lines)
+        named = {name: line[name] for name in ReplayedStep.model_fields if name != "before"}
+        rows.append(ReplayedStep(**named, before=tuple(before)))
+        before = line["sketch"]
+    return made, model, rows
+
+
+def _one(job: Job[Any], number: int, part: Segment, facts: dict[str, Any]) -> tuple[Trained, Any]:
+    import torch
+
+    torch.manual_seed(job.parameters.seed)
+    mine = of_replica(job, job.folder / "replicas" / str(number))
+    built = sft.build(mine, number, job.parameters.distributed.replicas)
+    trainer = built.trainer
+    if "files" not in facts:
+        facts["files"] = files_apart(job, trainer.model, built.prepared.tokenizer)
+    begun: list[dict[str, Any]] = []
+
+    def begin(model: Any) -> None:
+        begun.append(_copied(model))
+
+    trainer.last_step, trainer.begins = part.until, begin
+    train_from(trainer, _snapshot(job, part.after, number))
+    lines = [line for line in logged(trainer) if part.after < line["step"] <= part.until]
+    model = trainer.model
+    took = Trained(begun[0], _copied(model), lines, list(sketch(begun[0])))
+    release(trainer, built.prepared)
+    return took, model
+
+
+def _copied(model: Any) -> dict[str, Any]:
+    return {name: one.detach().clone() for name, one in sorted(trained(model).items())}
+
+
+def _snapshot(job: Job[Any], step: int, number: int) -> Path | None:
+    """Return what a replica saved after a step; None for the granted weights."""
+    if not step:
+        return None
+    folder = job.inputs[LEFT + SNAPSHOTS] / f"checkpoint-{step}" / f"replica-{number}"
+    if not folder.is_dir():
+        raise NotAsked(f"there is no snapshot of step {step} of replica {number}")
+    return folder
+
+
+def _start_of(job: Job[Any], part: Segment, own: list[ReplicaRound]) -> dict[str, Any] | None:
+    """Return the outer state that a round begins with; None for the first."""
+    import torch
+
+    if not part.after:
+        return None
+    folder = _snapshot(job, part.after, next(row.replica for row in own if row.counts))
+    assert folder is not None
+    return torch.load(folder / OUTER, weights_only=True)
+
+
+def _outer_step(
+    state: Mapping[str, Any] | None, made: dict[int, Trained], own: list[ReplicaRound], given: Distributed
+) -> None:
+    """Move the weights that a round began with by the mean of what its participants contributed."""
+    import torch
+
+    begun = made[min(made)].begun
+    contributed = [made[donor_of(row, own)] for row in own]
+    outer = outer_of(list(begun.values()), given)
+    if state is not None:
+        outer.load_state_dict(dict(state))
+    for name, weight in begun.items():
+        weight.grad = torch.stack([weight - took.ended[name] for took in contributed]).mean(0)
+    outer.step()
+    for weight in begun.values():
+        weight.grad = None

@@ -1,0 +1,55 @@
+"""How replicas divide the data of a training, and how their steps become the rows of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from specs.stages.finetuning.distributed import ReplicaRound
+
+One = TypeVar("One")
+
+
+def shard_of(rows: Sequence[One], replica: int, replicas: int) -> list[One]:
+    """Return a replica's share: every n-th row. All have the same number; the few rows left over are in none."""
+    return list(rows[: len(rows) - len(rows) % replicas][replica::replicas])
+
+
+def merged_step(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return one row for the same step of several replicas, in their order.
+
+    Tokens are summed, the loss is their mean, and gradient norm and sketch are means over replicas.
+    """
+    first, tokens = entries[0], sum(one["tokens"] for one in entries)
+    weights = [one["tokens"] / tokens if tokens else 1 / len(entries) for one in entries]
+    return {
+        "step": first["step"],
+        "epoch": first["epoch"],
+        "learning_rate": first["learning_rate"],
+        "loss": sum(weight * one["loss"] for weight, one in zip(weights, entries, strict=True)),
+        "grad_norm": sum(one["grad_norm"] for one in entries) / len(entries),
+        "tokens": tokens,
+        "batches": [digest for one in entries for digest in one["batches"]],
+        "sketch": merged_sketch([one["sketch"] for one in entries]),
+    }
+
+
+def merged_sketch(sketches: Sequence[Sequence[float]]) -> list[float]:
+    """Return the mean of sketches; equal ones stay as they are."""
+    first = list(sketches[0])
+    if all(list(one) == first for one in sketches):
+        return first
+    return [float(f"{sum(some) / len(some):.9g}") for some in zip(*sketches, strict=True)]
+
+
+def donor_of(one: ReplicaRound, others: Sequence[ReplicaRound]) -> int:
+    """Return whose steps a replica contributed at a synchronisation: its own, or those it took over.
+
+    Raises ValueError if it took over weights that no replica of the same synchronisation had.
+    """
+    if not one.healed:
+        return one.replica
+    for other in others:
+        if other.sync == one.sync and not other.healed and other.before == one.before:
+            return other.replica
+    raise ValueError(f"replica {one.replica} took over weights at synchronisation {one.sync} that no other one had")
