@@ -56,7 +56,7 @@ class GrpoParameters(TrainingParameters):
             )
         if self.method == "qlora":
             raise ValueError("method 'qlora' is for sft and dpo: answers are sampled from unrounded weights")
-        if getattr(self, "distributed", None):
+        if self.distributed:
             raise ValueError("distributed is for sft and dpo: answers are sampled by one process")
         if self.lora_dropout:
             raise ValueError(
