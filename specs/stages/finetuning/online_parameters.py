@@ -56,8 +56,6 @@ class GrpoParameters(TrainingParameters):
             )
         if self.method == "qlora":
             raise ValueError("method 'qlora' is for sft and dpo: answers are sampled from unrounded weights")
-        if self.distributed:
-            raise ValueError("distributed is for sft and dpo: answers are sampled by one process")
         if self.lora_dropout:
             raise ValueError(
                 f"lora_dropout is {self.lora_dropout}: answers would be of other adapters than are trained"
