@@ -46,6 +46,9 @@ from reviews.stages.evaluation import (
 from reviews.stages.finetuning import checks as training
 from reviews.stages.finetuning import (
     health_checks,
+    lineage_checks,
+    online_checks,
+    online_health,
     optimizer_checks,
     preference_checks,
     replay_checks,
@@ -86,6 +89,9 @@ _MODULES = (
     *(
         completion_checks,
         training,
+        online_checks,
+        online_health,
+        lineage_checks,
         optimizer_checks,
         health_checks,
         replica_checks,

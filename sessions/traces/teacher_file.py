@@ -12,12 +12,13 @@ from specs.session.explain import validate
 from specs.session.problems import LintProblem
 from specs.session.session_spec import Builder
 from specs.session.yaml_positions import read_document
-from specs.traces.teachers import Teacher, TeacherFile, family_of
+from specs.stages.artifacts import Taught
+from specs.traces.teachers import Pair, Teacher, TeacherFile, family_of
 from specs.traces.turn import Turn
 from specs.vendors.api_keys import KEYS, NO_KEY, key_in
 from specs.vendors.http_exchange import api_with
 from specs.vendors.prices import Price, is_listed, missing_package, unlisted
-from training.traces.pairs import LEAST_FAMILIES
+from training.traces.pairs import LEAST_FAMILIES, TRACE
 
 
 def read_teachers(path: Path) -> TeacherFile:
@@ -100,3 +101,22 @@ def _model(teacher: Teacher, environ: Mapping[str, str]) -> Model:
     name = teacher.key_variable or ("" if teacher.base_url else KEYS[teacher.vendor])
     key = key_in(name, f"teacher '{teacher.id}'", environ) if name else NO_KEY
     return model_at(api_with(key, spec, Price(teacher.vendor, teacher.model, teacher.usd_per_million_tokens)), spec)
+
+
+def with_teachers(
+    pairs: Iterable[Pair], file: TeacherFile, authors: Iterable[str], circular: tuple[str, ...], override: str
+) -> list[Pair]:
+    """Return pairs that say whose outputs their chosen sides are: it goes wherever they go."""
+    known, wrote, found = {one.id: one for one in file.teachers}, tuple(authors), list[Pair]()
+    for one in pairs:
+        some = [known[id] for id in one.chosen_by if id in known]
+        families = {teacher.family for teacher in some} | (set(wrote) if TRACE in one.chosen_by else set())
+        taught = Taught(
+            families=tuple(sorted(families)),
+            licenses=tuple(sorted({f"{teacher.family}: {teacher.license}" for teacher in some})),
+            student=file.student,
+            circular=circular,
+            override=override,
+        )
+        found.append(one.model_copy(update={"taught": taught}))
+    return found

@@ -7,6 +7,7 @@ prompts share a group and no split divides them.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,7 +18,7 @@ from specs.data.tables import Row
 from specs.digests import Contract
 from specs.errors import Problem
 from specs.session.problems import printable
-from specs.stages.artifacts import Example, Item, Preference, Turn
+from specs.stages.artifacts import Example, Item, Preference, Taught, Turn
 
 As = Literal["items", "examples", "preferences", "texts"]
 """What the rows of a data file are."""
@@ -195,7 +196,22 @@ def _preference(values: dict[str, Any]) -> Preference:
     if chosen == rejected:
         raise Wrong("rejected", "is the chosen response", "a pair needs two different ones")
     group = _text(values, "group") or _group(_opening(before, prompt))
-    return Preference(prompt=prompt, chosen=chosen, rejected=rejected, group=group, source="given", before=before)
+    return Preference(
+        prompt=prompt,
+        chosen=chosen,
+        rejected=rejected,
+        group=group,
+        source="given",
+        before=before,
+        taught=_taught(values.get("taught")),
+    )
+
+
+def _taught(value: Any) -> Taught | None:
+    try:
+        return None if value is None else Taught.model_validate_json(json.dumps(value))
+    except (ValueError, TypeError) as error:
+        raise Wrong("taught", "does not say whose outputs these are", "families, student") from error
 
 
 _MAKE: dict[As, Callable[[dict[str, Any]], Contract]] = {

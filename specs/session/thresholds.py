@@ -114,6 +114,19 @@ class Thresholds(Contract):
     training_speed: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Fraction of the expected speed: 6 operations a parameter and token, 60 GFLOP/s on a CPU, 100 TFLOP/s on a GPU."""
 
+    rollout_kl: Annotated[float, Field(gt=0, le=100)] = 1.0
+    """Nats a token: KL divergence from the granted model, in the last fifth of the steps of training on rollouts."""
+    entropy_left: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Fraction of the entropy of a token in the first fifth of the steps: the least that the last fifth has."""
+    rollout_length: Annotated[float, Field(gt=1, le=100)] = 2.0
+    """Ratio: mean tokens of answers in the last and the first fifth of the rounds, the longer to the shorter."""
+    tied_groups: Share = 0.8
+    """Fraction of the answers that were trained on: of groups in which all are worth the same."""
+    clipped_tokens: Share = 0.3
+    """Fraction of the tokens of a step: those whose ratio left the clipping range."""
+    verified_rise: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Fraction of the rise of the reward: the least that answers which the verifier accepts explain."""
+
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out defaults, which the digest of measuring code covers: a later threshold changes no registration."""

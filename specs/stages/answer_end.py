@@ -16,7 +16,7 @@ Finish = Literal["eos", "stop", "length"]
 Ids = tuple[Count, ...]
 """Token ids of an answer as they were written, those of a stop string included, the end token left out."""
 
-TOKEN_IDS = ("answer_ids", "critique_ids", "revision_ids", "batches", "sketch")
+TOKEN_IDS = ("answer_ids", "critique_ids", "revision_ids", "before_ids", "after_ids", "batches", "sketch")
 """Members of rows that hold ids, or digests and figures of training: for a witness, and nothing for people to read."""
 
 

@@ -51,6 +51,21 @@ NegativeType = Literal[
 ]
 
 
+class Taught(Contract):
+    """Whose outputs a chosen response is, where other models wrote it, and who is to learn from them."""
+
+    families: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Of all who did the same."""
+    licenses: tuple[str, ...] = ()
+    """Under which terms their outputs may be trained on, in the words of a person."""
+    student: str
+    """The family of the model that is to learn."""
+    circular: tuple[str, ...] = ()
+    """Why it imitates in a circle; empty if it does not."""
+    override: str = ""
+    """Why a person accepted that."""
+
+
 class Preference(Contract):
     """One pair to learn from: a line of a ``preferences`` artifact.
 
@@ -74,6 +89,8 @@ class Preference(Contract):
     """How the rejected response came to be: sampled like the chosen one, built by a rule, or written on request."""
     principles: tuple[str, ...] = ()
     """Ids of the principles a revision followed."""
+    taught: Taught | None = omitted()
+    """None where nothing says that another model wrote it."""
     before: tuple[Turn, ...] = omitted(())
     """As of items."""
 

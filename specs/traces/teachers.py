@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from specs.digests import Contract, Count
+from specs.digests import Contract, Count, omitted
 from specs.session.session_spec import Address, TokenPrice
+from specs.stages.artifacts import Taught
 
 Family = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
 _FAMILIES = (
@@ -112,6 +113,8 @@ class Pair(Contract):
     chosen_by: tuple[str, ...]
     """All who did the same."""
     rejected_by: tuple[str, ...]
+    taught: Taught | None = omitted()
+    """Whose outputs the chosen side is; None in pairs that were made before it was kept."""
 
 
 class Agreement(Contract):

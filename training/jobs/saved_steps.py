@@ -18,7 +18,7 @@ SNAPSHOTS = "snapshots"
 _MARK = "whole.json"
 
 _STATE = "trainer_state.json"
-_NOT_KEPT = ("training_args.bin", "README.md", _MARK)
+_NOT_KEPT = ("training_args.bin", "README.md", "rollouts.jsonl", _MARK)
 
 
 def train(trainer: Any, folder: Path) -> None:

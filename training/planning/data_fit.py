@@ -106,7 +106,8 @@ def data_faults(spec: SessionSpec, data: dict[str, bytes], folder: Callable[[], 
     for index, stage in enumerate(spec.stages):
         trains = kind_of(stage).trains
         reference = stage.inputs.get(trains, "")
-        if trains and not kind_of(stage).plugin and reference.startswith("data."):
+        texts = kind_of(stage).inputs.get(trains) in ("examples", "preferences")
+        if texts and not kind_of(stage).plugin and reference.startswith("data."):
             form: type[Row] = Example if trains == "examples" else Preference
             rows = _rows(data[reference.removeprefix("data.")], form)
             yield from _trained(spec, index, stage, rows, model)

@@ -6,11 +6,11 @@ optimizer state. How many snapshots there are follows from the most data that a 
 
 from __future__ import annotations
 
-from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.session.session_spec import SessionSpec
+from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.packaging.parameters import ExportParameters
 from specs.stages.recipes.parameters import RecipeParameters
@@ -18,7 +18,8 @@ from specs.stages.registry import Stage, kind_of, outputs_of
 from specs.stages.stage import WEIGHTS
 from training.planning.prompt_lengths import volume
 from training.planning.stage_plans import shape_of_source
-from training.planning.training_memory import memory, replicas_of, trained_parameters
+from training.planning.training_memory import as_texts, memory, replicas_of, trained_parameters
+from training.rules.finetuning.schedules import steps_of
 
 _EXPORTED = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
 """Bytes a parameter, by the format of an export."""
@@ -78,7 +79,8 @@ def _leaves_weights(stage: Stage) -> bool:
 
 
 def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
-    given, weights = stage.parameters, _weights(spec, stage, origin)
+    weights = _weights(spec, stage, origin)
+    given = _as_texts(stage.parameters)
     if not isinstance(given, SftParameters | DpoParameters):
         return StageDisk(stage.name, weights, Range(0, 0), 0.0)
     shape, _ = shape_of_source(spec.model, origin)
@@ -92,9 +94,14 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
     data = volume(spec, stage.inputs[kind_of(stage).trains], origin)
     if data is None:
         return StageDisk(stage.name, weights, None, passing)
+    steps = steps_of(data.texts, stage.parameters.model_dump())
     replicas = replicas_of(given)
-    steps = given.epochs * ceil(data.texts // replicas / (given.batch_size * given.gradient_accumulation))
     return StageDisk(stage.name, weights, Range(0, replicas * each * len(given.snapshots_of(steps))), passing)
+
+
+def _as_texts(given: Any) -> Any:
+    """Return parameters, of rollouts those of a training that saves as much."""
+    return as_texts(given, 0) if isinstance(given, GrpoParameters) else given
 
 
 def _weights(spec: SessionSpec, stage: Stage, origin: Path) -> Range | None:
@@ -107,6 +114,7 @@ def _weights(spec: SessionSpec, stage: Stage, origin: Path) -> Range | None:
     role = (given.trains if isinstance(given, RecipeParameters) else None) or "model"
     if kind_of(stage).plugin or role not in stage.inputs:
         return None
+    given = _as_texts(given)
     if not isinstance(given, SftParameters | DpoParameters):
         return _size_of(spec, stage.inputs[role], origin)
     shape, _ = shape_of_source(spec.model, origin)

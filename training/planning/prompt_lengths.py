@@ -31,6 +31,7 @@ from specs.stages.evaluation.parameters import (
     PairwiseJudgeParameters,
     PerplexityParameters,
 )
+from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.generation.parameters import (
     BaseModelCheckParameters,
     GenerateParameters,
@@ -103,6 +104,8 @@ def _characters(given: Contract, form: Form, item: str) -> int:
     if isinstance(given, GenerateParameters):
         # A worked example is an instruction and an answer like those of the task.
         return 3 * len(item) if given.worked_example else len(item)
+    if isinstance(given, GrpoParameters):
+        return len(given.prompt_format or "") + len(item)
     if isinstance(given, EvaluateParameters):
         return len(given.wrapper or "") + len(item)
     if isinstance(given, BenchmarkParameters):

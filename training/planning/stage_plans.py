@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specs.session.session_spec import ModelSource, SessionSpec
+from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from training.planning import generation_memory, training_memory
@@ -81,6 +82,8 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
         return StagePlan(stage.name, device, on_device, beside, training_memory.told(shape, given))
     form = "completion" if spec.model.kind == "base" else "chat"
     prompt = prompt_tokens(given, form, _longest(spec, stage, origin))
+    if isinstance(given, GrpoParameters):
+        return _of_rollouts(stage, given, device, shapes[0], prompt)
     at = generation_memory.decoding_of(given, prompt)
     # base_model_check loads its models one after the other; another model as judge is in memory beside the first.
     each = [generation_memory.memory(shape, at, gpu=gpu) for shape in shapes]
@@ -95,6 +98,18 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     if (engine := getattr(given, "engine", "batched")) != "batched":
         line += f" (as for engine: batched; '{engine}' has memory of its own)"
     return StagePlan(stage.name, device, total, beside, line)
+
+
+def _of_rollouts(stage: Stage, given: GrpoParameters, device: str, shape: Shape, prompt: int) -> StagePlan:
+    """Return the plan of a training on rollouts: that of its steps, and of a copy of all weights as reference."""
+    gpu, texts = device == "cuda", training_memory.as_texts(given, prompt)
+    held = training_memory.memory(shape, texts, gpu=gpu)
+    copy = held.weights if given.kl_weight and given.method == "full" else 0.0
+    total = max(held.total(), training_memory.merge(shape, texts, gpu=gpu).device) + copy
+    line = training_memory.told(shape, texts)
+    if copy:
+        line += f"; {copy / GB:.2f} GB for the reference"
+    return StagePlan(stage.name, device, total, training_memory.host(shape, texts, gpu=gpu), line)
 
 
 def _longest(spec: SessionSpec, stage: Stage, origin: Path) -> int:

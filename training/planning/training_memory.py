@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters, SftParameters
 from training.planning.model_shapes import Shape
 
@@ -68,6 +69,13 @@ class Price(NamedTuple):
 
     hours: float
     usd: float
+
+
+def as_texts(given: GrpoParameters, prompt: int) -> SftParameters:
+    """Return the supervised training whose steps hold what those of rollouts after so long a prompt do."""
+    shared = {name: value for name, value in given.model_dump().items() if name in SftParameters.model_fields}
+    longest = max(16, prompt + given.max_new_tokens)
+    return SftParameters.model_validate(shared | {"max_length": min(longest, 131072), "epochs": given.epochs})
 
 
 def trained_parameters(shape: Shape, parameters: SftParameters | DpoParameters) -> int:

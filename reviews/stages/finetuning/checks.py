@@ -22,6 +22,8 @@ from training.rules.finetuning.losses import most_difference
 from training.rules.finetuning.preference_split import divide
 
 TRAINED: tuple[Kind, ...] = ("sft", "dpo")
+ONLINE: tuple[Kind, ...] = ("grpo", "composer")
+"""Trained on what the model wrote itself."""
 CHECKS = Checks(TRAINED)
 
 
@@ -205,6 +207,7 @@ def _batches(evidence: Evidence, _: MetricSet | None) -> Found:
 @CHECKS.add(
     "training.moved",
     "The granted weights moved",
+    kinds=(*TRAINED, *ONLINE),
     source="adapters on two modules instead of seven; checkpoint not the one claimed; an optimiser that is dead",
     threshold=f">= {LEAST_SHARE:g} of what the learning rates make",
     reads_weights=True,

@@ -13,7 +13,7 @@ from typing import Any
 
 from reviews.checks.definition import Checks, Found, Limit, manifest_of
 from reviews.evidence.evidence import Evidence
-from reviews.stages.finetuning.checks import TRAINED, granted
+from reviews.stages.finetuning.checks import ONLINE, TRAINED, granted
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.optimizer_checks import granted_curve
 from reviews.stages.finetuning.weights import weights_are_here
@@ -52,6 +52,7 @@ def slope_of(losses: Sequence[float]) -> float:
 @CHECKS.add(
     "training.decay",
     "The learning rate reaches its peak, and decays",
+    kinds=(*TRAINED, *ONLINE),
     source="a warm-up longer than the run; a rate that never decayed; Hägele et al. 2024, arXiv:2405.18392",
     blocking=False,
     limits=(Limit("<=", "thresholds.warmup_share"),),
@@ -128,6 +129,7 @@ def _rise(evidence: Evidence, _: MetricSet | None) -> Found:
 @CHECKS.add(
     "training.device",
     "A granted GPU was used, with the attention that it has",
+    kinds=(*TRAINED, *ONLINE),
     source="a GPU that was paid for while the CPU trained; attention that fell back to the slow one",
 )
 def _device(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -193,6 +195,7 @@ def seconds_of(evidence: Evidence) -> list[float]:
 @CHECKS.add(
     "training.tokenizer",
     "Tokenizer and chat template are those of the granted model",
+    kinds=(*TRAINED, *ONLINE),
     source="a checkpoint with another tokenizer: every later stage reads other tokens than were trained on",
     reads_weights=True,
 )

@@ -8,7 +8,7 @@ from statistics import median
 from reviews.checks.definition import Checks, Found, Limit, manifest_of, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.finetuning.checks import TRAINED, divided, granted
+from reviews.stages.finetuning.checks import ONLINE, TRAINED, divided, granted
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.weights import adapter_parameters, parameters_of
 from specs.exact import holds
@@ -53,6 +53,7 @@ def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
 @CHECKS.add(
     "training.schedule",
     "The learning rate followed its schedule",
+    kinds=(*TRAINED, *ONLINE),
     source="a rate that never decayed; one that decayed to nothing early; a scheduler other than the approved one",
     limits=(Limit("<=", "thresholds.schedule_deviation"),),
 )

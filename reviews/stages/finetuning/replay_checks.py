@@ -14,6 +14,7 @@ from reviews.checks.definition import Checks, Found, manifest_of
 from reviews.checks.witness_checks import witness_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
+from reviews.stages.finetuning.checks import ONLINE, TRAINED
 from reviews.stages.finetuning.measure import kept_out, steps_of
 from specs.errors import EvidenceMissing
 from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
@@ -48,7 +49,7 @@ def _training(evidence: Evidence, _: MetricSet | None) -> Found:
     if not kind_of(evidence.stage).replayed:
         return _not_replayed(evidence.stage)
     witness = witness_of(evidence)
-    rows, replayed = steps_of(evidence), read_rows(witness.rows, ReplayedStep, "witness rows")
+    rows, replayed = steps_of(evidence), read_rows(witness.rows, ReplayedStep, "witness rows", which=_is_step)
     if {one.step for one in replayed} != {place + 1 for place in witness.challenge.rows}:
         raise EvidenceMissing("the witness did not replay the steps of its challenge")
     most = REPLAYED["float32" if _precision(evidence) == "float32" else "bfloat16"]
@@ -63,6 +64,11 @@ def _training(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"{told}: {len(wrong)} differ", float(len(wrong)), tuple(wrong), repairable=False)
     worst = max(_apart(one.loss, rows[one.step - 1].loss) for one in replayed)
     return Found("PASS", f"{told}: batches are equal, losses within {worst:.1e}", 0.0)
+
+
+def _is_step(line: Any) -> bool:
+    """Say whether a line of a witness is of a step, and not of an answer that it read."""
+    return isinstance(line, dict) and "sketch" in line
 
 
 def _not_replayed(stage: Stage) -> Found:
@@ -176,7 +182,7 @@ def _wrong_weights(evidence: Evidence, facts: dict[str, Any], rows: Sequence[Tra
             yield from _wrong_end(evidence, float(facts["end_apart"]))
         if evidence.parameters.get("method", "full") != "full":
             yield from _wrong_merge(evidence, facts)
-        if evidence.stage.kind in ("sft", "dpo"):
+        if evidence.stage.kind in (*TRAINED, *ONLINE):
             yield from (f"the saved {name} is not that of the granted model" for name in map(str, facts["files"]))
         if evidence.stage.kind == "sft":
             yield from _wrong_loss(float(facts["read_loss"]), rows)

@@ -14,7 +14,7 @@ from sessions.commands.output import print_json, print_line, print_table, say
 from sessions.commands.traces.show_command import Folder
 from sessions.disk_errors import telling_no_place
 from sessions.traces.replay import Replies, answered, calls_of, chosen_states, replay
-from sessions.traces.teacher_file import authors_of, circles, models_of, read_teachers
+from sessions.traces.teacher_file import authors_of, circles, models_of, read_teachers, with_teachers
 from specs.digests import digest_bytes
 from specs.errors import UserError
 from specs.traces.teachers import Card
@@ -78,7 +78,9 @@ def replay_traces(
         place.mkdir(parents=True, exist_ok=True)
         replay(calls, replies, budget or 0.0, _Progress())
         made = make_pairs(found := answered(calls, replies), file.teachers, tools_of(traces.turns.values()))
-        data = "".join(f"{one.model_dump_json()}\n" for one in made.pairs).encode()
+        override = circular.strip() if why else ""
+        pairs = with_teachers(made.pairs, file, authors, why, override)
+        data = "".join(f"{one.model_dump_json()}\n" for one in pairs).encode()
         given = [reply for one in found for reply in one.replies.values()]
         card = Card(
             traces=traces.account.turns,
@@ -86,7 +88,7 @@ def replay_traces(
             student=file.student,
             teachers=file.teachers,
             circular=why,
-            override=circular.strip() if why else "",
+            override=override,
             states=len(shown),
             replies=len(given),
             cut_off=sum(one.stop == "length" for one in given),

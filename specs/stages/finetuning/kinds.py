@@ -1,10 +1,11 @@
-"""The kinds that train: ``sft`` on examples, ``dpo`` on preferences."""
+"""The kinds that train: ``sft`` on examples, ``dpo`` on preferences, ``grpo`` and ``composer`` on their own answers."""
 
 from __future__ import annotations
 
-from specs.stages.finetuning import parameters, rows
+from specs.stages.finetuning import online_parameters, online_rows, parameters, rows
 from specs.stages.finetuning.distributed import ReplicaRound
 from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS
+from specs.stages.finetuning.online_metrics import online_metrics
 from specs.stages.kind import Added, StageKind
 
 _SNAPSHOTS = Added("leaves_snapshots", outputs={"snapshots": "snapshots"})
@@ -44,4 +45,38 @@ DPO = StageKind(
     added=(_SNAPSHOTS,),
 )
 
-KINDS = (SFT, DPO)
+_ROWS = {"rows": online_rows.RolloutStep, "rollouts": online_rows.Rollout, "kept": online_rows.KeptAnswer}
+
+GRPO = StageKind(
+    name="grpo",
+    parameters=online_parameters.GrpoParameters,
+    inputs={"model": "checkpoint", "prompts": "items"},
+    outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
+    rows=_ROWS,
+    metrics=online_metrics("grpo_"),
+    job="training.jobs.finetuning.online.job:grpo",
+    replayed="training.jobs.finetuning.online.replay:replay",
+    judge="reviews.stages.finetuning.online",
+    trains="prompts",
+    resumable=True,
+    reads_turns=True,
+    added=(_SNAPSHOTS,),
+)
+
+COMPOSER = StageKind(
+    name="composer",
+    parameters=online_parameters.ComposerParameters,
+    inputs={"model": "checkpoint", "prompts": "items"},
+    outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
+    rows=_ROWS,
+    metrics=online_metrics("composer_"),
+    job="training.jobs.finetuning.online.job:composer",
+    replayed="training.jobs.finetuning.online.replay:replay",
+    judge="reviews.stages.finetuning.online",
+    trains="prompts",
+    resumable=True,
+    reads_turns=True,
+    added=(_SNAPSHOTS, Added("reads_pairs", inputs={"pairs": "preferences"})),
+)
+
+KINDS = (SFT, DPO, GRPO, COMPOSER)

@@ -24,6 +24,7 @@ from tests.factories.evaluation_evidence import (
 )
 from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
 from tests.factories.programs_evidence import code_evidence, code_row, problems, solution_of
+from tests.factories.rollout_evidence import rollout_evidence
 from tests.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
 from tests.stages.critique import test_verified_pairs
 from tests.stages.finetuning.test_preference_checks import dpo_evidence
@@ -104,6 +105,8 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
     "generate": lambda folder: evidence_of(folder, "sample", samples()),
     "sft": lambda folder: evidence_of(folder, "train"),
     "dpo": dpo_evidence,
+    "grpo": rollout_evidence,
+    "composer": lambda folder: rollout_evidence(folder, "composer"),
     "evaluate": lambda folder: evidence_of(folder, "tuned", answers([n % 3 > 0 for n in range(N)])),
     "perplexity": perplexity_evidence,
     "multiple_choice": lambda folder: choose_evidence(
@@ -127,7 +130,8 @@ OF_SOME = {
     *("sentinels_followed", "templated_followed", "control_followed", "control_bare_followed", "sentences_completed"),
     *("instruct_token_limit_rate", "empty_calls_rate", "instruct_repeatable", "instruct_seed_effect"),
     *("response_near_rate", "response_residue", "lowest_kind_pass_rate", "instruct_leak_rate", "instruct_repeat_rate"),
-    *("duplicate_rate",),
+    *("duplicate_rate", "grpo_first_verified", "grpo_last_verified", "composer_first_verified"),
+    "composer_last_verified",
 }
 """Their population is not every line: it is the last part."""
 WITHOUT = {"response_uniqueness"}
@@ -145,7 +149,9 @@ COUNTED = {
     *("instructions_judged", "instructions_accepted", "responses_judged", "responses_accepted", "responses_labelled"),
     *("instructions_labelled", "revision_pairs", "pair_comparisons", "pair_judge_labelled", "pairs"),
     *("pairs_for_validation", "verified_samples", "verified_pairs", "verified_pairs_for_validation", "texts"),
-    *("questions", "duels", "conversations", "response_multiplicity", "code_answers", "bench_rounds"),
+    *("grpo_steps", "grpo_rollouts", "grpo_kept_prompts", "composer_steps", "composer_rollouts"),
+    *("composer_kept_prompts", "questions", "duels", "conversations", "response_multiplicity", "code_answers"),
+    "bench_rounds",
 }
 """As many as the first part has lines."""
 

@@ -155,6 +155,7 @@ PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {
     "leakage.duplicates",
     "text.overlap",
     "dpo.overlap",
+    "rollouts.overlap",
     "recipe.data",
 }
 """They hand all thresholds to a function of both the design and the stages; its tests are in test_design_checks."""
@@ -167,6 +168,7 @@ TOLERANCES = {
     "jobs.times",
     "training.moved",
     "witness.answers",
+    "witness.rollouts",
     "witness.scores",
     "witness.training",
     "witness.weights",

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from reviews.gate.check_list import CHECKS
-from reviews.stages.finetuning import checks, health_checks, optimizer_checks, preference_checks
+from reviews.stages.finetuning import (
+    checks,
+    health_checks,
+    online_checks,
+    online_health,
+    optimizer_checks,
+    preference_checks,
+)
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.diagnosis import diagnosis as diagnosing
@@ -215,8 +222,9 @@ def test_curves_of_any_length_are_drawn_with_whole_steps(tmp_path: Path, count: 
 
 
 def test_every_check_of_training_is_a_detector_or_about_leaks() -> None:
-    leaks = {"dpo.overlap", "dpo.nearest", "dpo.groups"}
-    every = [*checks.CHECKS, *optimizer_checks.CHECKS, *health_checks.CHECKS, *preference_checks.CHECKS]
+    leaks = {f"{group}.{one}" for group in ("dpo", "rollouts") for one in ("overlap", "nearest", "groups")}
+    modules = (checks, optimizer_checks, health_checks, preference_checks, online_checks, online_health)
+    every = [check for module in modules for check in module.CHECKS]
     assert {one.id for one in every} - leaks <= DETECTORS.keys()
     assert DETECTORS.keys() <= {one.id for one in CHECKS}
 

@@ -105,6 +105,8 @@ def test_what_two_families_do_alike_is_chosen_over_what_the_trace_did(desk: Desk
     assert [one["rejected"] for one in pairs] == [f"I change it.\n{EDIT}", "All done."]
     assert {one["chosen"] for one in pairs} == {READ}
     assert pairs[0]["chosen_by"] == ["t0", "t1"] and pairs[0]["rejected_by"] == ["trace"]
+    assert pairs[0]["taught"]["families"] == ["llama", "qwen"] and pairs[0]["taught"]["student"] == "smollm"
+    assert pairs[0]["taught"]["licenses"] == ["llama: test", "qwen: test"] and pairs[0]["taught"]["circular"] == []
     assert pairs[0]["prompt"].startswith(INSTRUCTIONS) and "Change the file." in pairs[0]["prompt"]
     assert "I change it." not in pairs[0]["prompt"]
     found = desk.card()["agreement"]
@@ -118,6 +120,7 @@ def test_pairs_are_a_data_file_of_preferences(desk: Desk) -> None:
     path = desk.folder / "traces" / "replay" / "pairs.jsonl"
     made = convert(path, [Row(number, one) for number, one in enumerate(desk.read("pairs.jsonl"), 1)], None)
     assert made.held == "preferences" and made.problems == [] and len(made.rows) == 2
+    assert made.rows[0].taught.families == ("llama", "qwen")  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_where_no_two_families_agree_there_is_no_pair(desk: Desk) -> None:

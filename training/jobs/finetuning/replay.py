@@ -42,7 +42,7 @@ def replay(job: Job[SftParameters | DpoParameters]) -> Done:
         device, dtype = checkpoint.device_of(trainer.model)
         if "files" not in facts:
             facts["files"] = files_apart(job, trainer.model, prepared.tokenizer)
-        rows += _replayed(job, trainer, segment)
+        rows += steps_of(job, trainer, segment)
         job.progress(len(rows), len(challenge.rows), "steps")
         if segment.until == challenge.of:
             facts["end_apart"] = apart_from_end(job, trained(trainer.model))
@@ -66,7 +66,8 @@ def _built(job: Job[Any]) -> tuple[Any, Prepared]:
     return preference_trainers.build(job, data.prepared, data.training, proof), data.prepared
 
 
-def _replayed(job: Job[Any], trainer: Any, segment: Segment) -> list[ReplayedStep]:
+def steps_of(job: Job[Any], trainer: Any, segment: Segment) -> list[ReplayedStep]:
+    """Train a part again; raises NotAsked where its snapshot is missing."""
     beginning: list[Sequence[float]] = []
 
     def begin(model: Any) -> None:

@@ -32,16 +32,19 @@ def saved_facts(job: Job[Any], seed: str) -> dict[str, Any]:
     Raises NotAsked where the weights cannot be read or are not of the granted model.
     """
     folder = job.inputs[LEFT + "checkpoint"]
-    facts: dict[str, Any] = {}
-    if job.parameters.method == "full":
-        facts["saved"] = saved_sketch(job)
-    else:
-        adapter = _tensors(folder / "adapter")
-        facts["saved"] = sketch(adapter)
-        facts |= _merge_facts(job, folder, adapter)
+    facts = weight_facts(job)
     if job.order.kind == "sft":
         return facts | _loss_facts(job, folder, seed)
     return facts | _pair_facts(job, folder, seed)
+
+
+def weight_facts(job: Job[Any]) -> dict[str, Any]:
+    """Return ``saved`` (a sketch) and how far merging is off; raises NotAsked as :func:`saved_facts`."""
+    folder = job.inputs[LEFT + "checkpoint"]
+    if job.parameters.method == "full":
+        return {"saved": saved_sketch(job)}
+    adapter = _tensors(folder / "adapter")
+    return {"saved": sketch(adapter)} | _merge_facts(job, folder, adapter)
 
 
 def saved_sketch(job: Job[Any]) -> tuple[float, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from training.jobs.finetuning.loss_masks import MaskProof
 from training.jobs.finetuning.training_texts import Sides
@@ -16,7 +17,9 @@ from training.jobs.job import Job
 from training.rules.finetuning.schedules import warmup_of
 
 
-def arguments(job: Job, parameters: SftParameters | DpoParameters, steps: int, device: str) -> dict[str, Any]:
+def arguments(
+    job: Job, parameters: SftParameters | DpoParameters | GrpoParameters, steps: int, device: str
+) -> dict[str, Any]:
     """Return the training arguments that all of TRL's trainers share, without hidden defaults.
 
     ``steps`` are all optimizer steps, for the warm-up.
@@ -72,11 +75,11 @@ def seen_facts(trainer: Any, proof: MaskProof) -> dict[str, Any]:
         "batches_computed_again": sum(one.whole for one in trainer.compared.values()),
         "mask": proof.facts(),
         "step_seconds": [round(one, 4) for one in trainer.step_seconds],
-        "attention": _attention(trainer.model),
+        "attention": attention_of(trainer.model),
     }
 
 
-def _attention(model: Any) -> dict[str, Any]:
+def attention_of(model: Any) -> dict[str, Any]:
     """Return which attention the model computes with, and whether it could with torch's fused one."""
     inner = model.get_base_model() if hasattr(model, "peft_config") else model
     return {
@@ -115,7 +118,6 @@ def read_back(trainer: Any, wanted_modules: tuple[str, ...] | None = None) -> di
         "epochs": int(args.num_train_epochs) if args.max_steps <= 0 else trainer.state.num_train_epochs,
         "batch_size": trainer._train_batch_size,
         "gradient_accumulation": args.gradient_accumulation_steps,
-        "max_length": args.max_length,
         "weight_decay": max(one["weight_decay"] for one in optimizer.param_groups),
         "max_grad_norm": args.max_grad_norm,
         "seed": args.seed,
@@ -130,6 +132,8 @@ def read_back(trainer: Any, wanted_modules: tuple[str, ...] | None = None) -> di
         "trained_parameters": trained,
         "trained_share": trained / sum(_size(one) for one in parameters),
     }
+    if hasattr(args, "max_length"):
+        found["max_length"] = args.max_length
     if hasattr(args, "packing"):
         found["packing"] = bool(args.packing)
     return found | _schedule(trainer) | _adapters(trainer.model, wanted_modules)

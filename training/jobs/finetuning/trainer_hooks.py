@@ -42,22 +42,77 @@ def build(
 
     ``loss`` names the loss of the built trainer; ``more`` reads back the settings that only this trainer has.
     """
-    from datasets import Dataset, disable_progress_bars
-    from transformers.utils import logging
+    from datasets import Dataset
 
-    disable_progress_bars()
-    logging.set_verbosity_error()
-    reports = _reports(job)
-    built = _watched(trainer, proof, job.parameters.target_modules, loss, more)(
+    return start(
+        _watched(trainer, proof, job.parameters.target_modules, loss, more),
+        job,
         model=prepared.model,
         args=config,
         train_dataset=Dataset.from_list(rows),
         processing_class=prepared.tokenizer,
         peft_config=prepared.adapter,
-        callbacks=[reports],
     )
+
+
+def start(kind: type[Any], job: Job[Any], **built_from: Any) -> Any:
+    """Return a trainer of a guarded class that reports progress and refuses other settings than the granted ones."""
+    from datasets import disable_progress_bars
+    from transformers.utils import logging
+
+    disable_progress_bars()
+    logging.set_verbosity_error()
+    reports = _reports(job)
+    built = kind(**built_from, callbacks=[reports])
     reports.trainer = built
     return built
+
+
+def guarded(trainer: type[Any], modules: tuple[str, ...] | None, more: Callable[[Any], dict[str, Any]]) -> type[Any]:
+    """Return a subclass that stops at a loss or gradient that is not finite, and reads its settings back."""
+
+    class Guarded(trainer):
+        """What every trainer here has."""
+
+        resumed_from: int = 0
+        last_step: int | None = None
+        begins: Callable[[Any], object] = staticmethod(_nothing)
+        step_seconds: list[float]
+
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+            result = super().training_step(model, inputs, num_items_in_batch)
+            value = float(result)
+            if not math.isfinite(value):
+                step = self.state.global_step + 1
+                raise Diverged(f"the loss of step {step} is {value}; stopped before the weights were changed by it")
+            return result
+
+        def _get_grad_norm(self, *given: Any, **named: Any) -> Any:
+            norm = super()._get_grad_norm(*given, **named)
+            value = float(norm)
+            if not math.isfinite(value):
+                step = self.state.global_step + 1
+                raise Diverged(f"the gradient norm of step {step} is {value}; stopped before the weights were changed")
+            return norm
+
+        def log(self, logs: dict[str, Any], *rest: Any, **named: Any) -> None:
+            if "loss" in logs:
+                # In the log, which the trainer's checkpoints hold: a resumed run keeps the counts.
+                logs |= self.counted()
+            super().log(logs, *rest, **named)
+
+        def counted(self) -> dict[str, Any]:
+            """Return what was counted of the running step, and begin the next."""
+            return {}
+
+        def create_model_card(self, *_: Any, **__: Any) -> None:
+            """Write no model card: the manifest says more."""
+
+        def settings(self) -> dict[str, Any]:
+            return read_back(self, modules) | more(self)
+
+    Guarded.step_seconds = []
+    return Guarded
 
 
 def _watched(
@@ -69,25 +124,18 @@ def _watched(
 ) -> type[Any]:
     seen = _Seen()
 
-    class Watched(trainer):
+    class Watched(guarded(trainer, modules, more)):
         """Counts what the steps read, and stops at the first that cannot be right."""
 
         compared: dict[int, Compared]
         witness: Witness | None
-        resumed_from: int
-        last_step: int | None
-        begins: Callable[[Any], object]
-        step_seconds: list[float]
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             step = self.state.global_step + 1
-            seen.add(proof.see(inputs, step), _digest(inputs), num_items_in_batch)
+            seen.add(proof.see(inputs, step), digest_of(inputs), num_items_in_batch)
             due = not self.compared or (step == self.state.max_steps and step not in self.compared)
             self.witness = Witness(self, inputs) if due else None
             result = super().training_step(model, inputs, num_items_in_batch)
-            value = float(result)
-            if not math.isfinite(value):
-                raise Diverged(f"the loss of step {step} is {value}; stopped before the weights were changed by it")
             if self.witness is not None:
                 # After the backward pass, whose memory is free now; the weights are still those of the loss.
                 witness, self.witness = self.witness, None
@@ -103,28 +151,10 @@ def _watched(
             self.witness.loss = float(result.detach())
             return result
 
-        def _get_grad_norm(self, *given: Any, **named: Any) -> Any:
-            norm = super()._get_grad_norm(*given, **named)
-            value = float(norm)
-            if not math.isfinite(value):
-                step = self.state.global_step + 1
-                raise Diverged(f"the gradient norm of step {step} is {value}; stopped before the weights were changed")
-            return norm
+        def counted(self) -> dict[str, Any]:
+            return seen.take(self.state.global_step)
 
-        def log(self, logs: dict[str, Any], *rest: Any, **named: Any) -> None:
-            if "loss" in logs:
-                # In the log, which the trainer's checkpoints hold: a resumed run keeps the counts.
-                logs |= seen.take(self.state.global_step)
-            super().log(logs, *rest, **named)
-
-        def create_model_card(self, *_: Any, **__: Any) -> None:
-            """Write no model card: the manifest says more."""
-
-        def settings(self) -> dict[str, Any]:
-            return read_back(self, modules) | more(self)
-
-    Watched.compared, Watched.witness, Watched.resumed_from = {}, None, 0
-    Watched.last_step, Watched.begins, Watched.step_seconds = None, staticmethod(_nothing), []
+    Watched.compared, Watched.witness = {}, None
     return Watched
 
 
@@ -217,7 +247,7 @@ def _reports(job: Job[Any]) -> Any:
     return Reports()
 
 
-def _digest(inputs: dict[str, Any]) -> str:
+def digest_of(inputs: dict[str, Any]) -> str:
     """Return the digest of the ids, labels and masks of a batch; what a reference computed is left out."""
     found = hashlib.sha256()
     for name, value in sorted(inputs.items()):

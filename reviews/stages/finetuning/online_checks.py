@@ -1,0 +1,188 @@
+"""Are the rollouts what the rows say: sampled by the weights of their step, worth what they were worth, all of them?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from reviews.checks.definition import Checks, Found, unless
+from reviews.checks.leakage_checks import NEAREST_SOURCE, SIMILARITY, SOURCE, groups_of, nearest_pairs, overlap_of
+from reviews.checks.witness_checks import coarser_type, witness_of, wrong_rows
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from reviews.stages.finetuning.checks import ONLINE, fact
+from reviews.stages.finetuning.online import given_of, kept_of, prompts_of, steps_of, worths
+from specs.errors import EvidenceMissing
+from specs.stages.artifacts import Preference, said_before
+from specs.stages.finetuning.online_parameters import Channels, ComposerParameters
+from specs.stages.metric import MetricSet
+from specs.stages.witness import FALSE_ALARM, GREEDY_GAP, WitnessRow
+from training.rules.finetuning.schedules import steps_of as planned_steps
+
+CHECKS = Checks(ONLINE)
+_ROUNDING = 2e-3
+"""Of an advantage: rewards are summed in float32 by the trainer."""
+
+
+@CHECKS.add("rollouts.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
+def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
+    return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds)
+
+
+def _pairs(evidence: Evidence) -> tuple[Preference, ...]:
+    path = evidence.inputs.get("pairs")
+    return () if path is None else read_rows(path, Preference, "pairs")
+
+
+def _texts(evidence: Evidence) -> list[tuple[str, str]]:
+    items, kept = prompts_of(evidence)
+    found = [(one.id, text) for one in (items | kept).values() for text in (one.prompt, *said_before(one))]
+    return found + [
+        (f"pair {place}", text)
+        for place, one in enumerate(_pairs(evidence))
+        for text in (one.prompt, one.chosen, one.rejected, *said_before(one))
+    ]
+
+
+@CHECKS.add(
+    "rollouts.nearest",
+    "No prompt stands out as near to a held-out prompt",
+    source=NEAREST_SOURCE,
+    blocking=False,
+)
+def _nearest(evidence: Evidence, _: MetricSet | None) -> Found:
+    return nearest_pairs(_texts(evidence), evidence.heldout)
+
+
+@CHECKS.add("rollouts.groups", "Prompts, pairs and held-out items share no group", source="leakage through topics")
+def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
+    items, kept = prompts_of(evidence)
+    return groups_of([*(items | kept).values(), *_pairs(evidence)], evidence.heldout)
+
+
+@CHECKS.add(
+    "rollouts.complete",
+    "Every planned step was done with all of its answers",
+    source="answers left out of the rows; an early stop",
+)
+def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare steps and answers with what prompts, batch size and epochs imply."""
+    given, (items, kept) = given_of(evidence), prompts_of(evidence)
+    rows, due = steps_of(evidence), planned_steps(len(items), given.model_dump())
+    if [row.step for row in rows] != list(range(1, due + 1)):
+        return Found("FAIL", f"{len(rows)} steps have a row; {len(items)} prompts take {due}", float(len(rows)))
+    each = given.batch_size * given.gradient_accumulation
+    counts = dict.fromkeys(range(1, due + 1, given.updates), 0)
+    for one in worths(evidence):
+        if one.row.step not in counts:
+            return Found("FAIL", f"answers of step {one.row.step}, which takes no new ones", float(one.row.step))
+        counts[one.row.step] += 1
+    short = [{"step": step, "answers": count, "due": each} for step, count in counts.items() if count != each]
+    if short:
+        return Found(
+            "FAIL", f"{len(short)} steps have not the {each} answers that are due", float(len(short)), tuple(short)
+        )
+    if [one.row.item for one in kept_of(evidence)] != list(kept):
+        return Found("FAIL", f"the answers to the {len(kept)} prompts that were kept out are others")
+    return Found("PASS", f"{due} steps on {sum(counts.values())} answers; {len(kept)} prompts were kept out", 0.0)
+
+
+@CHECKS.add(
+    "rollouts.rewards",
+    "Every answer was worth what it is worth when it is judged again",
+    source="rewards that the rows do not earn; an advantage against another group",
+)
+def _rewards(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Judge every answer again, and compute rewards, advantages and hints from that."""
+    wrong: list[dict[str, Any]] = []
+    every = worths(evidence)
+    for line, one in enumerate(every, 1):
+        row = one.row
+        same = row.verified == one.verified and row.rewards.keys() == one.rewards.keys() and row.hint == one.hint
+        same = same and all(math.isclose(row.rewards[name], value, abs_tol=1e-6) for name, value in one.rewards.items())
+        same = same and math.isclose(row.reward, one.reward, abs_tol=1e-5)
+        if not (same and math.isclose(row.advantage, one.advantage, rel_tol=_ROUNDING, abs_tol=_ROUNDING)):
+            told = {"line": line, "step": row.step, "item": row.item, "reward": row.reward, "judged again": one.reward}
+            wrong.append(told | {"advantage": row.advantage, "due": round(one.advantage, 6)})
+    told = f"{len(wrong)} of {len(every)} answers are worth something else than their rows say"
+    return unless(wrong, told, f"{len(every)} answers are worth what their rows say", repairable=False)
+
+
+@CHECKS.add(
+    "rollouts.channels",
+    "Every channel learned from something, and what it learned reached the weights",
+    source="a channel that is zero all the time and 'works'",
+)
+def _channels(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Look for channels without rows, and for steps in which rows made no gradient."""
+    given, rows = given_of(evidence), steps_of(evidence)
+    granted = given.channels if isinstance(given, ComposerParameters) else Channels()
+    weights: dict[str, float] = granted.model_dump()
+    due = {name for name, weight in weights.items() if weight}
+    if other := [row.step for row in rows if set(row.channels) != due]:
+        return Found("FAIL", f"step {other[0]} is not of the channels {', '.join(sorted(due))}", float(len(other)))
+    told: list[str] = []
+    for name in sorted(due):
+        some = [row.channels[name] for row in rows]
+        fired = [one for one in some if one.rows]
+        if not fired:
+            return Found("FAIL", f"channel {name} learned from no row in {len(rows)} steps", 0.0)
+        if dead := sum(one.grad_norm == 0 or not math.isfinite(one.grad_norm) or not one.tokens for one in fired):
+            return Found("FAIL", f"channel {name}: rows of {dead} steps made no gradient", float(dead))
+        told.append(f"{name} {sum(one.rows for one in fired)} rows in {len(fired)} steps")
+    return Found("PASS", f"{'; '.join(told)}, of {len(rows)}", float(len(due)))
+
+
+@CHECKS.add(
+    "rollouts.pairs",
+    "Every pair was read whole",
+    source="long agent prompts cut where the answer was, and a loss of nothing",
+    kinds=("composer",),
+    blocking=False,
+)
+def _whole_pairs(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the pairs that were read with the granted ones; of long ones the beginning of the prompt is cut."""
+    rows, given = _pairs(evidence), given_of(evidence)
+    if not rows or not isinstance(given, ComposerParameters):
+        return Found("NOT_APPLICABLE", "channel dpo has no weight")
+    read, cut = fact(evidence, "pairs"), fact(evidence, "pairs_cut")
+    left_out, most = len(rows) - read, given.replayed_pairs.max_length
+    detail = f"{read:.0f} of {len(rows)} pairs were read"
+    if left_out or cut:
+        told = (
+            f"{detail}; {left_out:.0f} have a response of more than {most} tokens, {cut:.0f} lost some of their prompt"
+        )
+        return Found("WARN", told, left_out + cut)
+    return Found("PASS", f"{detail}, each within {most} tokens", 0.0)
+
+
+@CHECKS.add(
+    "witness.rollouts",
+    "The weights of its step could have written each answer",
+    source="answers of another model, or picked after the fact, trained on as the model's own",
+    threshold=f"as of witness.answers; drawn at p >= {FALSE_ALARM:g}",
+)
+def _witnessed(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare what a witness read, with the weights that it came to by itself, with what the stage was granted."""
+    witness = witness_of(evidence)
+    rows = read_rows(witness.rows, WitnessRow, "witness rows", which=_is_answer)
+    given, replayed = given_of(evidence), {place + 1 for place in witness.challenge.rows}
+    every = worths(evidence)
+    due = {place for place, one in enumerate(every) if one.row.step in replayed}
+    found = {row.row for row in rows if not row.part}
+    if not due or not found >= due:
+        raise EvidenceMissing("the witness did not read the answers of the steps that it trained again")
+    if (kept := kept_of(evidence)) and {row.part for row in rows if row.part} != {"before", "after"}:
+        raise EvidenceMissing("the witness did not read the answers to prompts that were kept out")
+    told = f"{len(found)} of {len(every)} answers read again with the weights of their step"
+    wrong = list(wrong_rows(witness.challenge.ended, rows, coarser_type(evidence, GREEDY_GAP)))
+    if wrong:
+        return Found(
+            "FAIL", f"{told}: {len(wrong)} are not what they write", float(len(wrong)), tuple(wrong), repairable=False
+        )
+    more = f", and {min(len(kept), 16)} to prompts kept out" if kept else ""
+    return Found("PASS", f"{told}{more}, at temperature {given.temperature:g}", 0.0)
+
+
+def _is_answer(line: Any) -> bool:
+    return isinstance(line, dict) and "ending" in line

@@ -1,0 +1,170 @@
+"""Is the training on rollouts healthy: near its reference, still exploring, and better at what it is meant to be?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean, variance
+from typing import NamedTuple
+
+from reviews.checks.definition import Checks, Found, Limit, need
+from reviews.evidence.evidence import Evidence
+from reviews.stages.finetuning.checks import ONLINE
+from reviews.stages.finetuning.online import Worth, given_of, kept_of, steps_of, worths
+from reviews.statistics import mcnemar
+from specs.exact import holds
+from specs.stages.finetuning.online_rows import RolloutStep
+from specs.stages.metric import MetricSet
+
+CHECKS = Checks(ONLINE)
+CLEAR = 3.0
+"""Standard errors between the means of groups of answers: fewer are no rise."""
+FEWEST = 5
+"""Kept-out prompts: of fewer nothing is concluded."""
+
+
+def _fifths(rows: Sequence[RolloutStep]) -> tuple[Sequence[RolloutStep], Sequence[RolloutStep]]:
+    fifth = max(1, len(rows) // 5)
+    return rows[:fifth], rows[-fifth:]
+
+
+def _mean(rows: Sequence[RolloutStep], of: Callable[[RolloutStep], float | None]) -> float | None:
+    found = [value for one in rows if (value := of(one)) is not None]
+    return fmean(found) if found else None
+
+
+@CHECKS.add(
+    "rollouts.kl",
+    "The model stayed near the one it began as",
+    source="a policy that left what its reward was made for; Gao et al. 2022, arXiv:2210.10760",
+    limits=(Limit("<=", "thresholds.rollout_kl"),),
+    blocking=False,
+)
+def _kl(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Look at the KL divergence of a token in the last fifth of the steps."""
+    last = _mean(_fifths(steps_of(evidence))[1], lambda row: row.kl)
+    if last is None:
+        return Found("WARN", "kl_weight is 0 or channel grpo left out: nobody measured how far the model went")
+    detail = f"{last:.3g} nats a token from the granted model in the last fifth of the steps"
+    return Found("PASS" if holds(last, "<=", evidence.resolved.spec.thresholds.rollout_kl) else "WARN", detail, last)
+
+
+@CHECKS.add(
+    "rollouts.entropy",
+    "The answers still differ",
+    source="entropy collapse; Cui et al. 2025, arXiv:2505.22617",
+    limits=(Limit(">=", "thresholds.entropy_left"),),
+    blocking=False,
+)
+def _entropy(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the entropy of a token in the last fifth of the steps with the first."""
+    first, last = (_mean(some, lambda row: row.entropy) for some in _fifths(steps_of(evidence)))
+    if not first or last is None:
+        return Found("NOT_APPLICABLE", "no step states an entropy")
+    share = last / first
+    detail = f"the entropy of a token went from {first:.3g} to {last:.3g} nats"
+    return Found(
+        "PASS" if holds(share, ">=", evidence.resolved.spec.thresholds.entropy_left) else "WARN", detail, share
+    )
+
+
+@CHECKS.add(
+    "rollouts.length",
+    "Answers are about as long as they were",
+    source="answers that grow because length pays; Singhal et al. 2023, arXiv:2310.03716",
+    limits=(Limit("<=", "thresholds.rollout_length"),),
+    blocking=False,
+)
+def _length(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the mean tokens of answers in the last fifth of the rounds with the first, either way."""
+    every = worths(evidence)
+    first = fmean(len(one.row.answer_ids) for one in every if one.first)
+    last = fmean(len(one.row.answer_ids) for one in every if one.last)
+    ratio = (max(first, last) + 1) / (min(first, last) + 1)
+    detail = f"the mean answer went from {first:.1f} to {last:.1f} tokens"
+    held = holds(ratio, "<=", evidence.resolved.spec.thresholds.rollout_length)
+    return Found("PASS" if held else "WARN", detail, ratio)
+
+
+@CHECKS.add(
+    "rollouts.ties",
+    "Groups of answers differ in what they are worth",
+    source="groups of equal rewards, which teach nothing; Yu et al. 2025, arXiv:2503.14476",
+    limits=(Limit("<=", "thresholds.tied_groups"),),
+    blocking=False,
+)
+def _ties(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Count answers of groups in which every reward is the same."""
+    every = worths(evidence)
+    share = sum(one.tied for one in every) / len(every)
+    detail = f"{share:.0%} of the answers are of groups in which all are worth the same"
+    return Found("PASS" if holds(share, "<=", evidence.resolved.spec.thresholds.tied_groups) else "WARN", detail, share)
+
+
+@CHECKS.add(
+    "rollouts.clipped",
+    "Few tokens left the clipping range",
+    source="steps so large that most of the gradient is cut off; Schulman et al. 2017, arXiv:1707.06347",
+    limits=(Limit("<=", "thresholds.clipped_tokens"),),
+    blocking=False,
+)
+def _clipped(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Look at the step with the largest share of clipped tokens."""
+    stated = [row.clipped for row in steps_of(evidence) if row.clipped is not None]
+    if not stated:
+        return Found("NOT_APPLICABLE", "no step states which tokens were clipped")
+    if given_of(evidence).updates == 1:
+        return Found("NOT_APPLICABLE", "with one update on the same answers no ratio can leave the range")
+    most = max(stated)
+    detail = f"at most {most:.1%} of the tokens of a step left the clipping range"
+    return Found(
+        "PASS" if holds(most, "<=", evidence.resolved.spec.thresholds.clipped_tokens) else "WARN", detail, most
+    )
+
+
+class _Rise(NamedTuple):
+    """How far the mean of groups rose from the first fifth of the rounds to the last."""
+
+    by: float
+    errors: float
+    """In its standard errors."""
+
+
+def _rise(every: Sequence[Worth], size: int, of: Callable[[Worth], float]) -> _Rise:
+    groups = [every[at : at + size] for at in range(0, len(every), size)]
+    first = [fmean(map(of, some)) for some in groups if some[0].first]
+    last = [fmean(map(of, some)) for some in groups if some[0].last]
+    by = fmean(last) - fmean(first)
+    if len(first) < 2 or len(last) < 2:
+        return _Rise(by, 0.0)
+    error = math.sqrt(variance(first) / len(first) + variance(last) / len(last))
+    return _Rise(by, by / error if error else math.copysign(math.inf, by) if by else 0.0)
+
+
+@CHECKS.add(
+    "rollouts.hacking",
+    "The reward rose because answers got right",
+    source="reward hacking: Skalse et al. 2022, arXiv:2209.13085; Gao et al. 2022, arXiv:2210.10760",
+    limits=(Limit(">=", "thresholds.verified_rise"),),
+)
+def _hacking(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Compare the rise of the reward with what the verifier explains of it, and with prompts that were kept out."""
+    given, every, kept = given_of(evidence), worths(evidence), kept_of(evidence)
+    least = evidence.resolved.spec.thresholds.verified_rise
+    reward = _rise(every, given.generations, lambda one: one.reward)
+    verified = _rise(every, given.generations, lambda one: float(one.verified))
+    first, last = (need(metrics, f"{evidence.stage.kind}_{name}_reward") for name in ("first", "last"))
+    detail = f"the reward went from {first:.3g} to {last:.3g}"
+    if reward.errors < CLEAR:
+        return Found("PASS", f"{detail}, {reward.errors:.1f} standard errors: no clear rise", 0.0)
+    share = given.rewards.get("verified", 0.0) * verified.by / reward.by
+    detail += f"; right answers explain {share:.0%} of that"
+    if not holds(share, ">=", least):
+        return Found("FAIL", f"{detail}: something else than right answers was learned", share, repairable=False)
+    if len(kept) < FEWEST:
+        return Found("WARN", f"{detail}; {len(kept)} prompts were kept out, too few to see it there", share)
+    gained, lost = sum(one.after and not one.before for one in kept), sum(one.before and not one.after for one in kept)
+    detail += f"; of {len(kept)} prompts kept out {gained} were gained and {lost} lost"
+    if lost > gained and mcnemar.exact_mcnemar(gained, lost) < 0.05:
+        return Found("FAIL", f"{detail}: what was learned does not hold there", share, repairable=False)
+    return Found("PASS" if gained > lost else "WARN", detail, share)

@@ -1,0 +1,79 @@
+"""The metrics of training on rollouts: every answer is judged again, and so are those to prompts kept out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specs.stages.row_metric import Over, RowMetric, Value, count, metric, rate, share, where
+
+_STEPS = Over("all optimizer steps, in order")
+_ROLLOUTS = Over("all answers that were trained on", output="rollouts")
+_FIRST = where("answers of the first fifth of the steps (at least 1)", lambda one: one.first, "rollouts")
+_LAST = where("answers of the last fifth of the steps (at least 1)", lambda one: one.last, "rollouts")
+_KEPT = Over("prompts of the groups that were kept out of training", output="kept_answers")
+"""Where none was kept out the judge has none, and the metrics over them are left out."""
+
+
+def _reward(one: Any) -> float:
+    return one.reward
+
+
+def _length(one: Any) -> int:
+    return len(one.row.answer_ids)
+
+
+def _verified(one: Any) -> bool:
+    return one.verified
+
+
+def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
+    """Return the metrics of a kind; ``prefix`` makes their ids its own."""
+
+    def of_rollouts(name: str, unit: str, told: str, better: Any, of: Any) -> tuple[RowMetric, ...]:
+        value = Value(told, lambda rows: sum(of(one) for one in rows) / len(rows))
+        return (
+            metric(f"{prefix}first_{name}", unit, value, better, over=_FIRST),
+            metric(f"{prefix}last_{name}", unit, value, better, over=_LAST),
+        )
+
+    verified = share("answers that the task's verifier accepts", _verified, "answers")
+    steepest = Value("largest gradient norm before clipping", lambda rows: max(one.row.grad_norm for one in rows))
+    return (
+        metric(f"{prefix}steps", "optimizer steps", count, over=_STEPS),
+        metric(
+            f"{prefix}train_tokens",
+            "model tokens",
+            Value("tokens of answers, summed over steps", lambda rows: sum(one.row.tokens for one in rows)),
+            over=_STEPS,
+        ),
+        metric(f"{prefix}max_grad_norm", "L2 norm", steepest, "lower", over=_STEPS),
+        metric(f"{prefix}rollouts", "items", count, over=_ROLLOUTS),
+        *of_rollouts("reward", "reward", "mean of the weighted rewards, computed again", "higher", _reward),
+        *of_rollouts("length", "model tokens", "mean tokens of an answer", "none", _length),
+        metric(f"{prefix}first_verified", "fraction", verified, "higher", over=_FIRST),
+        metric(f"{prefix}last_verified", "fraction", verified, "higher", over=_LAST),
+        rate(
+            f"{prefix}ties",
+            "answers of groups in which every reward is the same",
+            lambda one: one.tied,
+            "lower",
+            over=_ROLLOUTS,
+            of="answers",
+        ),
+        metric(f"{prefix}kept_prompts", "items", count, over=Over(_KEPT.told, output="kept", may_be_empty=True)),
+        rate(
+            f"{prefix}kept_before",
+            "prompts whose answer before training the verifier accepts",
+            lambda one: one.before,
+            over=_KEPT,
+            of="prompts",
+        ),
+        rate(
+            f"{prefix}kept_after",
+            "prompts whose answer after training the verifier accepts",
+            lambda one: one.after,
+            "higher",
+            over=_KEPT,
+            of="prompts",
+        ),
+    )

@@ -1,0 +1,122 @@
+"""The kinds that train on what the model writes itself: ``grpo``, and ``composer`` with two channels more."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from specs.digests import Contract, omitted
+from specs.stages.finetuning.parameters import TrainingParameters
+from specs.stages.stage import NotReadBack
+
+Reward = Literal["verified", "ended", "length"]
+"""1 for an answer that the task's verifier accepts; 1 for one that ended by itself; its share of ``max_new_tokens``."""
+Weight = Annotated[float, Field(ge=-100, le=100)]
+Share = Annotated[float, Field(ge=0, le=100)]
+
+
+class GrpoParameters(TrainingParameters):
+    """Group-relative policy optimisation (Shao et al. 2024, arXiv:2402.03300) with TRL's ``GRPOTrainer``.
+
+    The loss is averaged over the tokens of a step (Yu et al. 2025, arXiv:2503.14476).
+    """
+
+    learning_rate: Annotated[float, Field(ge=0, le=1)] = 1e-6
+    rewards: Annotated[dict[Reward, Weight], Field(min_length=1)] = {"verified": 1.0}
+    """Each reward's weight in the sum; a negative one punishes."""
+    generations: Annotated[int, Field(ge=2, le=256)] = 8
+    """Answers to a prompt, which are compared with each other."""
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Answers in one pass. ``batch_size`` times ``gradient_accumulation`` is a multiple of ``generations``."""
+    max_new_tokens: Annotated[int, Field(ge=1, le=32768)] = 128
+    temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
+    clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    kl_weight: Annotated[float, Field(ge=0, le=10)] = 0.04
+    """Of the KL divergence from the granted model. 0 saves its copy in memory, and leaves the divergence unmeasured."""
+    updates: Annotated[int, Field(ge=1, le=16)] = 1
+    """Optimizer steps on the same answers."""
+    scale_rewards: bool = True
+    """Divide by the standard deviation of the group's rewards."""
+    validation_share: Annotated[float, Field(ge=0, le=0.5), NotReadBack()] = 0.1
+    """The share of groups of prompts kept out of training; they are answered before and after it."""
+    silent_steps: Annotated[int, Field(ge=1, le=1000), NotReadBack()] = 10
+    """The job ends where a channel has learned from no row in so many steps."""
+
+    def snapshots_of(self, steps: int) -> tuple[int, ...]:
+        """Return after which of so many steps a snapshot is saved: never between updates on the same answers."""
+        return tuple(one for one in super().snapshots_of(steps) if one % self.updates == 0)
+
+    @model_validator(mode="after")
+    def _rollouts_fit(self) -> Self:
+        each = self.batch_size * self.gradient_accumulation
+        if each % self.generations:
+            raise ValueError(
+                f"batch_size times gradient_accumulation is {each}, no multiple of generations ({self.generations})"
+            )
+        if self.method == "qlora":
+            raise ValueError("method 'qlora' is for sft and dpo: answers are sampled from unrounded weights")
+        if self.lora_dropout:
+            raise ValueError(
+                f"lora_dropout is {self.lora_dropout}: answers would be of other adapters than are trained"
+            )
+        if self.response_end is not None or self.response_start is not None:
+            raise ValueError("response_start and response_end belong to given responses, and the model writes its own")
+        if (self.checkpoint_steps or self.updates) % self.updates:
+            raise ValueError(f"checkpoint_steps {self.checkpoint_steps} is no multiple of updates ({self.updates})")
+        if all(weight == 0 for weight in self.rewards.values()):
+            raise ValueError("every reward has weight 0")
+        return self
+
+
+class Channels(Contract):
+    """The weight of each channel in the sum of losses; 0 leaves it out."""
+
+    grpo: Share = 1.0
+    sdpo: Share = 0.0
+    dpo: Share = 0.0
+
+
+class SelfDistillation(Contract):
+    """The model learns from itself with feedback in the prompt (Hübotter et al. 2026, arXiv:2601.20802)."""
+
+    beta: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """0: KL divergence from the teacher; 1: to the teacher; between: generalised Jensen-Shannon (arXiv:2306.13649)."""
+    top_k: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Compare these tokens and one tail instead of the whole vocabulary: another objective, and named so."""
+    feedback: Literal["verifier", "sibling", "both"] = "both"
+    """What the teacher reads: the verifier's reason, a right answer of the same group, or that and else the reason."""
+
+
+class ReplayedPairs(Contract):
+    """Preference pairs of another source, such as replayed traces, learned from beside the rollouts."""
+
+    beta: Annotated[float, Field(gt=0, le=100)] = 0.1
+    batch_size: Annotated[int, Field(ge=1, le=256)] = 2
+    """Pairs in one pass, beside each pass of answers."""
+    max_length: Annotated[int, Field(ge=16, le=131072)] = 1024
+    """Of prompt and response together; of longer ones the beginning of the prompt is cut."""
+
+
+class ComposerParameters(GrpoParameters):
+    """One trainer with three channels: GRPO, self-distillation, and DPO on given pairs.
+
+    Their weights are this project's choice: those of published systems are not known.
+    """
+
+    channels: Channels = Channels()
+    self_distillation: SelfDistillation = omitted(SelfDistillation())
+    replayed_pairs: ReplayedPairs = omitted(ReplayedPairs())
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Say whether ``pairs`` is an input."""
+        return self.channels.dpo > 0
+
+    @model_validator(mode="after")
+    def _channels_fit(self) -> Self:
+        if not any((self.channels.grpo, self.channels.sdpo, self.channels.dpo)):
+            raise ValueError("every channel has weight 0")
+        if self.channels.sdpo and self.self_distillation.feedback != "verifier" and "verified" not in self.rewards:
+            raise ValueError("a right answer of the group is known only where 'verified' is among the rewards")
+        return self

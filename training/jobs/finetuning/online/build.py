@@ -1,0 +1,193 @@
+"""The trainer of a ``grpo`` or ``composer`` stage, built from what was granted: for the job, and for its witness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from specs.stages.artifacts import Item, Preference
+from specs.stages.finetuning.online_parameters import Channels, ComposerParameters, GrpoParameters
+from specs.stages.finetuning.online_rows import Rollout
+from training.engines.batched import ends_in
+from training.engines.checkpoint import evaluating
+from training.jobs.finetuning import trainer_args, trainer_hooks
+from training.jobs.finetuning.loss_comparison import sums
+from training.jobs.finetuning.online.channels import Pair, Plan, channelled
+from training.jobs.finetuning.online.hidden_states import Sequenced, require_plain_head
+from training.jobs.finetuning.online.losses import objective
+from training.jobs.finetuning.online.recorded import Rollouts, Source, recorded, reward_functions
+from training.jobs.finetuning.trained_model import Prepared, prepare
+from training.jobs.finetuning.training_texts import Sides, Style, style_of
+from training.jobs.job import Job, refuse
+from training.jobs.row_files import read_rows
+from training.rules.finetuning.schedules import steps_of
+from training.rules.seeded_order import drawn, file_order
+from training.rules.tasks import load_items
+
+
+class Granted(NamedTuple):
+    """The granted prompts, divided, and the model that has answered none of them."""
+
+    training: list[Item]
+    kept: list[Item]
+    prepared: Prepared
+    style: Style
+    pairs: list[Pair]
+    pairs_cut: int
+
+    def prompt_ids(self, item: Item, hint: str = "") -> list[int]:
+        """Return what the model reads before it answers an item, with a hint after the user's last words."""
+        text = f"{item.prompt}\n\n{hint}" if hint else item.prompt
+        return Sides(self.style, text, (), item.before).encoded(self.prepared.tokenizer).prompt
+
+
+def granted(job: Job[Any]) -> Granted:
+    """Return what a trainer is built from; exits where no prompt would be trained on, or a pair is too long."""
+    given: GrpoParameters = job.parameters
+    items = load_items(job.inputs["prompts"])
+    kept = drawn((one.group for one in items), given.validation_share, given.seed)
+    training = [one for one in items if one.group not in kept]
+    if not steps_of(len(training), given.model_dump()):
+        at_once = given.batch_size * given.gradient_accumulation // given.generations
+        raise SystemExit(f"{len(training)} prompts are left to train on, a step takes {at_once}")
+    prepared = prepare(job.inputs["model"], given)
+    style = style_of(prepared.tokenizer, given, job.order.declared())
+    found = Granted(training, [one for one in items if one.group in kept], prepared, style, [], 0)
+    plan = channels_of(given)
+    if plan.sdpo or plan.dpo:
+        require_plain_head(prepared.model)
+    if not isinstance(given, ComposerParameters) or not given.reads_pairs:
+        return found
+    pairs, cut = _pairs(job, given, prepared, style)
+    return found._replace(pairs=pairs, pairs_cut=cut)
+
+
+def channels_of(given: GrpoParameters) -> Channels:
+    """Return the weights of the channels; of a ``grpo`` stage those of its one."""
+    return given.channels if isinstance(given, ComposerParameters) else Channels()
+
+
+def _pairs(job: Job[Any], given: ComposerParameters, prepared: Prepared, style: Style) -> tuple[list[Pair], int]:
+    """Return the pairs in the order in which they are read, with references computed, and how many were cut.
+
+    The beginning of a long prompt goes; what was answered stays whole, with a token to predict it from. A pair for
+    which that leaves no room is left out.
+    """
+    rows = read_rows(job.inputs["pairs"], Preference)
+    order = sorted(range(len(rows)), key=lambda place: file_order(f"pair {place}", given.seed))
+    most, cut, sides = given.replayed_pairs.max_length, 0, list[Sequenced]()
+    for row in (rows[place] for place in order):
+        one = Sides(style, row.prompt, (row.chosen, row.rejected), row.before).encoded(prepared.tokenizer)
+        found = [_shortened(whole, begin, most) for whole, begin in zip(one.wholes, one.begins(), strict=True)]
+        if all(side.begin > 0 and side.response for side in found):
+            sides += found
+            cut += any(len(whole) > most for whole in one.wholes)
+    if not sides:
+        refuse(
+            f"channel dpo has a weight, and no pair of {len(rows)} fits into replayed_pairs.max_length, {most} tokens"
+        )
+    size, scores = 2 * given.replayed_pairs.batch_size, list[float]()
+    with evaluating(prepared.model):
+        for at in range(0, len(sides), size):
+            some = [(list(one.ids), one.begin) for one in sides[at : at + size]]
+            scores += [total for total, _ in sums(prepared.model, some)]
+    return [Pair(sides[at], sides[at + 1], scores[at], scores[at + 1]) for at in range(0, len(sides), 2)], cut
+
+
+def _shortened(whole: list[int], begin: int, most: int) -> Sequenced:
+    """Return a prompt and its response, at most so long; ``begin`` is 0 or less where the response alone is longer."""
+    dropped = max(0, len(whole) - most)
+    return Sequenced(whole[dropped:], begin - dropped)
+
+
+class Built(NamedTuple):
+    """A trainer before its first step, and its rollouts."""
+
+    trainer: Any
+    rollouts: Rollouts
+
+
+def build(job: Job[Any], given: Granted, committed: Sequence[Rollout] | None = None) -> Built:
+    """Return the watched trainer; with ``committed`` rollouts it samples none."""
+    from datasets import Dataset
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    parameters: GrpoParameters = job.parameters
+    steps = steps_of(len(given.training), parameters.model_dump())
+    dtype = str(given.prepared.model.dtype).removeprefix("torch.")
+    config = GRPOConfig(
+        **trainer_args.arguments(job, parameters, steps, given.prepared.device),
+        loss_type="dapo",
+        scale_rewards="group" if parameters.scale_rewards else "none",
+        reward_weights=list(parameters.rewards.values()),
+        num_generations=parameters.generations,
+        steps_per_generation=parameters.gradient_accumulation,
+        num_iterations=parameters.updates,
+        max_completion_length=parameters.max_new_tokens,
+        temperature=parameters.temperature,
+        # The defaults of transformers would cut the distribution that log-probabilities are of.
+        top_p=1.0,
+        top_k=0,
+        epsilon=parameters.clip,
+        beta=parameters.kl_weight,
+        use_bias_correction_kl=True,
+        mask_truncated_completions=False,
+        # Of the copy that is the reference, which TRL loads in float32 otherwise.
+        model_init_kwargs=None if dtype == "float32" else {"dtype": dtype},
+    )
+    distills = channels_of(parameters).sdpo > 0
+    feedback = parameters.self_distillation.feedback if isinstance(parameters, ComposerParameters) and distills else ""
+    ends = sorted(ends_in(given.prepared.model.generation_config, given.prepared.tokenizer))
+    source = Source(given.training, job.order.task, given.prepared.tokenizer, ends, feedback)
+    rollouts = Rollouts(parameters, source, committed)
+    kind = channelled(GRPOTrainer, _plan(parameters, given))
+    kind = trainer_hooks.guarded(kind, parameters.target_modules, _settings)
+    kind = recorded(kind, rollouts, parameters.seed)
+    trainer = trainer_hooks.start(
+        kind,
+        job,
+        model=given.prepared.model,
+        reward_funcs=reward_functions(rollouts, list(parameters.rewards)),
+        args=config,
+        train_dataset=Dataset.from_list(
+            [{"prompt": _prompt(given.style, one), "place": place} for place, one in enumerate(given.training)]
+        ),
+        processing_class=given.prepared.tokenizer,
+        peft_config=given.prepared.adapter,
+    )
+    return Built(trainer, rollouts)
+
+
+def _prompt(style: Style, item: Item) -> Any:
+    return Sides(style, item.prompt, (), item.before).prompt()
+
+
+def _plan(parameters: GrpoParameters, given: Granted) -> Plan:
+    plan = Plan(weights=channels_of(parameters), silent_steps=parameters.silent_steps, pairs=given.pairs)
+    plan.teacher_ids = lambda row, hint: given.prompt_ids(given.training[row["place"]], hint)
+    if isinstance(parameters, ComposerParameters):
+        plan.distillation, plan.replayed = parameters.self_distillation, parameters.replayed_pairs
+    return plan
+
+
+def _settings(trainer: Any) -> dict[str, Any]:
+    """Return the settings of GRPO, from the trainer that computes it."""
+    args = trainer.args
+    weights = zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)
+    return {
+        "rewards": {name: float(f"{weight:.7g}") for name, weight in weights},
+        "generations": trainer.num_generations,
+        "max_new_tokens": trainer.max_completion_length,
+        "temperature": trainer.temperature,
+        "clip": trainer.epsilon_low,
+        "kl_weight": trainer.beta,
+        "updates": trainer.num_iterations,
+        "scale_rewards": trainer.scale_rewards == "group",
+        "loss_type": trainer.loss_type,
+        "steps_per_generation": args.steps_per_generation,
+        "channels": trainer.plan.weights.model_dump(mode="json"),
+        "self_distillation": trainer.plan.distillation.model_dump(mode="json"),
+        "replayed_pairs": trainer.plan.replayed.model_dump(mode="json"),
+        "divergence": objective(trainer.plan.distillation.beta, trainer.plan.distillation.top_k),
+    }

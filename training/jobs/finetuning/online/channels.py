@@ -1,0 +1,244 @@
+"""A trainer with three channels: GRPO as TRL computes it, self-distillation, and DPO on given pairs.
+
+The backward pass of each channel is over before the next begins, so that only one holds its activations; their
+gradients add up. With the weights 1, 0 and 0 it is TRL's trainer: the same losses, gradients and random numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from specs.stages.finetuning.online_parameters import Channels, ReplayedPairs, SelfDistillation
+from training.jobs.finetuning.online import losses
+from training.jobs.finetuning.online.hidden_states import Sequenced, head, states, targets
+
+
+class Silent(Exception):
+    """A channel that was asked for has learned from nothing for too long: its loss of 0 would look healthy."""
+
+
+class Pair(NamedTuple):
+    """A preference with the log-probabilities of both responses under the granted model."""
+
+    chosen: Sequenced
+    rejected: Sequenced
+    chosen_reference: float
+    rejected_reference: float
+
+
+@dataclass
+class Plan:
+    """What the channels are to do."""
+
+    weights: Channels = field(default_factory=Channels)
+    distillation: SelfDistillation = field(default_factory=SelfDistillation)
+    replayed: ReplayedPairs = field(default_factory=ReplayedPairs)
+    pairs: Sequence[Pair] = ()
+    teacher_ids: Callable[[Any, str], list[int]] = lambda _, __: []
+    """Returns the ids of a row's prompt with a hint in it."""
+    silent_steps: int = 10
+
+
+_NAMES = tuple(Channels.model_fields)
+
+
+@dataclass
+class _Count:
+    loss: float = 0.0
+    rows: int = 0
+    tokens: int = 0
+    squares: float = 0.0
+
+    def told(self) -> dict[str, Any]:
+        return {"loss": self.loss, "rows": self.rows, "tokens": self.tokens, "grad_norm": math.sqrt(self.squares)}
+
+
+class _Due(NamedTuple):
+    """A channel that has something to learn from in a pass."""
+
+    name: str
+    weight: float
+    rows: int
+    tokens: int
+    loss: Callable[[], Any]
+
+
+def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
+    """Return a subclass of TRL's ``GRPOTrainer`` with the channels of a plan."""
+
+    class Channelled(trainer):
+        """Learns from each channel in turn."""
+
+        hints: Sequence[str | None] = ()
+        """Of the answers that were judged last, in their order; rewards leave them here."""
+
+        def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+            found: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            if plan.weights.sdpo:
+                found |= _taught(self, inputs, found, plan)
+            return found
+
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+            self.running, self.left = None, []
+            with _gradients(self.model) as squares:
+                total = super().training_step(model, inputs, num_items_in_batch)
+            if self.running is not None:
+                self.counts[self.running].squares += squares()
+            for due in self.left:
+                with _gradients(self.model) as squares:
+                    with self.compute_loss_context_manager():
+                        loss = _learned(self, due)
+                    self.accelerator.backward(loss)
+                self.counts[due.name].squares += squares()
+                total = total + loss.detach()
+            return total
+
+        def _compute_loss(self, model: Any, inputs: Any) -> Any:
+            original = super()._compute_loss
+            if not self.model.training:
+                return original(model, inputs)
+            due = list(_channels(self, model, inputs, plan, original))
+            self.running, self.left = (due[0].name if due else None), due[1:]
+            # Nothing to learn from in this pass: a loss of 0 that reaches the weights, so that the step is taken.
+            return _learned(self, due[0]) if due else next(_trained(model)).sum() * 0.0
+
+        def read_pairs(self, sides: Sequence[Sequenced]) -> None:
+            """Hear which responses a pass reads beside its answers."""
+
+        def channel_counts(self) -> dict[str, Any]:
+            """Return what the channels did in the running step; raises Silent for one that learns from nothing."""
+            return {"channels": _taken(self, plan)}
+
+    Channelled.plan = plan
+    Channelled.counts = {name: _Count() for name in _NAMES}
+    Channelled.running, Channelled.left = None, []
+    return Channelled
+
+
+def _channels(trainer: Any, model: Any, inputs: Any, plan: Plan, original: Callable[..., Any]) -> Iterator[_Due]:
+    """Yield the channels that a pass has something for, in their order."""
+    weights = plan.weights
+    if weights.grpo:
+        # Of a group of equal rewards rounding leaves something, which a small spread makes larger.
+        alive = inputs["advantages"].abs() > (1e-6 if trainer.scale_rewards == "none" else 1e-3)
+        tokens = int(inputs["completion_mask"][alive].sum())
+        yield _Due("grpo", weights.grpo, int(alive.sum()), tokens, lambda: original(model, inputs))
+    if weights.sdpo and bool((inputs["teacher_mask"].sum(-1) > 0).any()):
+        yield _distilled(model, inputs, plan)
+    if weights.dpo:
+        yield _preferred(trainer, model, plan)
+
+
+def _learned(trainer: Any, due: _Due) -> Any:
+    """Return the weighted loss of a channel, and count what it is of."""
+    loss, count = due.loss(), trainer.counts[due.name]
+    count.loss += float(loss.detach())
+    count.rows += due.rows
+    count.tokens += due.tokens
+    return loss if due.weight == 1 else due.weight * loss
+
+
+@contextmanager
+def _gradients(model: Any) -> Generator[Callable[[], float]]:
+    """Hear the gradients that a backward pass adds; give the sum of their squares."""
+    heard: list[Any] = []
+
+    def hear(gradient: Any) -> None:
+        heard.append(gradient.detach().float().square().sum())
+
+    handles = [one.register_hook(hear) for one in _trained(model)]
+    try:
+        yield lambda: float(sum(heard))
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _taken(trainer: Any, plan: Plan) -> dict[str, Any]:
+    """Return what the channels with a weight did since the last step, and begin the next."""
+    found = {name: trainer.counts[name].told() for name in _NAMES if getattr(plan.weights, name)}
+    trainer.counts.update({name: _Count() for name in _NAMES})
+    earlier = [one["channels"] for one in trainer.state.log_history if "channels" in one]
+    last = [*earlier, found][-plan.silent_steps :]
+    for name in found:
+        if len(last) == plan.silent_steps and not any(one[name]["rows"] for one in last):
+            step = trainer.state.global_step
+            raise Silent(f"step {step}: channel {name} has learned from no row in {len(last)} steps")
+    return found
+
+
+def _trained(model: Any) -> Iterator[Any]:
+    return (one for one in model.parameters() if one.requires_grad)
+
+
+def _taught(trainer: Any, inputs: Any, found: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    """Return the ids of what the teacher of each answer reads, padded on the right; of no hint, none."""
+    import torch
+
+    device = found["completion_ids"].device
+    taught = [plan.teacher_ids(one, hint) if hint else [] for one, hint in zip(inputs, trainer.hints, strict=True)]
+    width = max(1, *map(len, taught))
+    ids, mask = torch.zeros((2, len(taught), width), dtype=torch.long)
+    for row, some in enumerate(taught):
+        ids[row, : len(some)] = torch.tensor(some, dtype=torch.long)
+        mask[row, : len(some)] = 1
+    hinted = (mask.sum(-1) > 0).to(device)
+    # Of all passes on these answers: a mean over the tokens of one pass would depend on how they were divided.
+    tokens = found["completion_mask"][hinted].sum()
+    return {"teacher_ids": ids.to(device), "teacher_mask": mask.to(device), "teacher_tokens": tokens}
+
+
+def _distilled(model: Any, inputs: Any, plan: Plan) -> _Due:
+    """Return the channel of self-distillation for the answers of a pass that have a hint."""
+    student: list[Sequenced] = []
+    teacher: list[Sequenced] = []
+    for row in range(len(inputs["teacher_ids"])):
+        hinted = inputs["teacher_ids"][row][inputs["teacher_mask"][row] == 1].tolist()
+        if hinted:
+            prompt = inputs["prompt_ids"][row][inputs["prompt_mask"][row] == 1].tolist()
+            answer = inputs["completion_ids"][row][inputs["completion_mask"][row] == 1].tolist()
+            student.append(Sequenced([*prompt, *answer], len(prompt)))
+            teacher.append(Sequenced([*hinted, *answer], len(hinted)))
+    tokens = sum(len(one.response) for one in student)
+    given = plan.distillation
+
+    def loss() -> Any:
+        import torch
+
+        with torch.no_grad():
+            theirs = states(model, teacher)
+        ours = states(model, student)
+        layer = head(model)
+        mean = losses.divergence_in_pieces(
+            ours, layer, theirs, layer, torch.ones(len(ours), device=ours.device), beta=given.beta, top_k=given.top_k
+        )
+        return mean * (tokens / inputs["teacher_tokens"])
+
+    return _Due("sdpo", plan.weights.sdpo, len(student), tokens, loss)
+
+
+def _preferred(trainer: Any, model: Any, plan: Plan) -> _Due:
+    """Return the channel of the pairs of a pass: they follow from its number, so that any part can be replayed."""
+    given, passes = plan.replayed, trainer.current_gradient_accumulation_steps
+    number = trainer._step * given.batch_size
+    some = [plan.pairs[(number + place) % len(plan.pairs)] for place in range(min(given.batch_size, len(plan.pairs)))]
+    sides = [*(one.chosen for one in some), *(one.rejected for one in some)]
+    trainer.read_pairs(sides)
+
+    def loss() -> Any:
+        import torch
+
+        hidden = states(model, sides)
+        every = losses.log_probabilities_in_pieces(hidden, head(model), targets(sides, hidden.device))
+        sums = torch.stack([part.sum() for part in every.split([len(one.response) for one in sides])])
+        references = torch.tensor(
+            [*(one.chosen_reference for one in some), *(one.rejected_reference for one in some)], device=hidden.device
+        )
+        half = len(some)
+        return losses.dpo_loss(sums[:half], sums[half:], references[:half], references[half:], given.beta) / passes
+
+    return _Due("dpo", plan.weights.dpo, len(some), sum(len(one.response) for one in sides), loss)

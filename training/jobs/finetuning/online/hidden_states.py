@@ -1,0 +1,69 @@
+"""Hidden states of responses, and the layer that makes logits of them: what losses in pieces are computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from training.engines.batched import padded
+from training.engines.checkpoint import apart, device_of, evaluating, most_difference
+from training.jobs.job import refuse
+
+
+class Sequenced(NamedTuple):
+    """Token ids of a prompt and a response, and where the response begins."""
+
+    ids: Sequence[int]
+    begin: int
+
+    @property
+    def response(self) -> Sequence[int]:
+        """Return the ids of the response."""
+        return self.ids[self.begin :]
+
+
+def states(model: Any, sequences: Sequence[Sequenced]) -> Any:
+    """Return the hidden states that predict the responses, one sequence after the other. [tokens, width]."""
+    import torch
+
+    ids, mask = padded([one.ids for one in sequences], next(model.parameters()).device)
+    # Padded on the right: nothing before the padding reads it, and positions are those of the sequence alone.
+    hidden = _bare(model).base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+    return torch.cat([hidden[row, one.begin - 1 : len(one.ids) - 1] for row, one in enumerate(sequences)])
+
+
+def targets(sequences: Sequence[Sequenced], device: Any) -> Any:
+    """Return the ids of the responses, one sequence after the other."""
+    import torch
+
+    return torch.tensor([id for one in sequences for id in one.response], device=device)
+
+
+def head(model: Any) -> Callable[[Any], Any]:
+    """Return what makes logits of hidden states, in float32 at least: a logarithm in bfloat16 has three digits."""
+    layer = _bare(model).get_output_embeddings()
+
+    def logits(hidden: Any) -> Any:
+        found = layer(hidden)
+        return found.float() if found.element_size() < 4 else found
+
+    return logits
+
+
+def require_plain_head(model: Any) -> None:
+    """Exit with code 4 where the model's logits are not those of its last layer alone: scaled or capped ones."""
+    import torch
+
+    vocabulary = _bare(model).config.get_text_config().vocab_size
+    ids = torch.tensor([[(7 * n) % vocabulary for n in range(1, 9)]], device=next(model.parameters()).device)
+    with evaluating(model):
+        whole = _bare(model)(input_ids=ids, use_cache=False).logits[0].float()
+        ours = head(model)(_bare(model).base_model(input_ids=ids, use_cache=False).last_hidden_state[0]).float()
+    if not apart(whole, ours) <= most_difference(device_of(model)[1]):
+        refuse(
+            f"{type(_bare(model)).__name__} changes its logits after the last layer, which only channel grpo can read"
+        )
+
+
+def _bare(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -1,0 +1,171 @@
+"""The losses of training on rollouts: each from whole logits, and from hidden states a piece at a time.
+
+Both ways give the same value and gradient; the first is what the second is compared with. The pieces hold only the
+tokens that count, and compute the logits of a piece again in the backward pass, so that no tensor has all tokens times
+the vocabulary.
+
+- ``policy_loss``: the clipped objective of PPO with advantages of a group (Shao et al. 2024, arXiv:2402.03300, equation
+  3), averaged over tokens (Yu et al. 2025, arXiv:2503.14476, equation 8);
+- ``divergence``: the generalised Jensen-Shannon divergence (Agarwal et al. 2023, arXiv:2306.13649, section 2) between a
+  teacher that read more and the model (Hübotter et al. 2026, arXiv:2601.20802);
+- ``dpo_loss``: Rafailov et al. 2023, arXiv:2305.18290, equation 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+PIECE = 256
+"""Tokens whose logits are held at once."""
+
+Tensor = Any
+Head = Callable[[Tensor], Tensor]
+"""Returns logits [tokens, vocabulary] after hidden states [tokens, width]."""
+
+
+class EmptyMask(ValueError):
+    """No token counts: a loss of nothing would look like one that is 0."""
+
+
+def policy_loss(
+    logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    old: Tensor | None = None,
+    reference: Tensor | None = None,
+    clip: float = 0.2,
+    kl_weight: float = 0.0,
+    tokens: Tensor | float | None = None,
+) -> Tensor:
+    """Return the loss of completions: log-probabilities [rows, tokens], advantages [rows].
+
+    ``old`` are those of the weights that sampled; None: the present ones. ``tokens`` divides the sum where the rows are
+    a part of a batch. Raises EmptyMask, or ValueError for a weight of the KL without a reference.
+    """
+    import torch
+
+    mask = _counted(mask).to(logps.dtype)
+    ratio = (logps - (logps.detach() if old is None else old)).exp()
+    each = advantages[:, None]
+    loss = -torch.minimum(ratio * each, ratio.clamp(1 - clip, 1 + clip) * each)
+    if kl_weight:
+        if reference is None:
+            raise ValueError("kl_weight needs the log-probabilities of the reference")
+        # The estimator that is never negative (Schulman 2020): exp(x) - x - 1 with x the log ratio of the reference.
+        apart = reference - logps
+        # Times the ratio: the answers are of the weights that sampled them, the divergence is of the present ones.
+        loss = loss + kl_weight * ratio * (apart.exp() - apart - 1)
+    return (loss * mask).sum() / (mask.sum() if tokens is None else tokens)
+
+
+def objective(beta: float, top_k: int | None) -> str:
+    """Return the name of a divergence; over a part of the vocabulary it is another one."""
+    name = {0.0: "forward_kl", 1.0: "reverse_kl"}.get(beta, "jsd")
+    return name if top_k is None else f"{name}_of_top_{top_k}_and_tail"
+
+
+def divergence(
+    student: Tensor, teacher: Tensor, mask: Tensor, *, beta: float, temperature: float = 1.0, top_k: int | None = None
+) -> Tensor:
+    """Return the mean divergence over the tokens of a mask; only the student gets a gradient.
+
+    ``beta`` 0 is the KL divergence from teacher to student, 1 that from student to teacher. Between them it is that of
+    both from their mixture, which goes to 0 towards either end: neither end is a limit. Raises EmptyMask.
+    """
+    kept = _counted(mask)
+    return token_divergence(student[kept], teacher[kept], beta, temperature, top_k).mean()
+
+
+def divergence_in_pieces(
+    student: Tensor,
+    student_head: Head,
+    teacher: Tensor,
+    teacher_head: Head,
+    mask: Tensor,
+    *,
+    beta: float,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    piece: int = PIECE,
+) -> Tensor:
+    """Return what :func:`divergence` does, from hidden states; raises as it does."""
+    kept = _counted(mask)
+
+    def summed(ours: Tensor, theirs: Tensor) -> Tensor:
+        return token_divergence(student_head(ours), teacher_head(theirs), beta, temperature, top_k).sum()
+
+    return sum(_pieces(summed, student[kept], teacher[kept].detach(), piece)) / kept.sum()
+
+
+def token_divergence(student: Tensor, teacher: Tensor, beta: float, temperature: float, top_k: int | None) -> Tensor:
+    """Return the divergence of each token from logits [tokens, vocabulary], in nats."""
+    import torch
+
+    ours = (student / temperature).log_softmax(-1)
+    theirs = (teacher / temperature).log_softmax(-1).detach()
+    if top_k is not None and top_k < ours.shape[-1]:
+        places = ours.detach().topk(top_k, -1).indices
+        ours, theirs = _with_tail(ours, places), _with_tail(theirs, places)
+    if beta == 0:
+        return _kl(theirs, ours)
+    if beta == 1:
+        return _kl(ours, theirs)
+    share = torch.tensor([beta, 1 - beta], dtype=ours.dtype, device=ours.device).log()
+    mixed = torch.logaddexp(theirs + share[0], ours + share[1])
+    return beta * _kl(theirs, mixed) + (1 - beta) * _kl(ours, mixed)
+
+
+def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the log-probability of each target [tokens] from logits [tokens, vocabulary]."""
+    return logits.log_softmax(-1).gather(-1, targets[:, None]).squeeze(-1)
+
+
+def log_probabilities_in_pieces(hidden: Tensor, head: Head, targets: Tensor, *, piece: int = PIECE) -> Tensor:
+    """Return what :func:`log_probabilities` does, from hidden states [tokens, width]; raises EmptyMask for none."""
+    import torch
+
+    if not len(targets):
+        raise EmptyMask("there is no token to score")
+
+    def picked(some: Tensor, ids: Tensor) -> Tensor:
+        return log_probabilities(head(some), ids)
+
+    return torch.cat(list(_pieces(picked, hidden, targets, piece)))
+
+
+def dpo_loss(
+    chosen: Tensor, rejected: Tensor, chosen_reference: Tensor, rejected_reference: Tensor, beta: float
+) -> Tensor:
+    """Return the mean loss of pairs from summed log-probabilities; where model and reference are one, ln 2."""
+    from torch.nn.functional import logsigmoid
+
+    return -logsigmoid(beta * ((chosen - chosen_reference) - (rejected - rejected_reference))).mean()
+
+
+def _counted(mask: Tensor) -> Tensor:
+    kept = mask.bool()
+    if not bool(kept.any()):
+        raise EmptyMask("no token of the batch counts")
+    return kept
+
+
+def _kl(one: Tensor, other: Tensor) -> Tensor:
+    return (one.exp() * (one - other)).sum(-1)
+
+
+def _with_tail(logs: Tensor, places: Tensor) -> Tensor:
+    """Return the log-probabilities at some places, then that of all others together."""
+    import torch
+
+    picked = logs.gather(-1, places)
+    rest = logs.scatter(-1, places, float("-inf")).logsumexp(-1, keepdim=True)
+    return torch.cat([picked, rest], -1)
+
+
+def _pieces(function: Callable[..., Tensor], one: Tensor, other: Tensor, piece: int) -> Iterator[Tensor]:
+    from torch.utils.checkpoint import checkpoint
+
+    for some, others in zip(one.split(piece), other.split(piece), strict=True):
+        yield checkpoint(function, some, others, use_reentrant=False)

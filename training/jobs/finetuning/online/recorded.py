@@ -1,0 +1,207 @@
+"""Rollouts as evidence: every answer with what it was worth, in the order in which it was sampled, and used again.
+
+Answers are drawn from a generator of their own, so that a witness that takes them from the job's rows, and samples
+nothing, reads the same batches in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.stages.artifacts import Item
+from specs.stages.finetuning.online_parameters import GrpoParameters
+from specs.stages.finetuning.online_rows import Rollout
+from training.engines.batched import output_of
+from training.engines.stop_strings import Watch
+from training.jobs.finetuning.online.hidden_states import Sequenced
+from training.jobs.finetuning.trainer_hooks import digest_of
+from training.jobs.row_files import lines_of, read_rows, write_durably
+from training.rules.finetuning.rewards import advantages, combined, hints, rewards_of
+from training.rules.seeded_order import file_order
+from training.rules.tasks import judged
+
+FILE = "rollouts.jsonl"
+"""Of a saved step: the rollouts up to it."""
+
+
+class OtherRollouts(Exception):
+    """Committed rollouts are not answers to the prompts that the granted data gives."""
+
+
+class Source(NamedTuple):
+    """What answers are judged by, and what they answer."""
+
+    items: Sequence[Item]
+    """In the order of the training rows."""
+    task: str
+    tokenizer: Any
+    ends: Sequence[int]
+    feedback: str
+
+
+class Rollouts:
+    """The answers of a training, and what they are worth."""
+
+    def __init__(self, given: GrpoParameters, source: Source, committed: Sequence[Rollout] | None = None) -> None:
+        self.rows: list[Rollout] = []
+        self.hints: list[str | None] = []
+        self.heard: Callable[[int, Sequence[Rollout]], None] = lambda _, __: None
+        """Gets each step's committed rollouts before they are trained on."""
+        self._given, self._source = given, source
+        self._committed = committed
+        self._watch = Watch(source.tokenizer, (), keep_special=False)
+        self._newest: list[Rollout] = []
+
+    @property
+    def replays(self) -> bool:
+        """Say whether answers come from a job's rows."""
+        return self._committed is not None
+
+    def of_step(self, step: int) -> list[list[int]]:
+        """Return the token ids of a step's committed answers, with their end tokens; raises OtherRollouts for none."""
+        found = [one for one in self._committed or () if one.step == step]
+        if not found:
+            raise OtherRollouts(f"there are no rollouts of step {step}")
+        self.heard(step, found)
+        return [[*one.answer_ids, *([] if one.end_id is None else [one.end_id])] for one in found]
+
+    def judge(self, step: int, places: Sequence[int], completions: Sequence[Sequence[int]]) -> None:
+        """Judge the answers of a step: to which training rows, and their token ids. Groups are neighbours.
+
+        Raises PluginFault as the task's verifier, OtherRollouts where committed rows answer other prompts.
+        """
+        given, source = self._given, self._source
+        items = [source.items[place] for place in places]
+        outputs = [self._output(ids) for ids in completions]
+        said = list(judged(source.task, [(item, one.text) for item, one in zip(items, outputs, strict=True)]))
+        weights: dict[str, float] = {**given.rewards}
+        valued = [
+            rewards_of(
+                list(weights),
+                verified=one.passed,
+                finish=output.finish,
+                tokens=len(output.ids),
+                most=given.max_new_tokens,
+            )
+            for one, output in zip(said, outputs, strict=True)
+        ]
+        self._newest, self.hints = [], []
+        for at in range(0, len(items), given.generations):
+            group = slice(at, at + given.generations)
+            rewards = [combined(one, weights) for one in valued[group]]
+            worth = advantages(rewards, scale=given.scale_rewards)
+            texts, passed = [one.text for one in outputs[group]], [one.passed for one in said[group]]
+            told = hints(texts, passed, [one.reason for one in said[group]], source.feedback) if source.feedback else []
+            self.hints += told or [None] * given.generations
+            self._newest += [
+                Rollout(
+                    step=step,
+                    item=items[at + n].id,
+                    group=items[at + n].group,
+                    kind=items[at + n].kind,
+                    sample=n,
+                    text=outputs[at + n].text,
+                    finish=outputs[at + n].finish,
+                    answer_ids=tuple(outputs[at + n].ids),
+                    end_id=completions[at + n][-1] if outputs[at + n].finish == "eos" else None,
+                    verified=passed[n],
+                    rewards=valued[at + n],
+                    reward=rewards[n],
+                    advantage=worth[n],
+                    hint=told[n] if told else None,
+                )
+                for n in range(given.generations)
+            ]
+        if self._committed is not None:
+            theirs = [one.item for one in self._committed if one.step == step]
+            if theirs != [one.item for one in self._newest]:
+                raise OtherRollouts(f"the rollouts of step {step} answer other prompts than the granted data gives")
+        self.rows += self._newest
+
+    def values(self, reward: str) -> list[float]:
+        """Return one reward of the answers that were judged last."""
+        return [one.rewards[reward] for one in self._newest]
+
+    def _output(self, ids: Sequence[int]) -> Any:
+        ended = bool(ids) and ids[-1] in self._source.ends
+        return output_of(ids[:-1] if ended else ids, "eos" if ended else "length", self._watch)
+
+
+def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
+    """Return a subclass of a guarded trainer with channels that takes and keeps its answers as ``rollouts`` says."""
+
+    class Recorded(trainer):
+        """Counts what its steps read."""
+
+        def _prepare_inputs(self, generation_batch: Any) -> Any:
+            if not self._step and self.state.global_step:
+                # TRL saves no count of its passes, and would begin another round of answers.
+                self._step = self.state.global_step * self.args.gradient_accumulation_steps
+            return super()._prepare_inputs(generation_batch)
+
+        def _generate_single_turn(self, *given: Any, **named: Any) -> Any:
+            import torch
+
+            step = self.state.global_step + 1
+            if rollouts.replays:
+                return rollouts.of_step(step), None
+            with torch.random.fork_rng():
+                torch.manual_seed(int(file_order(f"rollouts {step}", seed)[:15], 16))
+                return super()._generate_single_turn(*given, **named)
+
+        def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+            rollouts.judge(self.state.global_step + 1, [one["place"] for one in inputs], completion_ids_list)
+            self.hints = rollouts.hints
+            return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+
+        def _compute_loss(self, model: Any, inputs: Any) -> Any:
+            self.pair_ids = {}
+            loss = super()._compute_loss(model, inputs)
+            self.read_batches.append(digest_of({**inputs, **self.pair_ids}))
+            self.read_tokens += int(inputs["completion_mask"].sum())
+            self.read_rows += len(inputs["completion_mask"])
+            return loss
+
+        def read_pairs(self, sides: Sequence[Sequenced]) -> None:
+            import torch
+
+            self.pair_ids = {
+                f"pair_{place}_{one.begin}": torch.tensor(list(one.ids)) for place, one in enumerate(sides)
+            }
+
+        def counted(self) -> dict[str, Any]:
+            found = {"tokens": self.read_tokens, "sequences": self.read_rows, "batches": self.read_batches}
+            self.read_tokens, self.read_rows, self.read_batches = 0, 0, []
+            return found | self.channel_counts()
+
+        def _save_checkpoint(self, *given: Any, **named: Any) -> None:
+            super()._save_checkpoint(*given, **named)
+            keep_rows(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", rollouts.rows)
+
+    Recorded.read_tokens, Recorded.read_rows, Recorded.read_batches = 0, 0, []
+    return Recorded
+
+
+def keep_rows(folder: Path, rows: Sequence[Rollout]) -> None:
+    """Write rollouts beside a saved step."""
+    write_durably(folder / FILE, lines_of(rows))
+
+
+def kept_rows(folder: Path | None) -> list[Rollout]:
+    """Return the rollouts up to a saved step; none without one."""
+    return [] if folder is None else read_rows(folder / FILE, Rollout)
+
+
+def reward_functions(rollouts: Rollouts, names: Sequence[str]) -> list[Callable[..., list[float]]]:
+    """Return TRL's reward functions: they say what was found when the answers were judged."""
+
+    def function(name: str) -> Callable[..., list[float]]:
+        def reward(**_: Any) -> list[float]:
+            return rollouts.values(name)
+
+        reward.__name__ = name
+        return reward
+
+    return [function(name) for name in names]
