@@ -79,9 +79,7 @@ test-qlora: setup  ## install bitsandbytes (125 MB) and run the tests of trainin
 	$(BIN)/python -c 'import bitsandbytes'
 	$(BIN)/python -m pytest tests/stages/finetuning/test_qlora.py tests/training/jobs/test_replay.py
 
-test-replicas: setup  ## install torchft (10 MB) and run the tests of trainings by several processes
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[replicas]'
-	$(BIN)/python -c 'import torchft'
+test-replicas: setup  ## run the tests of trainings by several processes
 	$(BIN)/python -m pytest tests/stages/finetuning/test_replicas.py tests/e2e/test_replicated_session.py
 
 # The build of torch for the machine's CUDA is not ours to choose: it has to be there in the place of the one for a CPU.

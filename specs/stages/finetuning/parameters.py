@@ -139,7 +139,7 @@ class SftParameters(TrainingParameters):
     packing: bool = omitted(False)
     """Put several examples into one sequence of ``max_length`` tokens; needs FlashAttention, which keeps them apart."""
     distributed: Distributed | None = omitted()
-    """Train adapters by several processes that synchronise rarely; needs ``peergate[replicas]``."""
+    """Train adapters by several processes that synchronise rarely (torchft's DiLoCo)."""
 
     @property
     def synchronises(self) -> bool:

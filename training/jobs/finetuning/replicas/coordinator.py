@@ -130,7 +130,7 @@ class Coordinator:
 def require_torchft() -> None:
     """Exit with code 4 where torchft is not installed."""
     if find_spec("torchft") is None:
-        refuse("distributed needs the package torchft, which is not installed: pip install 'peergate[replicas]'")
+        refuse("distributed needs the package torchft, which is not installed: pip install 'peergate[train]'")
 
 
 def lighthouse_of(given: Distributed) -> Any:
