@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, need
+from reviews.checks.definition import Checks, Found, Limit, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
+from specs.exact import holds
 from specs.stages.metric import MetricSet
 from specs.stages.packaging.parameters import BenchParameters
 from specs.stages.packaging.rows import BenchRow
 
 CHECKS = Checks(("bench",))
-STEADY = 0.15
-"""The largest spread at which a median counts; unsteadier rounds are judged by their worst."""
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:
@@ -47,15 +46,20 @@ def _rounds(evidence: Evidence, _: MetricSet | None) -> Found:
     "bench.steady",
     "The rounds took about as long as each other",
     source="a floor that shared cores missed or met by chance",
-    threshold=f"<= {STEADY:g}",
+    limits=(Limit("<=", "thresholds.speed_spread"),),
     blocking=False,
 )
-def _steady(_: Evidence, metrics: MetricSet | None) -> Found:
+def _steady(evidence: Evidence, metrics: MetricSet | None) -> Found:
     spread = need(metrics, "speed_spread")
     told = f"the rates spread by {spread:.1%} of their mean"
-    return Found(
-        "WARN" if spread > STEADY else "PASS", told + (": the worst round counts" if spread > STEADY else ""), spread
-    )
+    if _is_steady(evidence, metrics):
+        return Found("PASS", told, spread)
+    return Found("WARN", f"{told}: the worst round counts", spread)
+
+
+def _is_steady(evidence: Evidence, metrics: MetricSet | None) -> bool:
+    """Return whether a median counts; unsteadier rounds are judged by their worst."""
+    return holds(need(metrics, "speed_spread"), "<=", evidence.resolved.spec.thresholds.speed_spread)
 
 
 @CHECKS.add(
@@ -63,7 +67,7 @@ def _steady(_: Evidence, metrics: MetricSet | None) -> Found:
 )
 def _floor(evidence: Evidence, metrics: MetricSet | None) -> Found:
     floor, median = evidence.granted(BenchParameters).floor, need(metrics, "tokens_per_second")
-    rate = min(_rates(evidence, "engine")) if need(metrics, "speed_spread") > STEADY else median
+    rate = median if _is_steady(evidence, metrics) else min(_rates(evidence, "engine"))
     told = f"{rate:.4g} tokens a second, the floor is {floor:g}"
     return Found("PASS" if rate >= floor else "FAIL", told, rate)
 
@@ -75,7 +79,7 @@ def _floor(evidence: Evidence, metrics: MetricSet | None) -> Found:
 )
 def _ratio(evidence: Evidence, metrics: MetricSet | None) -> Found:
     least, ratio = evidence.granted(BenchParameters).least_ratio, need(metrics, "speed_ratio")
-    if need(metrics, "speed_spread") > STEADY:
+    if not _is_steady(evidence, metrics):
         ratio = min(_rates(evidence, "engine")) / max(_rates(evidence, "plain"))
     told = f"{ratio:.3g} times as fast as a plain run, at least {least:g} is registered"
     return Found("PASS" if ratio >= least else "FAIL", told, ratio)
