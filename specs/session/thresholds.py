@@ -114,7 +114,7 @@ class Thresholds(Contract):
     training_speed: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Fraction of the expected speed: 6 operations a parameter and token, 60 GFLOP/s on a CPU, 100 TFLOP/s on a GPU."""
     speed_spread: Share = 0.15
-    """Fraction of their mean: spread of the rates of `bench` rounds above which the worst round counts, not the median."""
+    """Fraction of their mean: spread of rates of `bench` rounds above which the worst round counts, not the median."""
 
     rollout_kl: Annotated[float, Field(gt=0, le=100)] = 1.0
     """Nats a token: KL divergence from the granted model, in the last fifth of the steps of training on rollouts."""

@@ -159,8 +159,9 @@ PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {
     "recipe.data",
     *("bench.floor", "bench.ratio"),
 }
-"""They hand all thresholds to a function of both the design and the stages; its tests are in test_design_checks. Those of
-`bench` ask only whether a median counts: their limits are parameters of the stage."""
+"""They hand all thresholds to a function of both the design and the stages; its tests are in test_design_checks.
+
+Those of `bench` ask only whether a median counts: their limits are parameters of the stage."""
 
 
 TOLERANCES = {
