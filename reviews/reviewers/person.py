@@ -143,7 +143,7 @@ def _finding(pointer: str, statement: str = "", change: str = "") -> dict[str, A
         "statement": statement,
         "evidence": [{"pointer": pointer, "first_line": None, "last_line": None, "quote": ""}],
         "ruled_out": "",
-        "required_change": {"text": change, "parameter": None, "value": None} if change else None,
+        "required_change": {"text": change, "parameter": None, "value": None, "by": "person"} if change else None,
     }
 
 

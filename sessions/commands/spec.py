@@ -158,7 +158,9 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
             yield f"{stage.name}: {path_of(stage.script or '')}: {line}"
     yield from estimate(resolved).lines()
     for plan in plans(resolved.spec, Path(resolved.origin)):
-        yield from textwrap.wrap(f"{plan.stage}: {plan.told}", _WIDTH, subsequent_indent="  ", break_long_words=False)
+        # Paths and option names stay whole.
+        whole = {"break_long_words": False, "break_on_hyphens": False}
+        yield from textwrap.wrap(f"{plan.stage}: {plan.told}", _WIDTH, subsequent_indent="  ", **whole)
 
 
 @app.command("pin")

@@ -19,10 +19,10 @@ def write(source: Source, folder: Path) -> list[str]:
     """Write the run: metrics, curves, gates and registration."""
     # MLflow warns of its file store; a folder is what an export is.
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    run = tracked(source)
     entities: Any = import_module("mlflow.entities")
     tracking: Any = import_module("mlflow.tracking")
 
-    run = tracked(source)
     at = int(run.began * 1000)
     client = tracking.MlflowClient(tracking_uri=folder.resolve().as_uri())
     experiment = client.create_experiment(PROJECT)

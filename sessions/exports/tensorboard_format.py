@@ -13,9 +13,8 @@ from sessions.exports.tracked_run import tracked
 
 def write(source: Source, folder: Path) -> list[str]:
     """Write scalars, and gates and registration as texts."""
-    library: Any = import_module("tensorboardX")
-
     run = tracked(source)
+    library: Any = import_module("tensorboardX")
     with library.SummaryWriter(logdir=str(folder / run.name)) as writer:
         for name, values in run.curves.items():
             for step, value in enumerate(values, 1):

@@ -12,9 +12,9 @@ from sessions.exports.tracked_run import PROJECT, tracked
 
 def write(source: Source, folder: Path) -> list[str]:
     """Write the run; nothing is sent, and nothing of this machine is recorded."""
+    run = tracked(source)
     wandb: Any = import_module("wandb")
 
-    run = tracked(source)
     settings = wandb.Settings(
         console="off", silent=True, disable_git=True, x_disable_stats=True, x_disable_meta=True, host="-"
     )

@@ -157,7 +157,7 @@ def test_a_panel_waits_for_its_person_and_its_members_may_disagree(tmp_path: Pat
     verdict = tmp_path / "verdict.json"
     verdict.write_text(json.dumps(told["form"]), encoding="utf-8")
     refused(asked("review", "give", run, "--file", verdict), 2, "empty")
-    change = {"text": "take more items", "parameter": None, "value": None}
+    change = {"text": "take more items", "parameter": None, "value": None, "by": "person"}
     thin = finding("/registered/analysis", "sixteen items are thin", change)
     verdict.write_text(
         json.dumps(APPROVE | {"findings": [thin], "approve": False, "reasoning": "too small"}), encoding="utf-8"

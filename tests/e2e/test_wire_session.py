@@ -30,7 +30,7 @@ def outcomes(run: Path) -> list[tuple[str | None, str]]:
 @pytest.mark.model
 @pytest.mark.slow
 def test_a_reviewer_asks_for_a_change_and_then_approves_everything(tmp_path: Path, api: Api) -> None:
-    change = {"text": "sample more", "parameter": "samples_per_prompt", "value": 2}
+    change = {"text": "sample more", "parameter": "samples_per_prompt", "value": 2, "by": "builder"}
     thin = finding("/sample_rows/0", "one sample a prompt is thin", change)
     api.steps = [says(), says(), says(findings=[thin], approve=False), says()]
     spec = write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}")
@@ -64,7 +64,7 @@ def test_the_demo_is_reviewed_over_the_wire(tmp_path: Path, api: Api) -> None:
     assert text.count("reviewer: {vendor: checklist}") == 1
     spec = tmp_path / "specs" / "library" / "demo.yaml"
     spec.write_text(text.replace("reviewer: {vendor: checklist}", f"reviewer: {endpoint(api)}"), encoding="utf-8")
-    change = {"text": "sample cooler", "parameter": "temperature", "value": 0.6}
+    change = {"text": "sample cooler", "parameter": "temperature", "value": 0.6, "by": "builder"}
     warm = finding("/sample_rows/0", "the samples wander", change)
     api.steps = [says(), says(), says(findings=[warm], approve=False), says()]
     done = peergate("start", spec, "--runs", tmp_path / "runs")

@@ -207,6 +207,7 @@ def test_every_data_file_that_reached_code_reads_is_declared() -> None:
     judges_nothing = {
         "reviews/checks/measuring_code.py": "reads code",
         "specs/confinement/bubblewrap.py": "mounts code",
+        "specs/confinement/program_process.py": "mounts code that it imports",
         "specs/confinement/verifier_command.py": "mounts code",
         "specs/home.py": "says where Peergate lies",
         "specs/plugins.py": "asks whether a line of an error is Peergate's",

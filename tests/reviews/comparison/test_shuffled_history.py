@@ -71,7 +71,8 @@ def test_sound_conversations_pass_the_design(tmp_path: Path) -> None:
     large = ("  minimum_effect: 0.3\n", "  minimum_effect: 0.9\n  expected_lost: 0.01\n")
     found = design(tmp_path, talks(), large)
     assert {id: one.status for id, one in found.items() if one.status not in ("PASS", "WARN")} == {
-        "design.answers": "NOT_APPLICABLE"
+        "design.answers": "NOT_APPLICABLE",
+        "design.scaling": "NOT_APPLICABLE",
     }
     assert "40 held-out conversations can be missed" in found["design.items"].detail
     assert "by kind: a gain of 0.9 in a kind is found with probability" in found["design.power"].detail

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
 from tests.fixtures.needed import need
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
@@ -86,7 +85,7 @@ def as_of_4_bits(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
 
     from training.jobs.finetuning import adapter_merge as merging
 
-    stage = importlib.import_module(STAGE_KINDS[kind].job.partition(":")[0])
+    stage = importlib.import_module(f"training.jobs.finetuning.{kind}")
     held: dict[str, weakref.ref[Any]] = {}
     seen: list[Loaded] = []
     prepared: list[Any] = []

@@ -19,7 +19,6 @@ from specs.stages.registry import STAGE_KINDS, outputs_of
 from specs.stages.stage import Kind
 from specs.stages.witness import MERGED_APART, REPLAYED
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
-from training.jobs.finetuning.replicas.dispatch import replay
 from training.jobs.finetuning.weight_sketch import _places, sketch  # pyright: ignore[reportPrivateUsage]
 from training.jobs.job import Job
 
@@ -76,7 +75,8 @@ def replayed_by(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
     place = job.folder.parent / "witness"
     (place / "out").mkdir(parents=True)
     witness = Job(place, order)
-    facts = replay(witness).facts
+    module, _, function = (STAGE_KINDS[job.order.kind].replayed or "").partition(":")
+    facts = getattr(import_module(module), function)(witness).facts
     return _rows(witness, "witness", ReplayedStep), facts
 
 
