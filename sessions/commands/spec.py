@@ -24,8 +24,8 @@ from specs.trainers.trainer_file import notes_of
 from training.planning.stage_plans import plans
 
 app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
-_WIDTH = 100
-"""Columns of a plan's line, which has many figures."""
+_PLAN = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+"""A plan's lines, which have many figures; paths stay whole."""
 
 
 @app.command("check")
@@ -158,9 +158,7 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
             yield f"{stage.name}: {path_of(stage.script or '')}: {line}"
     yield from estimate(resolved).lines()
     for plan in plans(resolved.spec, Path(resolved.origin)):
-        # Paths and option names stay whole.
-        whole = {"break_long_words": False, "break_on_hyphens": False}
-        yield from textwrap.wrap(f"{plan.stage}: {plan.told}", _WIDTH, subsequent_indent="  ", **whole)
+        yield from _PLAN.wrap(f"{plan.stage}: {plan.told}")
 
 
 @app.command("pin")
