@@ -146,7 +146,7 @@ class StageBase(Contract):
 
     witness: Literal["weights_only"] | None = omitted()
     """Whether training that no witness can repeat is accepted by its weights alone: the headline then says so. For
-    stages that train and are no ``sft`` or ``dpo``, which a witness repeats in part."""
+    stages that train and of whose kind a witness repeats no steps."""
 
     kind: Name
     parameters: Any = None
