@@ -32,7 +32,7 @@ VARIABLES = (
     (
         "PEERGATE_NOTIFY",
         "you",
-        "Address that is told of everything in `notify`, for every session started or resumed with it.",
+        "Address that gets all notices of `notify`, for every session started or resumed with it.",
     ),
     ("PEERGATE_DATABASE", "you", "Postgres address in which new sessions keep their trail."),
     ("OPENAI_API_KEY", "you", "Key for `vendor: openai` without a `base_url`, builder or reviewer."),

@@ -1,4 +1,4 @@
-"""What people are told of a session: read from its trail, in names and numbers alone.
+"""Notices of a session: read from its trail, in names and numbers alone.
 
 Reasons of gates and words of models may quote held-out items, so none is in it.
 """
@@ -27,14 +27,14 @@ class News(NamedTuple):
 
     event: NoticeEvent
     key: str
-    """What it is told once under."""
+    """The key under which it is sent once."""
     text: str
     commands: tuple[str, ...] = ()
     """What a person can do about it."""
 
 
 def news_of(run: Path, entries: list[Recorded], store: Store, resolved: ResolvedSpec) -> list[News]:
-    """Return everything that people are told of a trail, in the order of its entries."""
+    """Return all notices of a trail, in the order of its entries."""
     found = [*_of_entries(entries), *_of_money(entries, resolved)]
     if is_waiting(entries):
         found.append(_waiting(run, entries, store, resolved))

@@ -1,4 +1,4 @@
-"""Looks at a trail for what people are told, and tells it once: what was delivered is kept beside the trail."""
+"""Looks at a trail for notices and sends each once: what was delivered is kept beside the trail."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Form(NamedTuple):
 
 
 class Again(NamedTuple):
-    """A model's answer outside of the form, and what it is told about it."""
+    """A model's answer outside of the form, and the error that it is sent."""
 
     answer: str
     complaint: str

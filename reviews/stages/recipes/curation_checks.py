@@ -35,7 +35,7 @@ def _curated(evidence: Evidence) -> tuple[Example, ...]:
 
 @CHECKS.add("recipe.curated", "Curated examples are rows of their source", source="training data of unknown origin")
 def _of_source(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Compare the rows byte for byte: a row that was changed is none of its source."""
+    """Compare the rows byte for byte: a changed row does not count as a row of its source."""
     if (role := curated_role(evidence)) is None:
         return _NONE
     source, kept = evidence.inputs.get(role), evidence.outputs.get("examples")

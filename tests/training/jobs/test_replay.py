@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from reviews.gate.challenge import segments
 from reviews.stages.finetuning.replay_checks import differs
-from specs.digests import digest_bytes
-from specs.job_records import LEFT, Artifact, Challenge
 from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
-from specs.stages.registry import STAGE_KINDS, outputs_of
+from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
 from specs.stages.witness import MERGED_APART, REPLAYED
+from tests.fixtures.rollout_jobs import witness_of
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.jobs.finetuning.weight_sketch import _places, sketch  # pyright: ignore[reportPrivateUsage]
 from training.jobs.job import Job
@@ -58,23 +56,7 @@ def _trained(folder: Path, kind: Kind, **parameters: Any) -> Job:
 
 def replayed_by(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
     """Have a witness replay what a challenge of this job names; return its rows and facts."""
-    steps = len((job.out / "rows.jsonl").read_bytes().splitlines())
-    parts = segments("seed", steps, job.parameters.snapshots_of(steps))
-    left = {
-        LEFT + name: Artifact(
-            name=name,
-            path=str(job.out / (name if (job.out / name).is_dir() else f"{name}.jsonl")),
-            digest=digest_bytes(b""),
-            bytes=0,
-        )
-        for name in outputs_of(job.order.kind, job.parameters)
-    }
-    rows = tuple(step for one in parts for step in range(one.after, one.until))
-    challenge = Challenge(ended=digest_bytes(b"end"), of=steps, rows=rows, segments=parts)
-    order = job.order.model_copy(update={"inputs": job.order.inputs | left, "challenge": challenge})
-    place = job.folder.parent / "witness"
-    (place / "out").mkdir(parents=True)
-    witness = Job(place, order)
+    witness = witness_of(job)
     module, _, function = (STAGE_KINDS[job.order.kind].replayed or "").partition(":")
     facts = getattr(import_module(module), function)(witness).facts
     return _rows(witness, "witness", ReplayedStep), facts
