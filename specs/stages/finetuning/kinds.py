@@ -34,15 +34,15 @@ DPO = StageKind(
     parameters=parameters.DpoParameters,
     inputs={"model": "checkpoint", "preferences": "preferences"},
     outputs={"rows": "rows", "pairs": "rows", "checkpoint": "checkpoint"},
-    rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore},
+    rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore, "replicas": ReplicaRound},
     metrics=DPO_METRICS,
-    job="training.jobs.finetuning.dpo:dpo",
-    replayed="training.jobs.finetuning.replay:replay",
+    job="training.jobs.finetuning.replicas.dispatch:dpo",
+    replayed="training.jobs.finetuning.replicas.dispatch:replay",
     judge="reviews.stages.finetuning.measure",
     trains="preferences",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS,),
+    added=(_SNAPSHOTS, _REPLICAS),
 )
 
 _ROWS = {"rows": online_rows.RolloutStep, "rollouts": online_rows.Rollout, "kept": online_rows.KeptAnswer}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -46,6 +46,13 @@ class GrpoParameters(TrainingParameters):
     def snapshots_of(self, steps: int) -> tuple[int, ...]:
         """Return after which of so many steps a snapshot is saved: never between updates on the same answers."""
         return tuple(one for one in super().snapshots_of(steps) if one % self.updates == 0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _trains_in_one_process(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "distributed" in given:
+            raise ValueError("distributed is for sft and dpo: replicas would each answer prompts with other weights")
+        return given
 
     @model_validator(mode="after")
     def _rollouts_fit(self) -> Self:

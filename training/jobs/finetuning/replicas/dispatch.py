@@ -1,19 +1,25 @@
-"""The processes of ``sft``: in one process, or by replicas where the parameters say so."""
+"""The processes of ``sft`` and ``dpo``: in one process, or by replicas where the parameters say so."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from specs.stages.finetuning.parameters import SftParameters
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from training.jobs.finetuning import dpo as plain_dpo
 from training.jobs.finetuning import replay as plain_replay
-from training.jobs.finetuning import sft as plain
+from training.jobs.finetuning import sft as plain_sft
 from training.jobs.finetuning.replicas import outcome, replica_replay
 from training.jobs.job import Done, Job
 
 
 def sft(job: Job[SftParameters]) -> Done:
     """Train as the parameters say."""
-    return plain.sft(job) if job.parameters.distributed is None else outcome.train(job)
+    return plain_sft.sft(job) if job.parameters.distributed is None else outcome.train(job)
+
+
+def dpo(job: Job[DpoParameters]) -> Done:
+    """Train as the parameters say."""
+    return plain_dpo.dpo(job) if job.parameters.distributed is None else outcome.train(job)
 
 
 def replay(job: Job[Any]) -> Done:

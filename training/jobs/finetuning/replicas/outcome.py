@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from specs.stages.finetuning.rows import TrainingRow
-from training.jobs.finetuning import sft
 from training.jobs.finetuning.adapter_merge import finished
 from training.jobs.finetuning.replicas.coordinator import Coordinator, environment, require_torchft
-from training.jobs.finetuning.replicas.replica import trained_parameters
+from training.jobs.finetuning.replicas.courses import COURSES, Course
+from training.jobs.finetuning.replicas.outer_weights import trained_parameters
 from training.jobs.finetuning.replicas.replica_files import FOLDERS, Round, folder_of, of_replica, sha256_of
 from training.jobs.job import Done, Job, refuse
 from training.jobs.saved_steps import SNAPSHOTS, keep
-from training.rules.finetuning.replica_rounds import merged_step, shard_of
+from training.rules.finetuning.replica_rounds import Merging, Share, merged_step
 from training.rules.finetuning.schedules import steps_of
 
 
@@ -24,40 +22,36 @@ def train(job: Job[Any]) -> Done:
     """Write ``rows``, ``replicas``, ``checkpoint`` and ``snapshots``; exits where the replicas are not one model."""
     require_torchft()
     given = job.parameters.distributed
-    examples = sft.examples_of(job)
-    if len(examples) < given.replicas:
-        refuse(f"there are {len(examples)} examples for {given.replicas} replicas: each needs one at least")
-    steps = steps_of(len(examples), job.parameters.model_dump())
+    course = COURSES[job.order.kind](job)
+    if len(course.shared) < given.replicas:
+        refuse(f"there are {len(course.shared)} {course.what} for {given.replicas} replicas: each needs one at least")
+    used = course.used()
+    steps = steps_of(course.each * len(used), job.parameters.model_dump())
     coordinator = Coordinator(job, steps)
     coordinator.run()
     rounds = [one for some in coordinator.rounds.values() for one in some]
-    lines = merged_rows(rounds, steps)
-    names = TrainingRow.model_fields
-    job.write_rows("rows", [TrainingRow(**{name: line[name] for name in names}) for line in lines])
+    lines = merged_rows(rounds, steps, course.merging)
+    job.write_rows("rows", [course.row(line) for line in lines])
     rows = sorted((one.row for one in rounds), key=lambda row: (row.sync, row.replica))
     job.write_rows("replicas", rows)
     _keep_snapshots(job)
     ends = _ends(job, rows[-1].after)
-    used = [one for number in range(given.replicas) for one in shard_of(examples, number, given.replicas)]
-    facts = _facts(rounds, lines, [end["facts"] for end in ends.values()])
+    facts = _facts(rounds, lines, [end["facts"] for end in ends.values()]) | course.facts(used)
     facts |= {
-        "examples": len(used),
-        "examples_by_kind": dict(Counter(one.kind for one in used)),
-        "groups": len({one.group for one in used}),
-        "trained_rows": len(used),
+        "trained_rows": course.each * len(used),
         "starts": coordinator.starts,
         "ended": sorted(ends),
-        "sequences_due": len(used) * job.parameters.epochs,
-        "left_out": len(examples) - len(used),
+        "sequences_due": course.sequences * len(used) * job.parameters.epochs,
+        "left_out": len(course.shared) - len(used),
     }
     first = next(iter(ends.values()))
     effective = first["effective"] | {"distributed": _read_back(job, first["synchronised"])}
-    done = _saved(job, ends, lines, effective, facts)
+    done = _saved(job, course, ends, lines, effective, facts)
     shutil.rmtree(job.folder / FOLDERS, ignore_errors=True)
     return replace(done, threads=int(environment(given.replicas)["OMP_NUM_THREADS"]))
 
 
-def merged_rows(rounds: list[Round], steps: int) -> list[dict[str, Any]]:
+def merged_rows(rounds: list[Round], steps: int, how: Merging) -> list[dict[str, Any]]:
     """Return one row for each step, of the replicas whose steps are in the model; exits if a step is in no round."""
     by_step: dict[int, list[dict[str, Any]]] = {}
     for one in sorted(rounds, key=lambda one: one.row.replica):
@@ -65,7 +59,7 @@ def merged_rows(rounds: list[Round], steps: int) -> list[dict[str, Any]]:
             by_step.setdefault(line["step"], []).append(line)
     if missing := sorted(set(range(1, steps + 1)) - by_step.keys()):
         raise SystemExit(f"no replica whose steps count has step {missing[0]}")
-    return [merged_step(by_step[step]) for step in sorted(by_step)]
+    return [merged_step(by_step[step], how) for step in sorted(by_step)]
 
 
 def _ends(job: Job[Any], last: str) -> dict[int, dict[str, Any]]:
@@ -88,7 +82,13 @@ def _facts(rounds: list[Round], lines: list[dict[str, Any]], ends: list[dict[str
     last = {(one.row.replica, one.row.process): one.mask for one in sorted(rounds, key=lambda one: one.row.sync)}
     masks = list(last.values())
     summed = {name: sum(one[name] for one in masks) for name in ("rows", "violations")}
-    return {
+    references: dict[str, Any] = {}
+    if "reference_difference" in ends[0]:
+        references = {
+            "reference_difference": max(one["reference_difference"] for one in ends),
+            "reference_responses": sum(one["reference_responses"] for one in ends),
+        }
+    return references | {
         "batches": len(batches),
         "distinct_batches": len(set(batches)),
         "masked_tokens": sum(line["masked"] for line in counted),
@@ -135,7 +135,12 @@ def _keep_snapshots(job: Job[Any]) -> None:
 
 
 def _saved(
-    job: Job[Any], ends: dict[int, dict[str, Any]], lines: list[dict[str, Any]], effective: dict[str, Any], facts: Any
+    job: Job[Any],
+    course: Course[Any],
+    ends: dict[int, dict[str, Any]],
+    lines: list[dict[str, Any]],
+    effective: dict[str, Any],
+    facts: dict[str, Any],
 ) -> Done:
     """Put the common weights into a model like the replicas' and save it."""
     import torch
@@ -144,7 +149,7 @@ def _saved(
     torch.manual_seed(job.parameters.seed)
     number = next(iter(ends))
     folder = folder_of(job.folder, number)
-    built = sft.build(of_replica(job, folder), number, job.parameters.distributed.replicas)
+    built = course.build(of_replica(job, folder), Share(number, job.parameters.distributed.replicas, most=1))
     weights, end = trained_parameters(built.trainer.model), load_file(folder / "end.safetensors")
     with torch.no_grad():
         for name, one in weights.items():
@@ -152,4 +157,5 @@ def _saved(
     if sha256_of(weights) != ends[number]["weights"]:
         raise SystemExit("the weights that the replicas ended with cannot be read again")
     built.trainer.state.log_history = lines
+    course.end(built.trainer.model, built.prepared)
     return finished(job, built.trainer, built.prepared, effective, facts)

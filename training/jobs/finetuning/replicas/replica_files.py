@@ -17,6 +17,8 @@ from training.jobs.saved_steps import FOLDER, newest_whole, step_of
 FOLDERS = "replicas"
 OUTER = "outer.pt"
 """In a saved step: the state of the outer optimizer."""
+MASTERS = "masters.safetensors"
+"""In a saved step: the weights in float32, where the trained ones are in another type."""
 AGAIN = 75
 """The exit code of a replica whose synchronisation was not committed: it is to begin the round again."""
 
@@ -58,10 +60,12 @@ def own_state(state: Path, folder: Path) -> Path:
 
 def sha256_of(weights: Mapping[str, Any]) -> str:
     """Return the digest of all weights, by their names."""
+    import torch
+
     found = hashlib.sha256()
     for name, one in sorted(weights.items()):
         found.update(f"{name} {tuple(one.shape)} {one.dtype}\n".encode())
-        found.update(one.detach().cpu().contiguous().view(-1).numpy().tobytes())
+        found.update(one.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
 
 
@@ -75,6 +79,12 @@ def write_round(folder: Path, one: Round) -> None:
     """Keep a round that was synchronised."""
     value = {"row": one.row.model_dump(mode="json"), "steps": one.steps, "mask": one.mask}
     write_json(folder / "rounds" / f"{one.row.sync}.json", value)
+
+
+def arrived(folder: Path, process: int, sync: int) -> Path:
+    """Return the file that says that a process of a replica is ready for a synchronisation."""
+    (folder / "arrived").mkdir(parents=True, exist_ok=True)
+    return folder / "arrived" / f"{process}.{sync}"
 
 
 def rounds_in(folder: Path, after: int = 0) -> list[Round]:

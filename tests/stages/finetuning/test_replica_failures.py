@@ -1,0 +1,153 @@
+"""What replicas lose, and what not, where the lighthouse is lost, one is slow, or the network between them is cut."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specs.stages.finetuning.distributed import Distributed
+from tests.fixtures.needed import need
+from tests.fixtures.replica_worker import ROOT, start
+from training.jobs.finetuning.replicas import coordinator
+from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
+from training.jobs.finetuning.replicas.replica_files import AGAIN, arrived, folder_of, newest_state, rounds_in
+
+need("torch", "torchft")
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
+TWO = Distributed(replicas=2, sync_every=2)
+STEPS = 20
+
+
+def _until(what: Callable[[], object], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def _synchronised(folder: Path, number: int) -> list[int]:
+    return [one.row.sync for one in rounds_in(folder_of(folder, number))]
+
+
+def _ended(workers: list[subprocess.Popen[str]], code: int = 0) -> list[str]:
+    told = [worker.communicate(timeout=120)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [code] * len(workers), told
+    return told
+
+
+def _one_model(folder: Path, replicas: int) -> None:
+    """Require that all synchronisations are there, and left the replicas that took part one model."""
+    assert apart(folder, {number: rounds_in(folder_of(folder, number)) for number in range(replicas)}) == ""
+    rounds = {sync for number in range(replicas) for sync in _synchronised(folder, number)}
+    assert rounds == set(range(1, STEPS // 2 + 1))
+
+
+def test_a_lighthouse_that_is_lost_between_synchronisations_and_comes_back_costs_nothing(tmp_path: Path) -> None:
+    lighthouse, go = lighthouse_of(TWO), tmp_path / "go"
+    address = address_of(lighthouse)
+    workers = [start(folder_of(tmp_path, one), one, address, TWO, steps=STEPS, until=go) for one in range(2)]
+    _until(lambda: all(len(_synchronised(tmp_path, one)) == 4 for one in range(2)))
+    lighthouse.shutdown()
+    time.sleep(1)
+    again = lighthouse_of(TWO, bind=address.removeprefix("http://"))
+    go.touch()
+    _ended(workers)
+    again.shutdown()
+    _one_model(tmp_path, 2)
+
+
+def test_one_that_waits_when_the_lighthouse_is_lost_does_its_round_again(tmp_path: Path) -> None:
+    lighthouse, go = lighthouse_of(TWO), tmp_path / "go"
+    address = address_of(lighthouse)
+    workers = [
+        start(folder_of(tmp_path, one), one, address, TWO, steps=STEPS, until=go if one else None) for one in range(2)
+    ]
+    _until(lambda: arrived(folder_of(tmp_path, 0), 1, 5).is_file())
+    time.sleep(0.5)
+    lighthouse.shutdown()
+    (told,) = _ended(workers[:1], AGAIN)
+    assert "synchronisation 5 failed" in told
+    again = lighthouse_of(TWO, bind=address.removeprefix("http://"))
+    state = newest_state(tmp_path, 0, 2)
+    assert state is not None and state.name == "checkpoint-8"
+    workers[0] = start(folder_of(tmp_path, 0), 0, address, TWO, steps=STEPS, process=2, resumes=state)
+    go.touch()
+    _ended(workers)
+    again.shutdown()
+    _one_model(tmp_path, 2)
+    assert {one.row.healed for number in range(2) for one in rounds_in(folder_of(tmp_path, number))} == {False}
+
+
+@pytest.mark.parametrize("patient", [True, False], ids=["waited for", "left behind"])
+def test_one_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: bool) -> None:
+    if not patient:
+        monkeypatch.setattr(coordinator, "JOIN_MS", 300)
+    given: Any = Distributed(replicas=3, sync_every=2)
+    lighthouse = lighthouse_of(given)
+    workers = [
+        start(
+            folder_of(tmp_path, one),
+            one,
+            address_of(lighthouse),
+            given,
+            steps=STEPS,
+            slow_s=0.0 if one < 2 else 0.6,
+        )
+        for one in range(3)
+    ]
+    _ended(workers)
+    lighthouse.shutdown()
+    _one_model(tmp_path, 3)
+    rows = [one.row for one in rounds_in(folder_of(tmp_path, 2))]
+    if patient:
+        # Nothing is lost: the others wait as long as the slow one lives.
+        assert len(rows) == STEPS // 2 and not any(row.healed for row in rows)
+        assert {row.participants for row in rows} == {3}
+    else:
+        # The others went on without it; where it came back, it took over their weights, and its own steps are lost.
+        assert len(rows) < STEPS // 2 and any(row.healed for row in rows)
+        assert all(
+            row.counts for number in (0, 1) for row in [one.row for one in rounds_in(folder_of(tmp_path, number))]
+        )
+
+
+def _namespaces() -> bool:
+    """Say whether this machine lets a person make network namespaces."""
+    try:
+        made = subprocess.run(["unshare", "-rn", "ip", "link", "add", "br0", "type", "bridge"], check=False)
+    except FileNotFoundError:
+        return False
+    return made.returncode == 0
+
+
+def _scenario(folder: Path, name: str) -> dict[str, Any]:
+    if not _namespaces():
+        pytest.skip("this machine makes no network namespaces (unshare -rn, ip)")
+    words = ["unshare", "-rn", sys.executable, "-m", "tests.fixtures.cut_network", name, str(folder)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_two_that_cannot_reach_each_other_commit_nothing_until_they_can(tmp_path: Path) -> None:
+    told = _scenario(tmp_path, "between")
+    # Neither trains a model of its own, though both reach the lighthouse.
+    assert [one["code"] for one in told["cut"]] == [AGAIN, AGAIN], told
+    assert told["then"] == [[1, 2, 3, 4]] * 2
+    assert [one["code"] for one in told["mended"]] == [0, 0], told
+    _one_model(tmp_path, 2)
+
+
+def test_one_that_is_cut_off_commits_nothing_while_more_than_half_go_on(tmp_path: Path) -> None:
+    told = _scenario(tmp_path, "off")
+    assert [one["code"] for one in told["others"]] == [0, 0], told
+    assert told["alone"] == [1, 2, 3, 4]
+    _one_model(tmp_path, 3)
