@@ -46,11 +46,15 @@ def merged_step(entries: Sequence[Mapping[str, Any]], how: Merging = BY_TOKENS) 
     """
     first, whole = entries[0], sum(one[how.by] for one in entries)
     weights = [one[how.by] / whole if whole else 1 / len(entries) for one in entries]
-    further = {
+    further: dict[str, Any] = {
         name: _mean(weights, [one[name] for one in entries])
         for name in how.means
         if all(one.get(name) is not None for one in entries)
     }
+    if "channels" in first:
+        further["channels"] = {
+            name: _merged_channel(weights, [one["channels"][name] for one in entries]) for name in first["channels"]
+        }
     return further | {
         "step": first["step"],
         "epoch": first["epoch"],
@@ -60,6 +64,16 @@ def merged_step(entries: Sequence[Mapping[str, Any]], how: Merging = BY_TOKENS) 
         "tokens": sum(one["tokens"] for one in entries),
         "batches": [digest for one in entries for digest in one["batches"]],
         "sketch": merged_sketch([one["sketch"] for one in entries]),
+    }
+
+
+def _merged_channel(weights: Sequence[float], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a channel did in all replicas; its gradient norm is their mean."""
+    return {
+        "loss": _mean(weights, [one["loss"] for one in entries]),
+        "rows": sum(one["rows"] for one in entries),
+        "tokens": sum(one["tokens"] for one in entries),
+        "grad_norm": sum(one["grad_norm"] for one in entries) / len(entries),
     }
 
 

@@ -49,9 +49,9 @@ def replayed(job: Job) -> tuple[list[ReplayedStep], list[WitnessRow], dict[str, 
     ("kind", "changes"),
     [
         ("grpo", {"updates": 2, "epochs": 2}),
-        ("composer", {"channels": CHANNELS, "snapshot_steps": 2, "gradient_accumulation": 2, **LORA}),
+        ("composer", {"channels": CHANNELS, "snapshot_steps": 2, "gradient_accumulation": 2, "epochs": 4, **LORA}),
     ],
-    ids=["grpo", "composer with adapters"],
+    ids=["grpo", "composer with adapters, four passes"],
 )
 def test_a_witness_reads_the_answers_and_trains_the_same_steps(
     tmp_path: Path, kind: Kind, changes: dict[str, Any]

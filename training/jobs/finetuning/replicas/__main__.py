@@ -15,7 +15,6 @@ import psutil
 
 from specs.errors import ExitCode
 from specs.job_records import JobOrder
-from training.jobs.finetuning import trainer_args
 from training.jobs.finetuning.replicas.outer_weights import trained_parameters
 from training.jobs.finetuning.replicas.replica import Replica, Uncommitted
 from training.jobs.finetuning.replicas.replica_files import (
@@ -69,27 +68,24 @@ def _train(job: Job[Any], number: int, process: int, address: str, resumes: Path
     torch.manual_seed(job.parameters.seed)
     if resumes is not None:
         resumes = own_state(resumes, folder)
-    built = COURSES[job.order.kind].build(of_replica(job, folder), Share(number, given.replicas))
+    made = COURSES[job.order.kind].build(of_replica(job, folder), Share(number, given.replicas))
     replica = Replica(number, process, given, address, folder)
-    replica.attach(built.trainer, built.proof, resumes)
+    replica.attach(made.trainer, made.seen, resumes)
     with replica.rounds():
-        train_from(built.trainer, resumes)
+        train_from(made.trainer, resumes)
     replica.leave()
-    _finish(job, folder, built, replica)
+    _finish(folder, made, replica)
 
 
-def _finish(job: Job[Any], folder: Path, built: Any, replica: Replica) -> None:
+def _finish(folder: Path, made: Any, replica: Replica) -> None:
     """Write the trained weights and what was read back; the coordinator takes this as the end."""
     from safetensors.torch import save_file
 
-    trainer, prepared = built.trainer, built.prepared
-    weights = trained_parameters(trainer.model)
+    weights = trained_parameters(made.trainer.model)
     save_file({name: one.detach().contiguous() for name, one in weights.items()}, folder / "end.safetensors")
-    facts = built.shown() | trainer_args.seen_facts(trainer, built.proof)
-    facts |= trainer_args.lengths(built.sides, prepared.tokenizer, job.parameters.max_length)
-    effective = trainer.settings() | built.style.settings()
-    told = {"weights": sha256_of(weights), "effective": effective, "facts": facts, "synchronised": replica.settings()}
-    write_json(folder / "end.json", told)
+    effective = made.trainer.settings() | made.style.settings()
+    told = {"weights": sha256_of(weights), "effective": effective, "facts": made.end()}
+    write_json(folder / "end.json", told | {"synchronised": replica.settings()})
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
+from training.jobs.finetuning.replicas.course import Seen
 from training.jobs.finetuning.replicas.outer_weights import (
     masters_of,
     moved_back,
@@ -61,7 +62,7 @@ class Replica:
         self._before, self._drift, self._arrived = "", 0.0, 0.0
         self._most = 0
 
-    def attach(self, trainer: Any, proof: Any, resumes: Path | None) -> None:
+    def attach(self, trainer: Any, seen: Seen, resumes: Path | None) -> None:
         """Have a trainer synchronise; ``resumes`` is the saved step that it begins with."""
         from transformers import TrainerCallback
 
@@ -80,7 +81,7 @@ class Replica:
                 replica.end_step(state, control)
 
             def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-                replica.keep_round(state, proof)
+                replica.keep_round(state, seen)
 
         # The outer state must be in a saved step before the trainer's own callback marks it as whole.
         trainer.callback_handler.callbacks.insert(0, First())
@@ -88,7 +89,10 @@ class Replica:
         step = trainer.training_step
 
         def training_step(model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            trainer.idle = bool(self.skip_until)
             if self.skip_until:
+                # A trainer on rollouts counts its passes itself.
+                trainer._step = getattr(trainer, "_step", 0) + 1
                 return next(model.parameters()).new_zeros(())
             return step(model, inputs, *rest, **named)
 
@@ -166,7 +170,7 @@ class Replica:
             for _ in range(self.given.sync_every - self._inner):
                 self._optimizer.step()
 
-    def keep_round(self, state: Any, proof: Any) -> None:
+    def keep_round(self, state: Any, seen: Seen) -> None:
         """Write a synchronised round once its last step is logged."""
         row = self._pending
         if row is None or state.log_history[-1].get("step") != row.last_step:
@@ -174,7 +178,7 @@ class Replica:
         own = range(row.first_step, row.last_step + 1)
         steps = [one for one in state.log_history if "loss" in one and one["step"] in own]
         row = row.model_copy(update={name: sum(one[name] for one in steps) for name in ("tokens", "sequences")})
-        write_round(self._folder, Round(row, steps, proof.facts()))
+        write_round(self._folder, Round(row, steps, seen.facts()))
         self._pending = None
 
     def settings(self) -> dict[str, Any]:

@@ -24,11 +24,11 @@ AGAIN = 75
 
 
 class Round(NamedTuple):
-    """A round of a replica, with the log lines of its steps and what its masks were."""
+    """A round of a replica, with the log lines of its steps and what their batches held."""
 
     row: ReplicaRound
     steps: list[dict[str, Any]]
-    mask: dict[str, Any]
+    seen: dict[str, Any]
 
 
 def folder_of(job_folder: Path, replica: int) -> Path:
@@ -77,7 +77,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_round(folder: Path, one: Round) -> None:
     """Keep a round that was synchronised."""
-    value = {"row": one.row.model_dump(mode="json"), "steps": one.steps, "mask": one.mask}
+    value = {"row": one.row.model_dump(mode="json"), "steps": one.steps, "seen": one.seen}
     write_json(folder / "rounds" / f"{one.row.sync}.json", value)
 
 
@@ -93,7 +93,7 @@ def rounds_in(folder: Path, after: int = 0) -> list[Round]:
     for path in written(folder / "rounds"):
         if int(path.stem) > after:
             told = json.loads(path.read_text(encoding="utf-8"))
-            found.append(Round(ReplicaRound.model_validate(told["row"]), told["steps"], told["mask"]))
+            found.append(Round(ReplicaRound.model_validate(told["row"]), told["steps"], told["seen"]))
     return sorted(found, key=lambda one: one.row.sync)
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs.digests import Contract
 from specs.job_records import LEFT, Segment
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
 from specs.stages.finetuning.rows import ReplayedStep
 from specs.stages.witness import ROWS
 from training.engines import checkpoint
 from training.jobs.finetuning.adapter_merge import release
+from training.jobs.finetuning.online.recorded import OtherRollouts
+from training.jobs.finetuning.replicas.course import Again
 from training.jobs.finetuning.replicas.courses import COURSES
 from training.jobs.finetuning.replicas.outer_weights import moved_back, outer_of, read_masters
 from training.jobs.finetuning.replicas.replica_files import OUTER, of_replica
-from training.jobs.finetuning.saved_weights import apart_from_end, files_apart, saved_facts
+from training.jobs.finetuning.saved_weights import apart_from_end, files_apart
 from training.jobs.finetuning.trainer_args import logged
 from training.jobs.finetuning.weight_sketch import sketch, trained
 from training.jobs.job import Done, Job
@@ -47,12 +50,13 @@ def replay(job: Job[Any]) -> Done:
     given: Distributed = job.parameters.distributed
     rounds = read_rows(job.inputs[LEFT + "replicas"], ReplicaRound)
     rows, facts = list[ReplayedStep](), dict[str, Any]()
+    again = COURSES[job.order.kind].again(job)
     device = dtype = ""
     for part in challenge.segments:
         for one in _rounds_of(part, given.sync_every):
             sync = given.rounds_of(one.until)
             own = [row for row in rounds if row.sync == sync]
-            made, model, found = _round(job, one, own, facts)
+            made, model, found = _round(job, again, one, own, facts)
             device, dtype = checkpoint.device_of(model)
             if one.until == given.last_step(sync, challenge.of):
                 end = _outer_step(_start_of(job, one, own), made, own, given)
@@ -61,8 +65,9 @@ def replay(job: Job[Any]) -> Done:
                     facts["end_apart"] = apart_from_end(job, end)
             rows += found
             job.progress(len(rows), len(challenge.rows), "steps")
-    job.write_rows(ROWS, rows)
-    facts |= saved_facts(job, challenge.ended)
+    facts |= again.close()
+    written: list[Contract] = [*rows, *again.answers]
+    job.write_rows(ROWS, written)
     return Done(device, dtype, sum(row.tokens for row in rows), {}, facts)
 
 
@@ -74,14 +79,14 @@ def _rounds_of(part: Segment, every: int) -> list[Segment]:
 
 
 def _round(
-    job: Job[Any], part: Segment, own: list[ReplicaRound], facts: dict[str, Any]
+    job: Job[Any], again: Again, part: Segment, own: list[ReplicaRound], facts: dict[str, Any]
 ) -> tuple[dict[int, Trained], Any, list[ReplayedStep]]:
     """Train the replicas again whose steps of a round are in the model; return them, a model and the merged rows."""
     made: dict[int, Trained] = {}
     model: Any = None
     for row in own:
         if row.counts:
-            made[row.replica], model = _one(job, row.replica, part, facts)
+            made[row.replica], model = _one(job, again, row.replica, part, facts)
     if not made:
         raise NotAsked(f"no replica has steps {part.after + 1} to {part.until}")
     rows: list[ReplayedStep] = []
@@ -94,15 +99,14 @@ def _round(
     return made, model, rows
 
 
-def _one(job: Job[Any], number: int, part: Segment, facts: dict[str, Any]) -> tuple[Trained, Any]:
+def _one(job: Job[Any], again: Again, number: int, part: Segment, facts: dict[str, Any]) -> tuple[Trained, Any]:
     import torch
 
     torch.manual_seed(job.parameters.seed)
     mine = of_replica(job, job.folder / "replicas" / str(number))
-    built = COURSES[job.order.kind].build(mine, Share(number, job.parameters.distributed.replicas))
-    trainer = built.trainer
+    trainer, prepared = again.build(mine, Share(number, job.parameters.distributed.replicas))
     if "files" not in facts:
-        facts["files"] = files_apart(job, trainer.model, built.prepared.tokenizer)
+        facts["files"] = files_apart(job, trainer.model, prepared.tokenizer)
     begun: list[dict[str, Any]] = []
 
     def begin(model: Any) -> None:
@@ -111,11 +115,14 @@ def _one(job: Job[Any], number: int, part: Segment, facts: dict[str, Any]) -> tu
     if hasattr(trainer, "references"):
         trainer.train_dataset = trainer.references.of_steps(trainer, part)
     trainer.last_step, trainer.begins = part.until, begin
-    train_from(trainer, _snapshot(job, part.after, number))
+    try:
+        train_from(trainer, _snapshot(job, part.after, number))
+    except OtherRollouts as error:
+        raise NotAsked(str(error)) from error
     lines = [line for line in logged(trainer) if part.after < line["step"] <= part.until]
     model = trainer.model
     took = Trained(begun[0], _copied(model), lines, list(sketch(begun[0])))
-    release(trainer, built.prepared)
+    release(trainer, prepared)
     return took, model
 
 
