@@ -130,7 +130,7 @@ def _namespaces() -> bool:
 
 def _scenario(folder: Path, name: str) -> dict[str, Any]:
     if not _namespaces():
-        pytest.skip("this machine makes no network namespaces (unshare -rn, ip)")
+        pytest.skip("network namespaces cannot be made here: unshare -rn, ip")
     words = ["unshare", "-rn", sys.executable, "-m", "tests.fixtures.cut_network", name, str(folder)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -285,6 +285,7 @@ def test_hints_come_from_a_sibling_or_the_verifier() -> None:
         ({"rewards": {"length": 0.0}}, "every reward has weight 0"),
         ({"rewards": {}}, "at least 1 item"),
         ({"updates": 2, "checkpoint_steps": 3}, "no multiple of updates"),
+        ({"updates": 2, "distributed": {"replicas": 2, "sync_every": 3}}, "sync_every 3 is no multiple of updates"),
         ({"channels": {"grpo": 0.0}}, "every channel has weight 0"),
         ({"channels": {"sdpo": 1.0}, "rewards": {"ended": 1.0}}, "'verified' is among the rewards"),
     ],

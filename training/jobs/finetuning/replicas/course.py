@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from specs.digests import Contract
 from specs.stages.finetuning.rows import TrainingRow
 from training.jobs.finetuning.replicas.replica_files import Round
 from training.jobs.finetuning.trained_model import Prepared
@@ -40,7 +39,7 @@ class Again(ABC):
 
     def __init__(self, job: Job[Any]) -> None:
         self.job = job
-        self.answers: list[Contract] = []
+        self.answers: list[Any] = []
         """Rows beside those of the steps."""
 
     @abstractmethod

@@ -32,7 +32,7 @@ def grpo(job: Job[GrpoParameters]) -> Done:
 
 def composer(job: Job[ComposerParameters]) -> Done:
     """Train as the parameters say."""
-    return grpo(job)
+    return train_on_rollouts(job) if job.parameters.distributed is None else outcome.train(job)
 
 
 def replay(job: Job[Any]) -> Done:

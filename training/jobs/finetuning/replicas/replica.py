@@ -8,7 +8,7 @@ Weights that are not of float32 have masters of float32, which are what is synch
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -143,7 +143,7 @@ class Replica:
         write_json(self._folder / "began" / f"{self.process}.json", told)
 
     @contextmanager
-    def rounds(self) -> Iterator[None]:
+    def rounds(self) -> Generator[None]:
         """Raise Uncommitted where a synchronisation fails, because the others or the lighthouse are not reached."""
         try:
             yield
