@@ -17,7 +17,7 @@ from tests.fixtures.needed import need
 from tests.fixtures.replica_worker import ROOT, start
 from training.jobs.finetuning.replicas import coordinator
 from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
-from training.jobs.finetuning.replicas.replica_files import AGAIN, arrived, folder_of, newest_state, rounds_in
+from training.jobs.finetuning.replicas.replica_files import AGAIN, arrived, folder_of, rounds_in
 
 need("torch", "torchft")
 
@@ -38,7 +38,11 @@ def _synchronised(folder: Path, number: int) -> list[int]:
 
 
 def _ended(workers: list[subprocess.Popen[str]], code: int = 0) -> list[str]:
-    told = [worker.communicate(timeout=120)[1] for worker in workers]
+    try:
+        told = [worker.communicate(timeout=120)[1] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
     assert [worker.returncode for worker in workers] == [code] * len(workers), told
     return told
 
@@ -50,73 +54,96 @@ def _one_model(folder: Path, replicas: int) -> None:
     assert rounds == set(range(1, STEPS // 2 + 1))
 
 
+LIGHTHOUSE = """
+import json, sys, time
+from specs.stages.finetuning.distributed import Distributed
+from training.jobs.finetuning.replicas.coordinator import address_of, lighthouse_of
+lighthouse = lighthouse_of(Distributed.model_validate_json(sys.argv[1]), bind=sys.argv[2])
+print(address_of(lighthouse), flush=True)
+time.sleep(1000)
+"""
+
+
+class Lighthouse:
+    """A lighthouse that can be killed, as a process of its own."""
+
+    def __init__(self, given: Distributed, bind: str = "127.0.0.1:0") -> None:
+        words = [sys.executable, "-c", LIGHTHOUSE, given.model_dump_json(), bind]
+        self._process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self._process.kill()
+        self._process.communicate()
+
+
 def test_a_lighthouse_that_is_lost_between_synchronisations_and_comes_back_costs_nothing(tmp_path: Path) -> None:
-    lighthouse, go = lighthouse_of(TWO), tmp_path / "go"
-    address = address_of(lighthouse)
+    lighthouse, go = Lighthouse(TWO), tmp_path / "go"
+    address = lighthouse.address
     workers = [start(folder_of(tmp_path, one), one, address, TWO, steps=STEPS, until=go) for one in range(2)]
     _until(lambda: all(len(_synchronised(tmp_path, one)) == 4 for one in range(2)))
-    lighthouse.shutdown()
-    time.sleep(1)
-    again = lighthouse_of(TWO, bind=address.removeprefix("http://"))
+    lighthouse.kill()
+    again = Lighthouse(TWO, bind=address.removeprefix("http://"))
     go.touch()
     _ended(workers)
-    again.shutdown()
+    again.kill()
     _one_model(tmp_path, 2)
 
 
-def test_one_that_waits_when_the_lighthouse_is_lost_does_its_round_again(tmp_path: Path) -> None:
-    lighthouse, go = lighthouse_of(TWO), tmp_path / "go"
-    address = address_of(lighthouse)
+def test_one_that_waits_when_the_lighthouse_is_lost_asks_the_next(tmp_path: Path) -> None:
+    lighthouse, go = Lighthouse(TWO), tmp_path / "go"
+    address = lighthouse.address
     workers = [
         start(folder_of(tmp_path, one), one, address, TWO, steps=STEPS, until=go if one else None) for one in range(2)
     ]
     _until(lambda: arrived(folder_of(tmp_path, 0), 1, 5).is_file())
     time.sleep(0.5)
-    lighthouse.shutdown()
-    (told,) = _ended(workers[:1], AGAIN)
-    assert "synchronisation 5 failed" in told
-    again = lighthouse_of(TWO, bind=address.removeprefix("http://"))
-    state = newest_state(tmp_path, 0, 2)
-    assert state is not None and state.name == "checkpoint-8"
-    workers[0] = start(folder_of(tmp_path, 0), 0, address, TWO, steps=STEPS, process=2, resumes=state)
+    lighthouse.kill()
+    time.sleep(1)
+    again = Lighthouse(TWO, bind=address.removeprefix("http://"))
     go.touch()
     _ended(workers)
-    again.shutdown()
+    again.kill()
     _one_model(tmp_path, 2)
     assert {one.row.healed for number in range(2) for one in rounds_in(folder_of(tmp_path, number))} == {False}
 
 
-@pytest.mark.parametrize("patient", [True, False], ids=["waited for", "left behind"])
-def test_one_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: bool) -> None:
-    if not patient:
-        monkeypatch.setattr(coordinator, "JOIN_MS", 300)
-    given: Any = Distributed(replicas=3, sync_every=2)
+def _three(folder: Path, paces: tuple[float, float, float]) -> tuple[Any, list[subprocess.Popen[str]]]:
+    """Start three replicas, two of which suffice, that take so many seconds for a step."""
+    given = Distributed(replicas=3, sync_every=2)
     lighthouse = lighthouse_of(given)
-    workers = [
-        start(
-            folder_of(tmp_path, one),
-            one,
-            address_of(lighthouse),
-            given,
-            steps=STEPS,
-            slow_s=0.0 if one < 2 else 0.6,
-        )
-        for one in range(3)
+    address = address_of(lighthouse)
+    return lighthouse, [
+        start(folder_of(folder, one), one, address, given, steps=STEPS, slow_s=pace) for one, pace in enumerate(paces)
     ]
+
+
+def test_one_that_is_slow_is_waited_for(tmp_path: Path) -> None:
+    lighthouse, workers = _three(tmp_path, (0.0, 0.0, 0.4))
     _ended(workers)
     lighthouse.shutdown()
     _one_model(tmp_path, 3)
     rows = [one.row for one in rounds_in(folder_of(tmp_path, 2))]
-    if patient:
-        # Nothing is lost: the others wait as long as the slow one lives.
-        assert len(rows) == STEPS // 2 and not any(row.healed for row in rows)
-        assert {row.participants for row in rows} == {3}
-    else:
-        # The others went on without it; where it came back, it took over their weights, and its own steps are lost.
-        assert len(rows) < STEPS // 2 and any(row.healed for row in rows)
-        assert all(
-            row.counts for number in (0, 1) for row in [one.row for one in rounds_in(folder_of(tmp_path, number))]
-        )
+    assert len(rows) == STEPS // 2 and {row.participants for row in rows} == {3}
+    assert not any(row.healed for row in rows)
+
+
+def test_one_that_is_too_slow_is_left_behind_and_takes_over_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "JOIN_MS", 300)
+    lighthouse, workers = _three(tmp_path, (0.5, 0.5, 1.5))
+    _ended(workers[:2])
+    # Alone it would wait: a coordinator ends it.
+    workers[2].kill()
+    workers[2].communicate()
+    lighthouse.shutdown()
+    _one_model(tmp_path, 3)
+    rows = [one.row for one in rounds_in(folder_of(tmp_path, 2))]
+    assert rows and len(rows) < STEPS // 2 and any(row.healed for row in rows)
+    assert all(one.row.counts for number in (0, 1) for one in rounds_in(folder_of(tmp_path, number)))
 
 
 def _namespaces() -> bool:

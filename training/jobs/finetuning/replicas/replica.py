@@ -36,6 +36,8 @@ from training.jobs.finetuning.replicas.replica_files import (
 HERE = "127.0.0.1"
 WAIT = timedelta(hours=12)
 """How long a replica waits for others: the coordinator ends what waits in vain."""
+ASK_AGAIN = timedelta(seconds=5)
+"""How long after a lost lighthouse a waiting replica asks the next; without it torchft waits in vain to the end."""
 EXCHANGE = timedelta(seconds=60)
 """How long an exchange between replicas may take once all are there."""
 
@@ -131,6 +133,7 @@ class Replica:
             hostname=self._host,
             timeout=EXCHANGE,
             quorum_timeout=WAIT,
+            quorum_retries=WAIT // ASK_AGAIN,
             connect_timeout=EXCHANGE,
         )
         self.manager.load_state_dict({"step": self.sync, "batches_committed": self.sync * self.given.quorum})
