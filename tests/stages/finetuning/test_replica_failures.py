@@ -114,10 +114,14 @@ def _three(folder: Path, paces: tuple[float, float, float]) -> tuple[Any, list[s
     """Start three replicas, two of which suffice, that take so many seconds for a step."""
     given = Distributed(replicas=3, sync_every=2)
     lighthouse = lighthouse_of(given)
-    address = address_of(lighthouse)
-    return lighthouse, [
-        start(folder_of(folder, one), one, address, given, steps=STEPS, slow_s=pace) for one, pace in enumerate(paces)
+    address, ready = address_of(lighthouse), folder / "ready"
+    workers = [
+        start(folder_of(folder, one), one, address, given, steps=STEPS, slow_s=pace, ready=ready)
+        for one, pace in enumerate(paces)
     ]
+    _until(lambda: all((folder_of(folder, one) / "began" / "1.json").is_file() for one in range(3)))
+    ready.touch()
+    return lighthouse, workers
 
 
 def test_one_that_is_slow_is_waited_for(tmp_path: Path) -> None:
