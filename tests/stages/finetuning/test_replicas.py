@@ -28,7 +28,7 @@ from tests.fixtures.replica_jobs import replica_job, rounds_of
 from tests.fixtures.replica_worker import start
 from tests.stages.finetuning.test_training import judged
 from tests.training.jobs.test_replay import replayed_by
-from training.jobs.finetuning.replicas import coordinator
+from training.jobs.finetuning.replicas import coordinator, waits
 from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
 from training.jobs.finetuning.replicas.dispatch import sft
 from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
@@ -143,8 +143,9 @@ def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[
 
 
 def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
-    whole: tuple[Job, Done], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    whole: tuple[Job, Done], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(waits, "TOLD_AFTER_S", 0.5)
     job = replica_job(tmp_path)
     thread = _killing(job, replica=1, after=1, saved=True)
     done = sft(job)
@@ -153,7 +154,9 @@ def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
     assert len(starts) >= 2 and starts[1]["why"] == "was ended by SIGKILL"
     # It never begins at step 0: the others were further.
     assert all(one["step"] in (4, 8) for one in starts[1:])
-    assert "replica 1 was ended by SIGKILL; it is started again from step" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "replica 1 was ended by SIGKILL; it is started again from step" in said
+    assert "replica 0 waits for replica 1 at synchronisation" in said and "where 2 must take part" in said
     assert rounds_of(job)[-1].after == rounds_of(whole[0])[-1].after
     assert digest_path(job.out / "checkpoint") == digest_path(whole[0].out / "checkpoint")
     assert done.facts["sequences"] == done.facts["sequences_due"]
