@@ -172,7 +172,7 @@ def _outcome(key: str, body: dict[str, object]) -> None:
 
 
 def _opening(key: str, body: dict[str, object]) -> None:
-    if key == "decision/sample.1":
+    if key == "decision/before.1":
         body["opens"] = None
 
 
@@ -196,7 +196,7 @@ def _other_metrics(key: str, body: dict[str, object]) -> None:
     [
         (_outcome, "the entry does not say what the stored decision says"),
         pytest.param(_reason, "the entry does not say what the stored decision says", marks=pytest.mark.slow),
-        (_opening, "no decision before it opens sample.2"),
+        (_opening, "no decision before it opens sample.1"),
         (_rate, "what was planned is not allowed"),
         (_other_metrics, "the metrics computed from the raw rows are not the recorded ones"),
     ],
