@@ -70,8 +70,31 @@ MORE = (
     *("tests/sessions/shipping/test_ship_check.py", "tests/sessions/run/test_pruning.py"),
     *("tests/reviews/audit/test_two_verifiers.py", "tests/reviews/audit/test_go_verifier.py"),
     *("tests/reviews/audit/test_without_peergate.py", "tests/sessions/jobs/test_transfer.py"),
+    *("tests/sessions/builder/test_mcp.py", "tests/sessions/view/test_answers_in_browser.py"),
+    *("tests/sessions/pods/test_pod_checks.py", "tests/sessions/pods/test_pod_keeper.py"),
+    *("tests/faults/test_session.py", "tests/faults/test_jobs.py"),
+    # Of these files the first tests of each kind stay with `make test`.
+    "tests/stages/programs/test_code_eval.py::test_the_small_model_writes_programs",
+    "tests/sessions/view/test_answers.py::test_a_budget_is_raised_by_a_reviewed_amendment",
+    "tests/stages/packaging/test_package.py::test_weights_of_bfloat16_are_packed",
+    *(
+        f"tests/stages/finetuning/online/test_rollout_training.py::test_{name}"
+        for name in (
+            "an_interrupted_training_continues",
+            "channels_without_weight_leave_the_trainer",
+            "a_witness_reads_the_answers_and_trains_the_same_steps[composer",
+        )
+    ),
+    *(
+        f"tests/training/jobs/test_replay.py::test_{name}"
+        for name in (
+            "an_honest_training_is_trained_again_to_the_same_figures[kto",
+            "an_honest_training_is_trained_again_to_the_same_figures[dpo in",
+            "weights_saved_otherwise_beside_those_of_the_sketch_are_seen[full",
+        )
+    ),
 )
-"""Whole sessions and real parts that few changes touch, five minutes of processor: `make test-more`, and in CI."""
+"""Whole sessions and real parts that few changes touch, seven minutes of processor: `make test-more`, and in CI."""
 
 
 LONGEST = ("e2e", "thirdparty", "torch", "kill")
