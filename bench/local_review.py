@@ -14,8 +14,8 @@ from reviews.gate.packet_derivation import check_design_files
 from reviews.reviewers.vendors.review_model import model_reviewer
 from specs.digests import digest_value
 from specs.session.loading import find_spec, load_spec
-from specs.session.session_spec import Effort, Efforts, Reviewer, TokenPrice
 from specs.trail.verdict import Packet
+from specs.vendors.parties import Effort, Efforts, Reviewer, TokenPrice
 
 
 def demo_packet() -> Packet:
