@@ -71,40 +71,16 @@ MORE = (
     *("tests/reviews/audit/test_two_verifiers.py", "tests/reviews/audit/test_go_verifier.py"),
     *("tests/reviews/audit/test_without_peergate.py", "tests/sessions/jobs/test_transfer.py"),
     *("tests/sessions/builder/test_mcp.py", "tests/sessions/view/test_answers_in_browser.py"),
-    *("tests/sessions/pods/test_pod_checks.py", "tests/sessions/pods/test_pod_keeper.py"),
+    *(f"tests/sessions/pods/test_pod_{name}.py" for name in ("checks", "keeper", "ssh")),
     *("tests/faults/test_session.py", "tests/faults/test_jobs.py", "tests/sessions/shipping/test_push.py"),
     *("tests/sessions/test_inspect_session.py", "tests/sessions/jobs/test_inspect_environment.py"),
+    *("tests/sessions/builder/test_unattended.py", "tests/sessions/test_postgres_session.py"),
     *("tests/stages/finetuning/test_planted_faults.py", "tests/training/engines/test_gguf_tokenizer.py"),
-    # Of these files the first tests of each kind stay with `make test`.
-    "tests/stages/programs/test_code_eval.py::test_the_small_model_writes_programs",
-    "tests/sessions/view/test_answers.py::test_a_budget_is_raised_by_a_reviewed_amendment",
-    "tests/stages/packaging/test_package.py::test_weights_of_bfloat16_are_packed",
-    *(
-        f"tests/stages/finetuning/online/test_rollout_training.py::test_{name}"
-        for name in (
-            "an_interrupted_training_continues",
-            "channels_without_weight_leave_the_trainer",
-            "a_witness_reads_the_answers_and_trains_the_same_steps[composer",
-        )
-    ),
-    *(
-        f"tests/stages/finetuning/test_training.py::test_{name}"
-        for name in (
-            "a_tokenizer_without_a_padding_token_is_padded_with_its_end",
-            "preferences_are_learnt_with_every_loss[orpo",
-            "preferences_are_learnt_with_every_loss[simpo",
-        )
-    ),
-    *(
-        f"tests/training/jobs/test_replay.py::test_{name}"
-        for name in (
-            "an_honest_training_is_trained_again_to_the_same_figures[kto",
-            "an_honest_training_is_trained_again_to_the_same_figures[dpo in",
-            "weights_saved_otherwise_beside_those_of_the_sketch_are_seen[full",
-        )
-    ),
 )
-"""Whole sessions and real parts that few changes touch, seven minutes of processor: `make test-more`, and in CI."""
+"""Whole sessions and real parts that few changes touch, eight minutes of processor: `make test-more`, and in CI.
+
+Single tests of other files say so themselves (``more``): variants of what a neighbour shows, and the small model's programs.
+"""
 
 
 LONGEST = ("e2e", "thirdparty", "torch", "kill")
