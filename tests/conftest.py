@@ -79,7 +79,7 @@ MORE = (
 )
 """Whole sessions and real parts that few changes touch, eight minutes of processor: `make test-more`, and in CI.
 
-Single tests of other files say so themselves (``more``): variants of what a neighbour shows, and the small model's programs.
+Single tests of other files say so themselves (``more``): variants of what a neighbour shows.
 """
 
 
