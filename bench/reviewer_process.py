@@ -1,6 +1,6 @@
 """What does it cost that the reviewer is a process of its own? Prints seconds, each beside the same without a process.
 
-    .venv/bin/python bench/reviewer_process.py RUN
+    .venv/bin/python -m bench.reviewer_process RUN
 
 RUN is the run folder of a session; every packet in its trail is reviewed by the checklist and a verdict on it signed.
 """
