@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from reviews.evidence.gather import registered_spec
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import Backlog, backlog_of
 from sessions.acceptance.siblings import siblings_of
 from sessions.report.report import rendered_again
+from sessions.run.final_model import final_model
+from sessions.shipping.model_card import model_card
 from sessions.view.places import Scope
+from specs.digests import digest_file
 from tests.e2e.sessions import called
 from tests.factories.flaws import ROW_FLAWS
 from tests.factories.spec_files import problems_of, write_spec
@@ -21,7 +25,11 @@ from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, ope
 from tests.fixtures.view_client import Client
 from tests.reviews.acceptance.test_criterion_state import Told, registered
 
+ISSUE = "https://example.org/ada/eggs/issues/7?tab=*all*_open_"
 CRITERIA = """\
+companions:
+  plan: {path: prompts.jsonl}
+  sibling: {link: "https://example.org/ada/hens"}
 criteria:
   - {id: AC-001, text: It answers half of it., stage: tuned, metric: {metric: accuracy, at_least: 0.5}, weight: 4}
   - {id: AC-002, text: It reloads with equal outputs., stage: ship, metric: {metric: identical_outputs, at_least: 1}}
@@ -29,7 +37,13 @@ criteria:
   - {id: AC-004, text: The gradient stayed finite., stage: train, check: training.gradient, effort_hours: 20, weight: 4}
 stages:
 """
-CHANGE = ("stages:\n", CRITERIA)
+OF_MODELS = (
+    CRITERIA.replace("stage: base,", f'stage: base, model: model, issue: "{ISSUE}",')
+    .replace("stage: tuned,", "stage: tuned, model: train.checkpoint,")
+    .replace("stage: train,", "stage: train, model: train.checkpoint,")
+    .replace("stage: ship,", "stage: ship, model: train.checkpoint,")
+)
+CHANGE = ("stages:\n", OF_MODELS)
 
 
 def ran(folder: Path, flaw: str = "") -> Path:
@@ -67,9 +81,19 @@ def test_every_command_says_the_same_share(accepted: Path) -> None:
         "AC-003": "open",
         "AC-004": "discharged",
     }
-    assert "ship 90.0 %: 3 discharged, 1 open" in called("status", accepted).stdout
+    assert status["models"] == {"train.checkpoint": 100.0, "model": 0.0}
+    said = called("status", accepted).stdout
+    assert "ship 90.0 % (train.checkpoint 100.0 %, model 0.0 %): 3 discharged, 1 open" in said and ISSUE in said
+    assert f"issue: {ISSUE}" in called("backlog", accepted).stdout
     page = (accepted / "report" / "report.md").read_text(encoding="utf-8")
-    assert "Ship 90.0 %" in page and "| AC-003 | open | 1 |" in page
+    assert "Ship 90.0 %" in page and "| AC-003 | open | 1 |" in page and f"([issue]({ISSUE}))" in page
+    digest = digest_file(accepted.parent.parent / "prompts.jsonl")
+    entries = read_entries(accepted / "trail.sqlite")
+    resolved, _ = registered_spec(entries, Store(accepted / "store"))
+    model = final_model(entries, resolved.spec)
+    assert model is not None
+    for told in (page, model_card(accepted, entries, resolved, model)):
+        assert "- sibling: <https://example.org/ada/hens>\n" in told and f"- plan: `prompts.jsonl`, `{digest}`" in told
     assert rendered_again(accepted)["report/report.md"] == page.encode()
     assert called("audit", "verify", accepted).returncode == 0
 
@@ -167,6 +191,13 @@ def test_a_session_without_criteria_says_nothing_of_them(tmp_path: Path) -> None
         ("check: training.gradient", "check: training.gradient, ship: true", "'AC-004' has check and ship"),
         ("check: training.gradient", "applies_if: train.speed", "stage 'train' has no parameter 'speed'"),
         ("AC-002", "C2", "AC-"),
+        ("stage: base,", "stage: base, model: train.checkpoint,", "stage 'base' neither reads nor leaves"),
+        ("stage: train,", "stage: train, model: train.checkpoint,", "'AC-001' names no model, and others do"),
+        ("stage: base,", 'stage: base, issue: "javascript:alert(1)",', "issue"),
+        ("stage: base,", 'stage: base, issue: "https://a.b/)[x](y",', "issue"),
+        ("prompts.jsonl}", "plan.md}", "there is no file 'plan.md'"),
+        ("prompts.jsonl}", f'prompts.jsonl, digest: "sha256:{"0" * 64}"}}', "spec pin"),
+        ("prompts.jsonl}", 'prompts.jsonl, link: "https://a.b"}', "needs a path or a link"),
     ],
 )
 def test_a_criterion_that_nothing_could_discharge_is_refused(tmp_path: Path, old: str, new: str, why: str) -> None:
@@ -195,5 +226,5 @@ def test_no_amendment_moves_a_criterion(stopped: Path, tmp_path: Path) -> None:
 
 def test_the_page_of_the_session_shows_each_criterion(accepted: Path) -> None:
     page = Client(Scope(accepted.parent)).get(f"/s/{accepted.name}/")
-    assert page.status == 200 and "ship 90.0 %: 3 discharged, 1 open" in page.text
+    assert page.status == 200 and "3 discharged, 1 open" in page.text
     assert "It answers nothing too long." in page.text
