@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
+from reviews.evidence.defect_waves import SHIP_CHECKS
 from reviews.evidence.gather import find, registered_spec
 from reviews.gate.conditions import lifted_checks
 from reviews.trail.envelope import Recorded
@@ -24,8 +25,6 @@ from specs.text import one_line
 from specs.trail.entry import EntryKind
 
 State = Literal["open", "discharged", "retracted", "not_applicable"]
-SHIP_CHECKS = ("checkpoint.", "package.", "export.")
-"""What the ids of the checks of the ship gate begin with."""
 _MOVING: tuple[EntryKind, ...] = ("decision", "retraction", "replicated")
 """The entries after which a state may be another one."""
 _NO = (None, False, 0, "no", "")

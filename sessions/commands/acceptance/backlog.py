@@ -67,7 +67,8 @@ def _sibling_lines(siblings: tuple[Sibling, ...]) -> Iterator[str]:
         yield ""
         yield "defects come in waves; look at these too"
     for one in siblings:
-        yield f"   {one.check} at {one.stage} ({one.state}), because of {one.found_by}"
+        due = ", has to pass" if one.due else ""
+        yield f"   {one.check} at {one.stage} ({one.state}{due}), because of {one.found_by}"
 
 
 @app.command()

@@ -8,19 +8,24 @@ from typing import Any
 
 import pytest
 
+from reviews.audit.verify import verify_run
 from reviews.evidence.gather import registered_spec
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import Backlog, backlog_of
 from sessions.acceptance.siblings import siblings_of
+from sessions.human_actions import lift_check
 from sessions.report.report import rendered_again
 from sessions.run.final_model import final_model
 from sessions.shipping.model_card import model_card
 from sessions.view.places import Scope
 from specs.digests import digest_file
+from specs.job_records import JobOrder
 from tests.e2e.sessions import called
+from tests.factories.evidence_on_disk import describe, weights
 from tests.factories.flaws import ROW_FLAWS
 from tests.factories.spec_files import problems_of, write_spec
+from tests.fixtures import quick_session as quick_session_module
 from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
 from tests.fixtures.view_client import Client
 from tests.reviews.acceptance.test_criterion_state import Told, registered
@@ -126,10 +131,10 @@ def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> N
     results = {"checkpoint.files": "FAIL", "training.gradient": "PASS", "jobs.exit": "PASS"}
     told.check("train", 1, results)
     wave = list(siblings_of(told.entries, told.store, told.resolved))
-    assert {(one.check, one.stage, one.state) for one in wave} == {
-        ("package.weights", "ship", "not judged"),
-        ("package.probes", "ship", "not judged"),
-        ("checkpoint.files", "ship", "not judged"),
+    assert {(one.check, one.stage, one.state, one.due) for one in wave} == {
+        ("package.weights", "ship", "not judged", True),
+        ("package.probes", "ship", "not judged", True),
+        ("checkpoint.files", "ship", "not judged", True),
     }
     assert {one.found_by for one in wave} == {"checkpoint.files at train.1"}
     told.check("ship", 1, {"checkpoint.files": "PASS", "package.weights": "PASS", "package.probes": "WARN"})
@@ -137,6 +142,35 @@ def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> N
         ("package.probes", "WARN")
     ]
     assert not list(siblings_of(told.entries[:1], told.store, told.resolved)), "no defect, no wave"
+
+
+@pytest.mark.parametrize(("defect", "outcome"), [(True, "escalate"), (False, "approve")])
+def test_a_defect_has_the_checks_of_other_stages_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: bool, outcome: str
+) -> None:
+    """What a base lacks too is a warning, which a gate lets pass, as long as its family found no defect elsewhere."""
+    model, stops = tmp_path / "base", '{"eos_token_id": 3}'
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(weights("untouched"))
+    describe(model)
+    if not defect:
+        (model / "generation_config.json").write_text(stops, encoding="utf-8")
+    run, healthy = open_quick(tmp_path, model=model), quick_session_module._save  # pyright: ignore[reportPrivateUsage]
+
+    def save(order: JobOrder, run: Path, folder: Path) -> None:
+        healthy(order, run, folder)
+        (folder / "generation_config.json").write_text(stops, encoding="utf-8")
+
+    monkeypatch.setattr(quick_session_module, "_save", save)
+    lift_check(run, "checkpoint.files", "train", "ada", "the base does it", None)
+    drive(quick_session(run))
+    decisions = {one.entry.key: one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == "decision"}
+    assert decisions["decision/train.1"]["outcome"] == "approve"
+    assert decisions["decision/ship.1"]["outcome"] == outcome
+    due = "check checkpoint.files is WARN and has to pass because of checkpoint.files at train.1"
+    assert any(due in one for one in decisions["decision/ship.1"]["reasons"]) == defect
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert audit.damage == [], audit.damage
 
 
 AUDIT = """\
