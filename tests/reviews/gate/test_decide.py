@@ -101,26 +101,6 @@ def test_missing_evidence_goes_to_a_person(status: str) -> None:
     assert decided((check(status, required_change=MOVE),)).outcome == "escalate"
 
 
-@pytest.mark.parametrize(
-    ("more", "outcome"),
-    [
-        ({"due": "package.probes at ship.1"}, "escalate"),
-        ({"due": "package.probes at ship.1", "required_change": MOVE}, "revise"),
-        # Advice stays advice, and a warning that nothing scheduled is one.
-        ({"due": "package.probes at ship.1", "blocking": False}, "approve"),
-        ({}, "approve"),
-    ],
-)
-def test_a_check_that_a_defect_elsewhere_scheduled_has_to_pass(more: dict[str, Any], outcome: str) -> None:
-    decision = decided((check("WARN", **more),))
-    assert decision.outcome == outcome
-    if outcome == "escalate":
-        assert decision.reasons == ("check c is WARN and has to pass because of package.probes at ship.1: d",)
-    passing = (check("PASS", **more), check("NOT_APPLICABLE", **more))
-    assert decided(passing).outcome == "approve"
-    assert decided((check("WARN", **more),), lifted={"c": "ada: seen"}).outcome == "approve"
-
-
 def test_what_no_parameter_can_mend_is_rejected() -> None:
     assert decided((check("FAIL", repairable=False, required_change=MOVE),)).outcome == "reject"
 
