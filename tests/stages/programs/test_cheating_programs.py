@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specs.confinement.program_process import Limits, Program, run_all
+from specs.confinement.program_runner import packed, unpacked
 
 NAIVE = """
 import json, sys
@@ -129,6 +132,41 @@ def test_what_is_sent_in_place_of_a_result_is_no_result(text: str, why: str) -> 
     # Nothing that a function does may be caught by the tests as if it had happened to them.
     tests = f"try:\n    f(2)\nexcept RuntimeError:\n    pass\n{TESTS}"
     assert judged(text, tests) == ("failed", why)
+
+
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+_HASHED = st.recursive(_LEAVES | st.complex_numbers(allow_nan=False), lambda one: st.lists(one, max_size=3).map(tuple))
+VALUES = st.recursive(
+    _HASHED | st.frozensets(_HASHED, max_size=3) | st.sets(_HASHED, max_size=3),
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(_HASHED, one, max_size=3),
+)
+TAGS = ("int", "float", "list", "set", "dict", "complex", "bytes", "other")
+SENT = st.recursive(
+    _LEAVES.filter(lambda one: not isinstance(one, bytes)),
+    lambda one: (
+        st.lists(one, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["int", "float", "list", "set", "dict", "complex", "bytes", "x"]), one, max_size=2
+        )
+    ),
+)
+
+
+@given(VALUES)
+@settings(max_examples=100, deadline=None)
+def test_a_value_is_the_same_on_the_other_side(value: Any) -> None:
+    again = unpacked(json.loads(json.dumps(packed(value))))
+    assert repr(again) == repr(value) or (again == value and type(again) is type(value))
+
+
+@given(SENT)
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_sent_is_plain_or_refused(sent: Any) -> None:
+    try:
+        found = unpacked(sent)
+    except Exception:
+        return
+    packed(found)  # It refuses what is not of a type of Python's own.
 
 
 @pytest.mark.parametrize(
