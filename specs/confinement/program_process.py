@@ -143,8 +143,8 @@ def _exchange(start: Callable[[], _Child], program: Program, limits: Limits) -> 
     """Carry calls and values between the two processes; that of the tests alone says whether they passed."""
     mb = 1024 * 1024
     held = (limits.memory_mb + _ROOM_MB) * mb
-    given = {"limits": {"CPU": limits.seconds, "AS": held, "FSIZE": 0, "CORE": 0, "NOFILE": 32}}
-    given["entry_point"] = program.entry_point
+    limited = {"CPU": limits.seconds, "AS": held, "FSIZE": 0, "CORE": 0, "NOFILE": 32}
+    given: dict[str, Any] = {"limits": limited, "entry_point": program.entry_point}
     runs = start()
     runs.send(given | {"program": program.text})
     said = runs.read("valid", "invalid", "empty")
