@@ -69,7 +69,7 @@ def load_spec(
         raise document.error(path, filled)
     files = NamedFiles(path, allow_missing_data)
     spec, constitution, digests = files.read_all(spec)
-    spec, task_text = files.task(spec)
+    spec, task_text = files.task(files.companions(spec))
     spec, scripts = files.scripts(spec)
     problems = [*lint(spec), *files.problems]
     problems += unread_turns(spec, files.turns)

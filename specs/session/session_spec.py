@@ -13,7 +13,7 @@ from specs.data.registered import registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
 from specs.notices.notify import Notify
 from specs.resources import LauncherName, Resources, filled
-from specs.session.acceptance import AcceptanceCriterion
+from specs.session.acceptance import AcceptanceCriterion, Companion
 from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
 from specs.session.thresholds import Thresholds
 from specs.stages.recipes import script_file
@@ -192,6 +192,8 @@ class SessionSpec(Contract):
     """The gap before training, what must not fall, and the sample that admits the scorer."""
     criteria: tuple[AcceptanceCriterion, ...] = omitted(())
     """What the session has to have shown in the end. They decide no gate: ``peergate backlog`` ranks what is left."""
+    companions: dict[Name, Companion] = omitted({})
+    """Documents that belong to it; reports and the model card name them."""
     stages: tuple[Stage, ...] = Field(min_length=1)
 
     def reviewers(self) -> tuple[Reviewer, ...]:
