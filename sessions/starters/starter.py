@@ -23,6 +23,7 @@ from specs.data.tables import Row, Table, read_table
 from specs.errors import SpecError, UserError
 from specs.home import HOME
 from specs.schemas import schema_text
+from specs.session.loading import EXPERIMENT
 from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
 
@@ -40,7 +41,7 @@ FEWEST, MOST = 30, 200
 ALPHA, EXPECTED_LOST, POWER = 0.05, 0.05, 0.8
 LARGEST_EFFECT = 0.6
 """A gain that must be larger to be found is no plan."""
-_SPEC, _README, _HELD_OUT = "experiment.yaml", "README.md", "heldout.jsonl"
+_README, _HELD_OUT = "README.md", "heldout.jsonl"
 _SCHEMA = ".spec.schema.json"
 """For editors: completes keys and marks misspelt ones."""
 _OBJECTIVES = {
@@ -124,7 +125,7 @@ def make_starter(
         "verifier": judge,
     }
     files[_SCHEMA] = schema_text(SessionSpec).encode()
-    files[_SPEC] = _rendered(_SPEC, values)
+    files[EXPERIMENT] = _rendered(EXPERIMENT, values)
     files[_README] = _rendered(_README, values)
     found = f"they find a gain of {effect:g} with a probability of {power:.2f}"
     chosen = [f"{n} of {prompts} different prompts are held out: {found}"]
@@ -224,7 +225,9 @@ def _effect(n: int, prompts: int, data: Path | None) -> float:
     """Return the smallest gain, in hundredths, that so many held-out items find."""
     least = minimum_detectable_effect(n, EXPECTED_LOST, ALPHA, POWER) if n > 1 else None
     if least is None or least > LARGEST_EFFECT:
-        told = f"{prompts} different prompts leave {n} to hold out, too few to find a gain of {LARGEST_EFFECT:g} or less"
+        told = (
+            f"{prompts} different prompts leave {n} to hold out, too few to find a gain of {LARGEST_EFFECT:g} or less"
+        )
         raise UserError(told, where=str(data), hint="about 60 are a beginning")
     effect = math.ceil(least * 100 - 1e-9) / 100
     while mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA) < POWER:

@@ -193,6 +193,11 @@ def test_the_shell_completes_commands_and_sessions(tmp_path: Path) -> None:
     assert completed("peergate aud", env) == ["audit"]
     assert completed("peergate status de", env) == ["demo", "demo_two"]
     assert completed("peergate audit show oth", env) == ["other"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine.yaml").touch()
+    (tmp_path / "mine.csv").touch()
+    assert completed(f"peergate start {tmp_path}/mi", env) == [f"{tmp_path}/mine.yaml", f"{tmp_path}/mine/"]
+    assert completed("peergate spec check demo_n", env) == ["demo_null"]
 
 
 def test_the_newest_is_said_on_stderr_alone(tmp_path: Path) -> None:
