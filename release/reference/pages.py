@@ -203,7 +203,8 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _name(one: Any) -> str:
     if one.param_type_name == "argument":
-        return f"`{one.metavar or str(one.name).upper()}`" + (" (any number)" if one.nargs == -1 else "")
+        named = one.metavar or str(one.name).upper()
+        return f"`{named if one.required else f'[{named}]'}`" + (" (any number)" if one.nargs == -1 else "")
     return ", ".join(f"`{opt}`" for opt in one.opts) + (" (repeatable)" if one.multiple else "")
 
 

@@ -51,7 +51,7 @@ Runs = Annotated[
 Run = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[RUN]",
+        metavar="RUN",
         help="A session: its name in the folder of --runs, or its run folder. The newest without it.",
         autocompletion=complete_run,
         show_default=False,
@@ -68,7 +68,7 @@ SomeRun = Annotated[
 TrailRun = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[RUN|EXPORT]",
+        metavar="RUN|EXPORT",
         help="A session by name or run folder, a folder of requested reviews, or an export. The newest session "
         "without it.",
         autocompletion=complete_run,
@@ -91,7 +91,7 @@ HERE = "."
 """The folder one is in."""
 SpecName = Annotated[
     str,
-    typer.Argument(metavar="[SPEC]", help=f"{SPEC_FILE}.", autocompletion=complete_spec, show_default="this folder"),
+    typer.Argument(metavar="SPEC", help=f"{SPEC_FILE}.", autocompletion=complete_spec, show_default="this folder"),
 ]
 SessionName = Annotated[str | None, typer.Option("--name", help="Name of the session; the spec's name by default.")]
 Answer = Literal["retry", "approve", "stop"]

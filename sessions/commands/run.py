@@ -47,7 +47,7 @@ def start(
     spec: Annotated[
         str,
         typer.Argument(
-            metavar="[SPEC]",
+            metavar="SPEC",
             help=f"{SPEC_FILE}: {', '.join(shipped())}.",
             autocompletion=complete_spec,
             show_default="this folder",
