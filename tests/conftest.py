@@ -41,6 +41,7 @@ MAY_BE_MISSING = (
         "Ray is not",
         "SkyPilot",
         "inspect_ai",
+        "Axolotl",
         "atheris",
         "s3fs",
         "make .venv-release",
