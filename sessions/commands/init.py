@@ -18,9 +18,7 @@ app = typer.Typer()
 
 @app.command("init")
 def init(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to write it; made if it is not there.")
-    ] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it; made if it is not there.")] = Path(),
     template: Annotated[
         Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"] | None,
         typer.Option("--template", help="What it does; by default what fits the data, sft without any."),
