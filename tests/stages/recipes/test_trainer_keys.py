@@ -16,11 +16,18 @@ from typing import Any
 
 import pytest
 
+from reviews.audit.verify import verify_run
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from specs.job_records import Manifest
+from specs.stages.recipes.script_file import PACKAGES
 from specs.trainers.trainer_file import Given
 from specs.trainers.trainer_keys import AXOLOTL, EXAMPLE_KEYS, PREFERENCE_KEYS, TRL, Trainer
+from tests.fixtures.recipe_process import needs_sandbox
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, write_lines
+from tests.stages.recipes.test_recipe_in_session import outcomes
 from tests.stages.recipes.test_trainer_script import AXOLOTL as FILE
-from tests.stages.recipes.test_trainer_script import trained
+from tests.stages.recipes.test_trainer_script import session_with, trained
 from training.jobs.recipes.adopt_checkpoint import take_checkpoint
 
 FOLDER = os.environ.get("PEERGATE_AXOLOTL", "")
@@ -95,8 +102,25 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=["sft", "lora", "dpo", "texts", "eval"],
 )
 def test_axolotl_trains_and_leaves_what_is_taken_over(more: str, told: Given, given: Path, tmp_path: Path) -> None:
-    ran = trained(tmp_path, given, FILE + more, told, FOLDER)
+    # Longer rows are left out, and of the tiny model's tokenizer each letter is a token.
+    ran = trained(tmp_path, given, FILE.replace("sequence_len: 64", "sequence_len: 256") + more, told, FOLDER)
     assert ran.code == 0, ran.log
     assert ran.last is not None and ran.last[0] == ran.last[1] and float(ran.last[2]["loss"]) > 0, ran.log
     assert any("eval_loss" in row for row in ran.rows) == (told.eval is not None)
     assert take_checkpoint(ran.out / "checkpoint", given / "in" / "start", tmp_path / "taken").changed > 0
+
+
+@needs_axolotl
+@needs_sandbox
+def test_axolotl_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PACKAGES, FOLDER)
+    run = session_with(tmp_path, FILE.replace("num_epochs: 2", "max_steps: 2"))
+    log = (run / "jobs" / "small.look.1" / "log.txt").read_text(encoding="utf-8")
+    assert outcomes(run)["look"] == "approve", log
+    exit_record = next(one.body for one in read_entries(run / "trail.sqlite") if one.entry.key == "exit/small.look.1")
+    facts = Manifest.model_validate_json(Store(run / "store").get(exit_record["manifest"])).facts
+    assert facts["sandbox"].startswith("bubblewrap") and facts["requires"] == {"axolotl": "0.19.0"}
+    report = (run / "report" / "report.md").read_text(encoding="utf-8")
+    assert "wandb_project: switched off" in report
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert audit.damage == [] and audit.verdict == "verified"
