@@ -70,7 +70,7 @@ def init(
     print_line(f"{folder}: {', '.join(sorted(made.files))}")
     for line in made.told:
         print_line(f"  {line}")
-    print_line(f"next: peergate start {folder / 'experiment.yaml'}")
+    print_line(f"next: peergate start {folder}" if folder.name else "next: peergate start")
 
 
 def _same(path: Path, text: bytes) -> bool:
