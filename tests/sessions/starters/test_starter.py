@@ -170,14 +170,33 @@ def test_the_name_is_that_of_the_folder_as_far_as_it_can_be(folder: str, name: s
 
 def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
     data = json_lines(tmp_path / "a.jsonl", ASKED)
-    words = ("init", tmp_path / "e", "--data", data, "--template", "evaluate", "--against", "path:other")
-    assert called(*words).returncode == 0
+    (tmp_path / "other").mkdir()
+    words = ("init", "e", "--data", data, "--template", "evaluate", "--against", "path:other")
+    assert called(*words, cwd=tmp_path).returncode == 0
     spec = load_spec(tmp_path / "e" / "experiment.yaml").spec
     assert [(one.name, one.inputs["model"]) for one in spec.stages] == [("first", "model"), ("other", "control")]
-    assert spec.control and spec.control.source == "path:other" and spec.analysis.n == 60
+    assert spec.control and spec.control.source == "path:../other", "seen from the spec"
+    assert spec.analysis.n == 60
     assert (spec.analysis.baseline, spec.analysis.treatment) == ("first", "other")
-    refused = called("init", tmp_path / "f", "--against", "path:other")
+    refused = called("init", "f", "--against", "path:other", cwd=tmp_path)
     assert refused.returncode == 2 and "--template evaluate" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("path:gone", "--model: there is no folder 'gone'"),
+        ("nonsense", "--model: 'nonsense' names no model"),
+        ("here", "path:here"),
+        ("hub:one", "'hub:one' names no model"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_anything_is_written(source: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    refused = called("init", "f", "--model", source, cwd=tmp_path)
+    assert refused.returncode == 2 and told in refused.stderr and not (tmp_path / "f").exists(), refused
+    assert called("init", "f", "--model", "path:here", cwd=tmp_path).returncode == 0
+    assert load_spec(tmp_path / "f" / "experiment.yaml").spec.model.source == "path:../here"
 
 
 def test_an_agents_experiment_needs_both_keys(tmp_path: Path) -> None:
