@@ -6,6 +6,8 @@ import csv
 import gc
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from reviews.statistics.mcnemar import mcnemar_power
 from sessions import runtime
 from sessions.starters.starter import make_starter
 from specs.errors import SpecError, UserError
+from specs.home import HOME
 from specs.session.loading import load_spec
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
@@ -66,6 +69,20 @@ def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -
     assert all(row["answer"] == str(2 * int(row["prompt"].split()[2])) for row in heldout)
     spec = load_spec(tmp_path / "mine" / "experiment.yaml").spec
     assert spec.task == "exact_answer" and spec.analysis.n == 30
+
+
+def test_the_spec_of_the_readme_is_what_init_writes_in_15_lines(tmp_path: Path) -> None:
+    eggs = re.findall(r"```sh\n(.*?)```", (HOME / "docs/tutorials/your-own-data.md").read_text("utf-8"), re.DOTALL)[1]
+    rows = subprocess.run([sys.executable, "-c", eggs.split("END")[1].strip("'\n")], capture_output=True, check=True)
+    (tmp_path / "eggs.csv").write_bytes(rows.stdout)
+    assert called("init", "eggs", "--data", "eggs.csv", cwd=tmp_path).returncode == 0
+    spec = (tmp_path / "eggs" / "experiment.yaml").read_text(encoding="utf-8").splitlines()
+    written = [line for line in spec if not line.startswith("#")]
+    shown, more = re.findall(r"```yaml\n(.*?)```", (HOME / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert [re.sub(r"\s+#.*", "", line) for line in shown.splitlines()] == written and len(written) <= 15
+    called("init", "agent", "--data", "eggs.csv", "--template", "agent", cwd=tmp_path)
+    agent = (tmp_path / "agent" / "experiment.yaml").read_text(encoding="utf-8")
+    assert more in agent and len(more.splitlines()) == 3
 
 
 def test_the_gain_that_it_registers_is_the_smallest_that_its_items_find(tmp_path: Path) -> None:
