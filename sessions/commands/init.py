@@ -51,12 +51,11 @@ def init(
     if against and template != "evaluate":
         raise UserError("is for comparing two models", where="--against", hint="--template evaluate")
     # Slow: the power of the test needs scipy.
-    from sessions.starters.starter import make_starter, source_of
+    from sessions.starters.starter import SMALL, make_starter, source_of
 
-    model, against = (
-        source_of(one, folder, option) if one else "" for one, option in ((model, "--model"), (against, "--against"))
-    )
-    made = make_starter(name or _name_of(folder), template, data, verifier, model, against)
+    first = source_of(model, folder, "--model") if model else SMALL
+    other = source_of(against, folder, "--against") if against else SMALL
+    made = make_starter(name or _name_of(folder), template, data, verifier, first, other)
     taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
     if taken:
         hint = "name another folder: peergate init DIR"

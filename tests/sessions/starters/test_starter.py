@@ -213,7 +213,11 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_written(source: st
     refused = called("init", "f", "--model", source, cwd=tmp_path)
     assert refused.returncode == 2 and told in refused.stderr and not (tmp_path / "f").exists(), refused
     assert called("init", "f", "--model", "path:here", cwd=tmp_path).returncode == 0
-    assert load_spec(tmp_path / "f" / "experiment.yaml").spec.model.source == "path:../here"
+    found = load_spec(tmp_path / "f" / "experiment.yaml").spec.model
+    assert (found.source, found.kind) == ("path:../here", "instruct")
+    (tmp_path / "here" / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    assert called("init", "g", "--model", "path:here", cwd=tmp_path).returncode == 0
+    assert load_spec(tmp_path / "g" / "experiment.yaml").spec.model.kind == "base", "no template, no turns"
 
 
 def test_an_agents_experiment_needs_both_keys(tmp_path: Path) -> None:
