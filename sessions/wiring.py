@@ -100,6 +100,7 @@ def require_machine(spec: SessionSpec) -> None:
         if missing := script_file.lacking(getattr(stage.parameters, "requires", ())):
             named = " ".join(f"'{one}'" if {*one} & {*"<>"} else one for one in missing)
             hint = f"install it into the Python environment of peergate: {sys.executable} -m pip install {named}"
+            hint += f"; or, if it conflicts with what is there, into a folder that {script_file.PACKAGES} names"
             raise Blocked(f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint)
 
 

@@ -60,6 +60,7 @@ MAY_BE_MISSING = (
         "Ray is not",
         "SkyPilot",
         "inspect_ai",
+        "Axolotl",
         "atheris",
         "s3fs",
         "make .venv-release",
@@ -81,6 +82,7 @@ MORE = (
     *(
         "tests/sessions/test_own_data.py",
         "tests/sessions/test_replication.py",
+        "tests/sessions/test_check_is_start.py",
         "tests/sessions/pods/test_pod_session.py",
     ),
     *("tests/sessions/view/test_view_in_browser.py", "tests/sessions/report/test_page_in_browser.py"),

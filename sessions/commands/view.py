@@ -28,7 +28,7 @@ def view(
     run: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RUN|EXPORT]",
+            metavar="RUN|EXPORT",
             help="A session by name or run folder, a folder of requested reviews, or an export; - for the newest "
             "session. All sessions without it.",
             autocompletion=complete_run,

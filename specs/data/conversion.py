@@ -269,7 +269,7 @@ def _turns(column: str, messages: Any, *, answered: bool) -> list[Turn]:
     due = ["user", "assistant"] * len(spoken)
     if spoken != due[: len(spoken)] or not spoken:
         hint = "user and assistant by turns, perhaps the system's turn before them"
-        raise Wrong(column, f"its turns are {', '.join(roles) or 'none'}", hint)
+        raise Wrong(column, f"its turns are {', '.join(roles)}" if roles else "there are no turns", hint)
     if answered != (spoken[-1] == "assistant"):
         if answered:
             raise Wrong(column, "the last turn is not the assistant's", "it is what the model learns to say")
