@@ -13,14 +13,17 @@ import pytest
 
 from reviews.gate.panel import Panel
 from reviews.reviewers.checklist import Checklist
+from reviews.trail.anchors import read_anchor
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.commands.audit.trail_place import Place
 from sessions.report.page_result import page_result
 from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.trail_page import trail_page
 from sessions.view.places import Reader, Scope
 from specs.job_records import JobOrder
 from specs.trail.verdict import Finding, Packet, Span, Verdict
+from tests.e2e.sessions import called
 from tests.fixtures.hostile_trail import Critical, plant
 from tests.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
 from tests.fixtures.view_client import Answer, Client
@@ -132,7 +135,9 @@ def test_a_waiting_session_says_what_a_person_can_do(waiting: Path) -> None:
     assert "It waits for a person" in page and "peergate override" in page and "--answer stop" in page
     gate = client.get("/s/small/gate/tuned/1").text
     assert "blocking" in gate and "escalate" in gate
-    assert ">waiting<" in client.get("/").text
+    listed = client.get("/").text
+    assert ">waiting<" in listed and ">tuned.1 escalate<" in listed
+    assert page.count("waiting for a person</span>") == 1 and 'gate/tuned/1"><strong>tuned.1' in page
 
 
 def test_texts_of_models_cannot_leave_their_place(hostile: Path) -> None:
@@ -194,7 +199,30 @@ def test_a_damaged_trail_is_named_on_every_page(closed_quick: Path, tmp_path: Pa
     trail = client.get("/s/small/trail").text
     assert ">Damaged<" in trail and "entry 5" in trail
     assert "Accepted, says a damaged trail" in client.get("/s/small/").text
-    assert "This trail is damaged" not in Client(Scope(closed_quick.parent)).get("/s/small/").text
+    sound = Client(Scope(closed_quick.parent))
+    assert "This trail is damaged" not in sound.get("/s/small/").text
+    # The list is quick and does not verify; what it asks for afterwards does.
+    for asked, state in ((client, "damaged"), (sound, "closed")):
+        told = asked.get("/sessions.json?name=small").json()["small"]
+        assert told["damaged"] is (state == "damaged") and f'data-state="{state}"' in asked.get("/").text
+
+
+def test_a_trail_is_checked_by_the_heads_that_were_kept_elsewhere(closed_quick: Path, tmp_path: Path) -> None:
+    """By the head of this trail, and by that of another one of the same length."""
+
+    def anchored(head: Path) -> str:
+        scope = Scope(
+            closed_quick.parent, Place(closed_quick, closed_quick / "trail.sqlite"), anchors=(read_anchor(head),)
+        )
+        return Client(scope).get("/s/small/trail").text
+
+    assert called("audit", "anchor", closed_quick, "--folder", tmp_path / "heads").returncode == 0
+    (head,) = (one for one in (tmp_path / "heads").rglob("*") if one.is_file())
+    page = anchored(head)
+    assert "<p>anchor " in page and "no anchor kept elsewhere" not in page and "hold</h2>" in page
+    lines = head.read_text(encoding="utf-8").splitlines(keepends=True)
+    head.write_text("".join([lines[0], lines[1], "A" * 43 + "=\n", *lines[3:]]), encoding="utf-8")
+    assert ">Damaged<" in anchored(head)
 
 
 def test_a_trail_that_cannot_be_read_is_a_page_too(closed_quick: Path, tmp_path: Path) -> None:
@@ -220,12 +248,8 @@ def test_a_key_is_masked_wherever_it_is_shown(waiting: Path, tmp_path: Path, mon
 
 
 def test_requested_reviews_and_exports_are_shown_alone(closed_quick: Path, tmp_path: Path) -> None:
-    from tests.e2e.sessions import called
-
     done = called("audit", "export", closed_quick, tmp_path / "shared")
     assert done.returncode == 0, done.stderr
-    from sessions.commands.audit.trail_place import Place
-
     client = Client(Scope(tmp_path, Place(tmp_path / "shared", tmp_path / "shared")))
     assert "Signatures, order and tree hold" in client.get("/s/shared/trail").text
     assert client.get("/s/shared/samples.json?count=1").json()["total"] == N
