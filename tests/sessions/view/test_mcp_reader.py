@@ -90,7 +90,7 @@ def test_what_cannot_be_told_is_one_line(runs: Path) -> None:
         reader, "curve", session="accepted", curve="train.1/x"
     )
     assert "there is no session" in refused(reader, "session", session="../accepted")
-    assert "no attempt has this metric (there are: accuracy" in refused(
+    assert "no attempt has this metric (there are: acceptance_rate" in refused(
         reader, "metric_history", metric="x", session="accepted"
     )
     assert refused(reader, "session") == "session: Field required"
