@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from agents.playbook import Playbook
+from agents.turns import ToolCall
+from agents.workbench_protocol import Workbench
 from reviews.gate.panel import Panel
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.anchors import read_anchor
@@ -22,6 +25,8 @@ from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.trail_page import trail_page
 from sessions.view.places import Reader, Scope
 from specs.job_records import JobOrder
+from specs.trail.builder_tools import SubmitStage
+from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Finding, Packet, Span, Verdict
 from tests.e2e.sessions import called
 from tests.fixtures.hostile_trail import Critical, plant
@@ -305,6 +310,28 @@ def test_a_second_attempt_says_what_changed_since_the_first(tmp_path: Path) -> N
     page = client.get("/s/small/gate/tuned/2").text
     assert "Since attempt 1" in page and "<code>gained</code> 12 → 11" in page
     assert "Since attempt" not in client.get("/s/small/gate/tuned/1").text
+
+
+class Claiming(Playbook):
+    """Claims a number of the stage before, and one that nobody measured."""
+
+    def work(self, bench: Workbench) -> None:
+        if bench.phase == "submit" and bench.view.stage == "sample":
+            claims = (Claim(stage="base", metric="accuracy", value=0.0), Claim(stage="ship", metric="x", value=1.0))
+            arguments = SubmitStage(claims=claims).model_dump_json(exclude_defaults=True)
+            bench.call(ToolCall(id="1", name="submit_stage", arguments=arguments))
+        super().work(bench)
+
+
+def test_a_claim_leads_to_the_number_that_was_measured(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, Claiming()))
+    client = Client(Scope(run.parent))
+    page = client.get("/s/small/gate/sample/1").text
+    claims = page.partition("Claims of the builder")[2].partition("</table>")[0]
+    assert re.findall('href="([^"]*)"', claims) == ["/s/small/number/base/1/accuracy"]
+    assert claims.count(">supported<") == 1 and claims.count(">unsupported<") == 1
+    assert "ship x" in trail_page(read_entries(run / "trail.sqlite"), Store(run / "store"))
 
 
 class Member:
