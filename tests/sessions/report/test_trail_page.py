@@ -32,7 +32,19 @@ pre header ul dl dt dd svg line rect polyline text
 figure figcaption section q
 """
 TAGS = set(LISTED.split())
-ATTRIBUTES = {"tabindex", "scope", "lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open"} | {
+ATTRIBUTES = {
+    "tabindex",
+    "scope",
+    "lang",
+    "charset",
+    "http-equiv",
+    "content",
+    "name",
+    "class",
+    "id",
+    "href",
+    "open",
+} | {
     *("role", "aria-label", "data-name", "viewbox", "preserveaspectratio", "vector-effect"),
     *("x", "y", "x1", "x2", "y1", "y2", "width", "height", "points", "text-anchor"),
 }
