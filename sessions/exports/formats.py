@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from reviews.trail.envelope import Recorded
 from reviews.trail.integrity import walk_trail
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries, read_trail
+from sessions.exports.source import Source
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.errors import AuditDamage, EvidenceMissing, UserError
-
-
-class Source(NamedTuple):
-    """A session whose trail holds together."""
-
-    run: Path
-    entries: Sequence[Recorded]
-    store: Store
 
 
 @dataclass(frozen=True)

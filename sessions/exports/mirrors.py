@@ -15,7 +15,8 @@ from typing import get_args
 
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
-from sessions.exports.formats import FORMATS, Source
+from sessions.exports.formats import FORMATS
+from sessions.exports.source import Source
 from sessions.exports.tracked_run import Tracked
 from sessions.exports.tracking import tracked
 from sessions.jobs.job_environment import job_environment

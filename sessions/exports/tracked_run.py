@@ -55,4 +55,5 @@ class Tracked(NamedTuple):
 def tracked_of(data: bytes) -> Tracked:
     """Read what :meth:`Tracked.as_json` wrote."""
     found: dict[str, Any] = json.loads(data)
-    return Tracked(**found | {"gates": [(one[0], one[1], one[2], one[3]) for one in found["gates"]]})
+    found["gates"] = [(stage, attempt, outcome, reviewer) for stage, attempt, outcome, reviewer in found["gates"]]
+    return Tracked(**found)

@@ -6,7 +6,7 @@ Trackers send what they get to servers, so nothing in it quotes an item, an answ
 from __future__ import annotations
 
 from reviews.evidence.gather import registered_spec
-from sessions.exports.formats import Source
+from sessions.exports.source import Source
 from sessions.exports.tracked_run import Tracked
 from sessions.report.page_result import page_result
 from sessions.report.report import steps_of

@@ -17,8 +17,8 @@ from mcp.server.lowlevel.server import Server
 from pydantic import StringConstraints, ValidationError
 
 from reviews.evidence.gather import registered_spec
-from sessions.exports.formats import Source
 from sessions.exports.metric_history import history_of
+from sessions.exports.source import Source
 from sessions.exports.tracking import tracked
 from sessions.terminal import masked_line
 from sessions.view.places import Read, Reader, Scope

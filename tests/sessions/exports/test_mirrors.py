@@ -17,8 +17,8 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions.exports.formats import Source
 from sessions.exports.mirrors import EVERYWHERE, FOLDER, RECORD, Mirrors, _Mirror  # pyright: ignore[reportPrivateUsage]
+from sessions.exports.source import Source
 from sessions.exports.tracked_run import tracked_of
 from sessions.exports.tracking import tracked
 from sessions.jobs.job_environment import job_environment
@@ -57,7 +57,7 @@ def spec_of(run: Path) -> ResolvedSpec:
 def mirrors(run: Path, trail: Upto, said: list[str], *names: str, **more: Any) -> Mirrors:
     found = spec_of(run)
     spec = found.spec.model_copy(update={"trackers": names})
-    given = {"environ": {}} | more
+    given: dict[str, Any] = {"environ": {}} | more
     resolved = found.model_copy(update={"spec": spec})
     return Mirrors(run, cast(Trail, trail), Store(run / "store"), resolved, said.append, **given)
 

@@ -18,7 +18,8 @@ import pytest
 
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.exports.formats import FORMATS, Source
+from sessions.exports.formats import FORMATS
+from sessions.exports.source import Source
 from sessions.exports.tracked_run import Tracked
 from sessions.exports.tracking import tracked
 from sessions.report.report import steps_of
