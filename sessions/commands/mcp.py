@@ -47,7 +47,7 @@ def serve(
     ] = None,
     profile: Profile = None,
 ) -> None:
-    """Let an MCP client, such as Claude Code or Codex, build a session, or read sessions (docs/how-to/mcp.md).
+    """Let an MCP client, such as Claude Code or Codex, build or read sessions (docs/how-to/mcp.md).
 
     Ends with the session's exit code.
     """

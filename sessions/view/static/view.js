@@ -86,8 +86,9 @@ if (table) {
         const one = told[row.dataset.name];
         if (!one) continue;
         if (one.damaged) {
-          const state = row.querySelector("[data-shown]");
-          row.dataset.state = state.textContent = state.className = "damaged";
+          const [state, result] = [row.querySelector("[data-shown]"), row.querySelector("[data-name=result]")];
+          if (row.dataset.state !== "damaged" && result.textContent) result.textContent = `says ${result.textContent}`;
+          row.dataset.state = state.textContent = state.className = result.className = "damaged";
         }
         if (row.dataset.state === "running") row.querySelector("[data-busy]").textContent = one.busy;
         if (!one.most) continue;
