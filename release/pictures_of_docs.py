@@ -36,7 +36,7 @@ class Picture(NamedTuple):
 
 
 OF_STATES = {
-    "sessions": Picture("/", LISTED, (1280, 420)),
+    "sessions": Picture("/", LISTED, (1280, 440)),
     "asks": Picture("/s/waiting/"),
     "gate": Picture("/s/waiting/gate/tuned/1"),
 }
