@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from sessions.report.page_result import page_result
+from sessions.report.page_result import UNREADABLE, page_result
 from sessions.view.places import Reader, stamp_of
 from sessions.view.trail_state import Checks
 from sessions.view.waits import busy_with
-from specs.errors import PeergateError
 
 MOST = 5_000
 
@@ -33,9 +32,9 @@ class Glances:
             entries = place.entries()
             found = page_result(entries, place.store)
             damaged = bool(self._checks.of(name).damage)
-        except (PeergateError, OSError):
+            told = (_told(found) if found else {}) | {"busy": busy_with(entries), "damaged": damaged}
+        except (*UNREADABLE, OSError):
             return {}
-        told = (_told(found) if found else {}) | {"busy": busy_with(entries), "damaged": damaged}
         with self._lock:
             if len(self._kept) >= MOST:
                 self._kept.clear()

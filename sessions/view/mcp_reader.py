@@ -20,11 +20,12 @@ from reviews.evidence.gather import registered_spec
 from sessions.exports.metric_history import history_of
 from sessions.exports.source import Source
 from sessions.exports.tracking import tracked
+from sessions.report.page_result import UNREADABLE
 from sessions.terminal import masked_line
 from sessions.view.places import Read, Reader, Scope
 from sessions.view.trail_state import Checks
 from specs.digests import Contract
-from specs.errors import AuditDamage, EvidenceMissing, PeergateError, UserError
+from specs.errors import AuditDamage, PeergateError, UserError
 from specs.masking import current
 
 MOST_ATTEMPTS = 200
@@ -87,6 +88,9 @@ class SessionReader:
             return f"{'.'.join(map(str, first['loc']))}: {first['msg']}", True
         except PeergateError as error:
             return masked_line(f"{error.message}{f' ({error.hint})' if error.hint else ''}", 1000), True
+        except (*UNREADABLE, OSError) as error:
+            # Another version of Peergate may have written what is read.
+            return f"this cannot be read: {type(error).__name__}", True
         # In ASCII: no control character of a text that others wrote reaches the client's terminal.
         return json.dumps(current().value(told)), False
 
@@ -108,10 +112,10 @@ class SessionReader:
                 source = self._source(name)
                 budget = registered_spec(source.entries, source.store)[0].spec.budget
                 found = history_of(source.entries, source.store, budget, asked.metric, asked.stage)
-            except (AuditDamage, EvidenceMissing) as error:
+            except UNREADABLE as error:
                 if asked.session:
                     raise
-                left_out.append(f"{name}: {error.message}")
+                left_out.append(f"{name}: {error.message if isinstance(error, PeergateError) else 'cannot be read'}")
                 continue
             known |= found.known
             told += [{"session": name} | one for one in found.attempts]

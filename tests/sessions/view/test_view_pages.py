@@ -312,6 +312,17 @@ def test_a_second_attempt_says_what_changed_since_the_first(tmp_path: Path) -> N
     assert "Since attempt" not in client.get("/s/small/gate/tuned/1").text
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(("--anchor", "head"), "an anchor is of one trail"), (("small", "--everywhere"), "lists a whole database")],
+)
+def test_what_does_not_go_together_is_refused(
+    closed_quick: Path, tmp_path: Path, given: tuple[str, ...], said: str
+) -> None:
+    done = called("view", *given, "--runs", closed_quick.parent, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr and not done.stdout
+
+
 class Claiming(Playbook):
     """Claims a number of the stage before, and one that nobody measured."""
 
