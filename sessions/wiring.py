@@ -24,6 +24,7 @@ from reviews.reviewers.process.reviewer_proxy import party
 from reviews.trail.keys import KeyFolder
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
+from sessions.exports.mirrors import Mirrors
 from sessions.jobs import machine_capacity
 from sessions.jobs.benchmarks.environment import asks_lm_eval, require_own
 from sessions.jobs.engine_launcher import EngineLauncher
@@ -168,6 +169,13 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
     process = trail.reviewer = reviewer_process(resolved.spec, run)
     policy = trail.policy()
     process.humans = tuple(one.public for one in policy.keys if one.role == "human") if policy else ()
+    notifier = Notifier(run, trail, store, resolved, display.say)
+    mirrors = Mirrors(run, trail, store, resolved, display.say)
+
+    def tell() -> None:
+        notifier.look()
+        mirrors.look()
+
     session = Session(
         name=run.name,
         run=run,
@@ -181,7 +189,7 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
         wire_reviewer=partial(make_reviewer, resolved.spec, process),
         reviewing=process,
         display=display,
-        tell=Notifier(run, trail, store, resolved, display.say).look,
+        tell=tell,
     )
     process.waits = lambda seconds, why: display.say(f"  reviewer: waits {seconds:.0f} s: {why}")
     process.meanwhile = session.checkpoint

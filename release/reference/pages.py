@@ -34,6 +34,12 @@ VARIABLES = (
         "you",
         "Address that gets all notices of `notify`, for every session started or resumed with it.",
     ),
+    (
+        "PEERGATE_TRACKERS",
+        "you",
+        "Trackers of every session started or resumed with it, as in `trackers`: `tensorboard,wandb:online`. With "
+        "`:online` wandb and mlflow send, with their own variables (`WANDB_API_KEY`, `MLFLOW_TRACKING_URI`).",
+    ),
     ("PEERGATE_DATABASE", "you", "Postgres address in which new sessions keep their trail."),
     ("OPENAI_API_KEY", "you", "Key for `vendor: openai` without a `base_url`, builder or reviewer."),
     ("ANTHROPIC_API_KEY", "you", "Key for `vendor: anthropic`, builder or reviewer."),
