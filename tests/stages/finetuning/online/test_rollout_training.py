@@ -19,7 +19,10 @@ from specs.stages.stage import Kind
 from specs.stages.witness import REPLAYED, WitnessRow
 from tests.fixtures.rollout_jobs import CHANNELS, LORA, rollout_job, trained, witness_of
 from training.jobs.finetuning.online.channels import Silent
-from training.jobs.finetuning.online.recorded import Rollouts
+from training.jobs.finetuning.online.recorded import (
+    Rollouts,
+    _in_passes,  # pyright: ignore[reportPrivateUsage]
+)
 from training.jobs.finetuning.online.replay import replay
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
@@ -48,10 +51,14 @@ def replayed(job: Job) -> tuple[list[ReplayedStep], list[WitnessRow], dict[str, 
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        ("grpo", {"updates": 2, "epochs": 2}),
-        ("composer", {"channels": CHANNELS, "snapshot_steps": 2, "gradient_accumulation": 2, "epochs": 4, **LORA}),
+        pytest.param("grpo", {"updates": 2, "epochs": 2}, id="grpo"),
+        pytest.param(
+            "composer",
+            {"channels": CHANNELS, "snapshot_steps": 2, "gradient_accumulation": 2, "epochs": 4, **LORA},
+            id="composer with adapters, four passes",
+            marks=pytest.mark.more,
+        ),
     ],
-    ids=["grpo", "composer with adapters, four passes"],
 )
 def test_a_witness_reads_the_answers_and_trains_the_same_steps(
     tmp_path: Path, kind: Kind, changes: dict[str, Any]
@@ -69,6 +76,19 @@ def test_a_witness_reads_the_answers_and_trains_the_same_steps(
     assert {one.part for one in answers} == {"", "before", "after"}
     assert list(wrong_rows(digest_bytes(b"end"), answers, "float32")) == []
     assert facts["files"] == [] and same_weights(rows[-1].sketch, facts["saved"])
+
+
+def test_a_pass_that_is_resumed_has_the_order_of_an_undisturbed_training() -> None:
+    from trl.trainer.utils import RepeatSampler
+
+    def made() -> Any:
+        return RepeatSampler(list(range(8)), mini_repeat_count=2, batch_size=2, seed=3)
+
+    whole = made()
+    passes = [list(whole) for _ in range(3)]
+    late = _in_passes(made())
+    late.set_epoch(2)
+    assert list(late) == passes[2] != passes[0]
 
 
 def test_answers_of_another_model_are_seen(tmp_path: Path) -> None:
@@ -120,6 +140,7 @@ def test_a_channel_that_learns_from_nothing_ends_the_job(tmp_path: Path) -> None
     assert not (job.out / "checkpoint").exists()
 
 
+@pytest.mark.more
 def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Path) -> None:
     """The same parameters, bit for bit; with another channel they are others."""
     import torch
@@ -164,6 +185,7 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
     assert not all(torch.equal(plain[name], one) for name, one in moved.items())
 
 
+@pytest.mark.more
 def test_an_interrupted_training_continues_to_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"channels": CHANNELS, "checkpoint_steps": 2, "epochs": 2, "batch_size": 8, "updates": 2}
     whole, broken = tmp_path / "whole", tmp_path / "broken"
