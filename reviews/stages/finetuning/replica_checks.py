@@ -209,10 +209,9 @@ def _bytes(evidence: Evidence, _: Distributed) -> Found:
     blocking=False,
     limits=(Limit("<=", "thresholds.lost_sequences"),),
 )
-def _single(evidence: Evidence, _: MetricSet | None) -> Found:
+@_of_replicas
+def _single(evidence: Evidence, _: Distributed) -> Found:
     """Compare the tokens with those of the stage in one process, of the same model and data, that the spec has."""
-    if distributed_of(evidence) is None:
-        return _ONE
     stages = [one for one in evidence.resolved.spec.stages if _is_single(one, evidence)]
     single = next((one for one in stages if one.name in evidence.earlier), None)
     if single is None:
