@@ -22,10 +22,10 @@ from specs.masking import current
 from specs.traces.teachers import Asked, Replied, Teacher, TeacherFile, Unanswered
 from specs.traces.turn import Turn
 from specs.vendors.http_exchange import RETRIES, backoff_s
-from training.traces.history import history, states
-from training.traces.pairs import Answered
-from training.traces.rendering import INSTRUCTIONS, prompt_of, tools_of
-from training.traces.trace_folder import Traces
+from training.rules.traces.history import history, states
+from training.rules.traces.pairs import Answered
+from training.rules.traces.rendering import INSTRUCTIONS, prompt_of, tools_of
+from training.rules.traces.trace_folder import Traces
 
 REPLIES = "replies.jsonl"
 _ROWS: dict[str, type[Asked | Replied | Unanswered]] = {"asked": Asked, "replied": Replied, "unanswered": Unanswered}

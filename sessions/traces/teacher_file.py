@@ -18,7 +18,7 @@ from specs.traces.turn import Turn
 from specs.vendors.api_keys import KEYS, NO_KEY, key_in
 from specs.vendors.http_exchange import api_with
 from specs.vendors.prices import Price, is_listed, missing_package, unlisted
-from training.traces.pairs import LEAST_FAMILIES, TRACE
+from training.rules.traces.pairs import LEAST_FAMILIES, TRACE
 
 
 def read_teachers(path: Path) -> TeacherFile:

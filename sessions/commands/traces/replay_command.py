@@ -18,9 +18,9 @@ from sessions.traces.teacher_file import authors_of, circles, models_of, read_te
 from specs.digests import digest_bytes
 from specs.errors import UserError
 from specs.traces.teachers import Card
-from training.traces.pairs import make_pairs
-from training.traces.rendering import tools_of
-from training.traces.trace_folder import read_traces
+from training.rules.traces.pairs import make_pairs
+from training.rules.traces.rendering import tools_of
+from training.rules.traces.trace_folder import read_traces
 
 PAIRS, CARD = "pairs.jsonl", "card.json"
 _QUIET_S = 2.0

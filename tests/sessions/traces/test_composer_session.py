@@ -24,7 +24,7 @@ from tests.fixtures.tiny_training import write_lines
 from tests.sessions.test_own_data import _items, checks, decided, played  # pyright: ignore[reportPrivateUsage]
 from tests.sessions.traces.test_replay import BUDGET, LLAMA, QWEN, serving, teachers
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
-from training.traces.rendering import INSTRUCTIONS
+from training.rules.traces.rendering import INSTRUCTIONS
 
 pytestmark = [
     pytest.mark.integration,

@@ -17,7 +17,7 @@ from tests.e2e.sessions import called, environment
 from tests.factories.transcripts import Transcript
 from tests.fixtures.loopback_api import CHAT, Step, failed
 from tests.fixtures.scripted_builder import Said, scripted_builder
-from training.traces.rendering import INSTRUCTIONS, Action, Call, read_action, written
+from training.rules.traces.rendering import INSTRUCTIONS, Action, Call, read_action, written
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from specs.digests import digest_value
 from specs.traces.teachers import Agreement, Pair, Replied, Teacher
 from specs.traces.turn import Turn
-from training.traces.rendering import Action, action_of, read_action, written
+from training.rules.traces.rendering import Action, action_of, read_action, written
 
 TRACE = "trace"
 LEAST_FAMILIES = 2
