@@ -9,7 +9,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.stages.artifacts import Preference
 from specs.stages.metric import MetricSet
-from specs.traces.teachers import family_of
+from specs.traces.family import family_of
 
 CHECKS = Checks(("dpo", "composer"))
 

@@ -11,7 +11,7 @@ import pytest
 
 from specs.data.conversion import convert
 from specs.data.tables import Row
-from specs.traces.teachers import family_of
+from specs.traces.family import family_of
 from specs.vendors import http_exchange
 from tests.e2e.sessions import called, environment
 from tests.factories.transcripts import Transcript
