@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from reviews.acceptance.criterion_state import acceptance_of
+from reviews.acceptance.scorecard import scorecard_of
 from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import waits_for_budget
@@ -88,6 +89,8 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     builder = builder_status(entries, budget)
     conditions = obligations(entries, time.time_ns())
     acceptance = acceptance_of(entries, Store(run / STORE))
+    closed = any(one.entry.kind == "close" for one in entries)
+    scorecard = scorecard_of(entries, Store(run / STORE)) if closed else None
     if as_json:
         places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
         shown = [
@@ -96,6 +99,7 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         ]
         whole = {"budget": {name: round(getattr(spent, name), digits) for name, digits in places.items()}}
         whole |= {"decisions": decisions, "conditions": shown, "builder": builder, "acceptance": acceptance.as_json()}
+        whole |= {"scorecard": scorecard.as_json() if scorecard else None}
         whole |= {"further_seeds": further_seeds(entries, Store(run / STORE))}
         print_json(state.as_json() | whole)
         return
@@ -116,6 +120,8 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")
     for line in acceptance_lines(acceptance):
         print_line(masked_line(line, 500))
+    if scorecard is not None:
+        print_line(f"scorecard: {scorecard.line()}; the report has the rows")
     if state.state == "waiting":
         print_line("it waits for a person")
         _print_next_steps(entries, run)

@@ -14,7 +14,7 @@ from reviews.gate.packet import DESIGN
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.next_steps import remedies, waiting_for
-from sessions.report.page_result import page_result
+from sessions.report.page_result import page_result, page_scorecard
 from sessions.report.plots import curve
 from sessions.report.report import curves_of, stage_of
 from sessions.report.result import further_seeds
@@ -43,6 +43,7 @@ def session_page(read: Read) -> dict[str, Any]:
     return {
         "state": state,
         "result": page_result(entries, store),
+        "scorecard": page_scorecard(entries, store),
         "numbers": numbers_of(entries, resolved, f"/s/{quote(read.name, safe='')}/number"),
         "strip": gate_strip(entries, store, resolved, job),
         "job": job | {"curve": curve(job.get("losses", ()), "loss")} if job else None,

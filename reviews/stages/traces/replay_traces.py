@@ -52,13 +52,13 @@ def states_of(evidence: Evidence) -> States:
     path = evidence.inputs.get("transcripts")
     if path is None:
         raise EvidenceMissing("the transcripts are not there")
-    return _states(path, path.stat().st_mtime_ns, given_of(evidence))
+    return _states(path, path.stat().st_mtime_ns, given_of(evidence).model_dump_json())
 
 
 @lru_cache(maxsize=2)
-def _states(path: Path, _: int, given: ReplayTracesParameters) -> States:
+def _states(path: Path, _: int, given: str) -> States:
     try:
-        return states_in(read_rows(path, Item, "transcripts"), given)
+        return states_in(read_rows(path, Item, "transcripts"), ReplayTracesParameters.model_validate_json(given))
     except (UserError, ValueError) as error:
         raise EvidenceMissing(f"the transcripts give no states: {error}", where="transcripts") from error
 
