@@ -17,7 +17,7 @@ from specs.stages.artifacts import Item, Preference
 from specs.stages.metric import MetricSet
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
-from training.rules.traces.local_replay import Answers, States, pairs_of, states_in, stopped
+from training.rules.traces.local_replay import States, pairs_of, states_in, stopped
 from training.rules.traces.pairs import whole_action
 from training.rules.traces.rendering import action_of
 
@@ -68,17 +68,22 @@ def rows_of(evidence: Evidence) -> tuple[TraceAnswer, ...]:
     return read_rows(evidence.outputs.get("rows"), TraceAnswer, "answers")
 
 
-def _made(evidence: Evidence) -> Answers:
-    return pairs_of(states_of(evidence), rows_of(evidence), given_of(evidence))
+def _made(evidence: Evidence) -> list[Preference]:
+    return pairs_of(states_of(evidence), rows_of(evidence), given_of(evidence)).pairs
+
+
+def _left(evidence: Evidence) -> tuple[Preference, ...]:
+    return read_rows(evidence.outputs.get("pairs"), Preference, "pairs", may_be_empty=True)
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
     """Return answers, the states that are due, or the pairs that follow; raises EvidenceMissing."""
-    states = states_of(evidence)
-    if output == "due_pairs":
-        made = _made(evidence)
-        return Subjects(made.pairs, [0] * len(made.pairs), len(made.pairs), output)
-    answers = [_read_again(row, states) for row in rows_of(evidence)]
+    states, rows = states_of(evidence), rows_of(evidence)
+    if output == "pairs":
+        due, left = _made(evidence), _left(evidence)
+        lines = {one.model_dump_json(): number for number, one in enumerate(left, 1)}
+        return Subjects(due, [lines.get(one.model_dump_json(), 0) for one in due], len(left), output)
+    answers = [_read_again(row, states) for row in rows]
     if output != "states":
         return as_written(answers, output)
     by_state: dict[str, list[Answer]] = {}
@@ -90,7 +95,8 @@ def read(evidence: Evidence, output: str) -> Subjects:
         most, count = kept.most_common(1)[0] if kept else ((), 0)
         did = tuple(sorted(action_of(one.state).tools()))
         seen.append(StateSeen(one.state.id, count >= 2, count > 0 and most == did))
-    return Subjects(seen, [0] * len(seen), len(seen), output)
+    first = {row.item: number for number, row in reversed([*enumerate(rows, 1)])}
+    return Subjects(seen, [first.get(one.item, 0) for one in seen], len(rows))
 
 
 def _read_again(row: TraceAnswer, states: States) -> Answer:
@@ -139,8 +145,7 @@ def _shown(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _pairs(evidence: Evidence, _: MetricSet | None) -> Found:
     """Make the pairs again from the raw answers, with whose outputs they are."""
-    due = _made(evidence).pairs
-    left = list(read_rows(evidence.outputs.get("pairs"), Preference, "pairs", may_be_empty=True))
+    due, left = _made(evidence), list(_left(evidence))
     if left != due:
         wrong = tuple({"chosen": one.chosen, "rejected": one.rejected} for one in left if one not in due)
         told = f"{len(left)} pairs, {len(due)} follow from the answers; {len(wrong)} of them do not"

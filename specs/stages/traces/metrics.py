@@ -8,7 +8,7 @@ from specs.stages.row_metric import Over, count, metric, rate
 
 _ANSWERS = Over("all answers to the states that are due")
 _STATES = Over("the states that are due", output="states")
-_PAIRS = Over("pairs that follow from the answers", output="due_pairs", may_be_empty=True)
+_PAIRS = Over("pairs that follow from the answers", output="pairs", may_be_empty=True)
 _of_answers = partial(rate, over=_ANSWERS, of="answers")
 _of_states = partial(rate, over=_STATES, of="states")
 
@@ -18,7 +18,7 @@ TRACE_METRICS = (
     _of_answers(
         "trace_whole", "answers that ended by themselves and call only tools of the traces", lambda one: one.whole
     ),
-    _of_answers("trace_calls", "whole answers that call a tool", lambda one: one.whole and one.tools),
+    _of_answers("trace_calls", "whole answers that call a tool", lambda one: one.whole and bool(one.tools)),
     _of_states("trace_agreement", "states in which two whole answers call the same tools", lambda one: one.agreed),
     _of_states("trace_like_teacher", "states in which the trace did what most answers do", lambda one: one.like_trace),
     metric("trace_pairs", "pairs", count, "higher", over=_PAIRS),

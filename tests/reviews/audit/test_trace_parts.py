@@ -26,6 +26,7 @@ from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
 from tests.factories.programs_evidence import code_evidence, code_row, problems, solution_of
 from tests.factories.rollout_evidence import rollout_evidence
 from tests.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
+from tests.factories.trace_evidence import trace_evidence
 from tests.stages.critique import test_verified_pairs
 from tests.stages.finetuning.test_preference_checks import dpo_evidence
 from tests.stages.packaging.test_bench import bench_evidence
@@ -124,6 +125,7 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
     "code_eval": _write_programs,
     "bench": bench_evidence,
     "package": lambda folder: evidence_of(folder, "ship"),
+    "replay_traces": trace_evidence,
 }
 
 OF_SOME = {
@@ -141,7 +143,16 @@ NOT_BY_LINES = {
     *("instructions_kept_rate", "instruction_uniqueness", "instruction_near_rate", "cross_shard_rate", "meta_rate"),
     *("turn_pass_rate", "turn_truncation_rate"),
     # Halves, differences, and what a regression gives.
-    *("win_rate", "win_rate_controlled", "pair_judge_first_rate", "judge_longer", "accuracy_gain", "chance_rate"),
+    *(
+        "trace_agreement",
+        "trace_like_teacher",
+        "win_rate",
+        "win_rate_controlled",
+        "pair_judge_first_rate",
+        "judge_longer",
+        "accuracy_gain",
+        "chance_rate",
+    ),
 }
 COUNTED = {
     *("samples", "items", "steps", "probes", "gained", "lost", "sentinels", "encoding_faults", "instruct_calls"),
@@ -151,7 +162,7 @@ COUNTED = {
     *("pairs_for_validation", "verified_samples", "verified_pairs", "verified_pairs_for_validation", "texts"),
     *("grpo_steps", "grpo_rollouts", "grpo_kept_prompts", "composer_steps", "composer_rollouts"),
     *("composer_kept_prompts", "questions", "duels", "conversations", "response_multiplicity", "code_answers"),
-    "bench_rounds",
+    *("bench_rounds", "trace_states", "trace_answers", "trace_pairs"),
 }
 """As many as the first part has lines."""
 

@@ -62,8 +62,6 @@ class Answers(NamedTuple):
     """The pairs that answers give, and how far they agree."""
 
     pairs: list[Preference]
-    states: list[str]
-    """Of each pair."""
     agreement: Agreement
 
 
@@ -104,7 +102,7 @@ def pairs_of(states: States, rows: Iterable[TraceAnswer], given: ReplayTracesPar
         )
         for one in made.pairs
     ]
-    return Answers(pairs, [one.state for one in made.pairs], made.agreement)
+    return Answers(pairs, made.agreement)
 
 
 def circles_of(states: States, given: ReplayTracesParameters) -> tuple[str, ...]:
