@@ -81,7 +81,10 @@ TOGETHER = {
     "kill": ("tests/kill/",),
     "thirdparty": ("tests/thirdparty/",),
     "torch": (
-        *(f"tests/stages/{name}" for name in ("critique/", "evaluation/", "finetuning/", "generation/", "test_")),
+        *(
+            f"tests/stages/{name}"
+            for name in ("critique/", "evaluation/", "finetuning/", "generation/", "traces/", "test_")
+        ),
         *("tests/training/engines/", "tests/training/jobs/", "tests/conformance/test_engines.py"),
         *("tests/stages/recipes/test_recipe_training",),
     ),
