@@ -22,7 +22,7 @@ def init(
         Path, typer.Argument(metavar="[DIR]", help="Where to write it; made if it is not there.")
     ] = Path(),
     template: Annotated[
-        Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"] | None,
+        Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent", "composer"] | None,
         typer.Option("--template", help="What it does; by default what fits the data, sft without any."),
     ] = None,
     data: Annotated[
@@ -39,6 +39,10 @@ def init(
     against: Annotated[
         str, typer.Option("--against", help="With --template evaluate: the model to compare with.")
     ] = "",
+    sessions: Annotated[
+        Path | None,
+        typer.Option("--sessions", help="With --template composer: session files of Claude Code, or a folder of them."),
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="The experiment's name; that of the folder by default.")
     ] = None,
@@ -55,7 +59,7 @@ def init(
     # Slow: the power of the test needs scipy.
     from sessions.starters.starter import make_starter
 
-    made = make_starter(name or _name_of(folder), template, data, verifier, model, against)
+    made = make_starter(name or _name_of(folder), template, data, verifier, model, against, sessions)
     taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
     if taken:
         hint = "name another folder: peergate init DIR"

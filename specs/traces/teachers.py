@@ -97,7 +97,7 @@ class Agreement(Contract):
     """How far teachers did the same in the same states."""
 
     states: Count
-    """States in which every teacher answered with a whole step."""
+    """States in which every teacher answered with a whole step; of a local one, in which two answers are whole."""
     agreed: Count
     """Of these, states in which teachers of two families or more called the same tools."""
     split: Count

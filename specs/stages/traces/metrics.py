@@ -16,7 +16,9 @@ TRACE_METRICS = (
     metric("trace_states", "states", count, over=_STATES),
     metric("trace_answers", "answers", count, over=_ANSWERS),
     _of_answers(
-        "trace_whole", "answers that ended by themselves and call only tools of the traces", lambda one: one.whole
+        "trace_whole",
+        "answers that the limit of tokens did not cut off and that call only tools of the traces",
+        lambda one: one.whole,
     ),
     _of_answers("trace_calls", "whole answers that call a tool", lambda one: one.whole and bool(one.tools)),
     _of_states("trace_agreement", "states in which two whole answers call the same tools", lambda one: one.agreed),

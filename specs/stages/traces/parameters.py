@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from specs.stages.engine_choice import Writing
-from specs.stages.sampling import BatchSize, Seed
+from specs.stages.sampling import BatchSize, Seed, Stop
 from specs.traces.family import Family
 
 
@@ -32,6 +32,8 @@ class ReplayTracesParameters(Writing):
     """How many states are shown, drawn by the seed; all where it is left out."""
     prompt_characters: Annotated[int, Field(ge=500, le=400_000)] = 6_000
     """How much of a history is shown: its newest turns."""
+    stops: tuple[Stop, ...] = ()
+    """Strings that end an answer, such as an empty line, for a model that does not end by itself."""
     temperature: Annotated[float, Field(gt=0, le=2)] = 0.7
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     repetition_penalty: Annotated[float, Field(ge=1, le=2)] = 1.0

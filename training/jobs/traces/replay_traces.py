@@ -26,7 +26,7 @@ def replay_traces(job: Job[ReplayTracesParameters]) -> Done:
     """Write ``rows`` (every answer to every state) and ``pairs``."""
     given, states = job.parameters, _states(job)
     engine = make_engine(given.engine, job.inputs["model"], given.batch_size, scratch=job.folder)
-    sampling, form = Sampling.of(given, ()), form_of(job.order.model_kind)
+    sampling, form = Sampling.of(given, given.stops), form_of(job.order.model_kind)
     shard = job.shard("answers", TraceAnswer)
 
     def answered(number: int, some: Sequence[Item]) -> list[TraceAnswer]:
@@ -78,7 +78,9 @@ def asked(job: Job[ReplayTracesParameters], tokenizer: Any, places: Sequence[int
         return prompt_ids(tokenizer, item.prompt, form).ids
 
     rows = left_rows(job, TraceAnswer, places)
-    return of_items(rows, _states(job).items(), prompt, lambda row: row.text, Sampling.of(job.parameters, ()))
+    return of_items(
+        rows, _states(job).items(), prompt, lambda row: row.text, Sampling.of(job.parameters, job.parameters.stops)
+    )
 
 
 def _states(job: Job[ReplayTracesParameters]) -> States:

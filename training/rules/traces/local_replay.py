@@ -14,7 +14,7 @@ from specs.stages.traces.rows import TraceAnswer
 from specs.traces.teachers import Agreement
 from specs.traces.turn import Account
 from training.rules.traces.ingest import ingest
-from training.rules.traces.pairs import TRACE, Answered, make_pairs
+from training.rules.traces.pairs import LEAST_FAMILIES, TRACE, Answered, make_pairs
 from training.rules.traces.rendering import tools_of
 from training.rules.traces.shown_states import Shown, asked_of, authors_of, chosen_states
 
@@ -71,8 +71,8 @@ class _Said(NamedTuple):
 
 
 def stopped(row: TraceAnswer) -> _Said:
-    """Return an answer with its end: only one that its end token ended is whole."""
-    return _Said(row.text, "end" if row.finish == "eos" else "length")
+    """Return an answer with its end: one that the limit of tokens cut off is not whole."""
+    return _Said(row.text, "length" if row.finish == "length" else "end")
 
 
 def pairs_of(states: States, rows: Iterable[TraceAnswer], given: ReplayTracesParameters) -> Answers:
@@ -83,7 +83,7 @@ def pairs_of(states: States, rows: Iterable[TraceAnswer], given: ReplayTracesPar
         if row.sample < given.answers:
             said.setdefault(row.item, {})[voices[row.sample]] = stopped(row)
     answered = [Answered(one.state, asked_of(one), said.get(one.state.id, {})) for one in states.shown]
-    made = make_pairs(answered, {voice: voice for voice in voices}, states.tools)
+    made = make_pairs(answered, {voice: voice for voice in voices}, states.tools, LEAST_FAMILIES)
     circular = circles_of(states, given)
     pairs = [
         Preference(

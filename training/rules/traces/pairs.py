@@ -48,10 +48,12 @@ class Made(NamedTuple):
     agreement: Agreement
 
 
-def make_pairs(answered: Iterable[Answered], families: Mapping[str, str], tools: Iterable[str]) -> Made:
+def make_pairs(
+    answered: Iterable[Answered], families: Mapping[str, str], tools: Iterable[str], fewest: int | None = None
+) -> Made:
     """Return a pair of each state in which teachers of two families agree, and somebody did something else.
 
-    ``families`` names that of each teacher.
+    ``families`` names that of each teacher. ``fewest`` whole answers to a state are needed; None: every teacher's.
     """
     known = set(tools)
     pairs: list[Pair] = []
@@ -59,7 +61,7 @@ def make_pairs(answered: Iterable[Answered], families: Mapping[str, str], tools:
     same: dict[tuple[str, str], list[bool]] = {}
     for one in answered:
         actions = {id: found for id, reply in one.replies.items() if (found := whole_action(reply, known)) is not None}
-        if len(actions) < len(families):
+        if len(actions) < (fewest or len(families)):
             continue
         whole += 1
         _compare(actions, families, same)
