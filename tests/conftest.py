@@ -59,6 +59,7 @@ REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 
 MORE = (
     *("tests/thirdparty/test_extensions.py", "tests/kill/", "tests/conformance/test_launchers.py"),
+    "tests/e2e/test_own_sessions.py",
     *(
         "tests/sessions/test_own_data.py",
         "tests/sessions/test_replication.py",

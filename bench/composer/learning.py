@@ -6,7 +6,7 @@
 | channel | held-out measure | control |
 |---|---|---|
 | grpo | answers that the verifier accepts | the same, with the rewards of a group shuffled |
-| sdpo | answers without a hint that the verifier accepts; the teacher read a right one | it read one to another prompt |
+| sdpo | answers without a hint that the verifier accepts; its teacher read one | it read one to another prompt |
 | dpo | pairs whose margin over the granted model is positive | half of the training pairs turned round |
 
 *shown*: better than the control in each seed, and pooled over the seeds exact McNemar p < 0.05 on at least 120 items.

@@ -107,6 +107,7 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
     "sft": lambda folder: evidence_of(folder, "train"),
     "dpo": dpo_evidence,
     "grpo": rollout_evidence,
+    "sdpo": lambda folder: rollout_evidence(folder, "sdpo"),
     "composer": lambda folder: rollout_evidence(folder, "composer"),
     "evaluate": lambda folder: evidence_of(folder, "tuned", answers([n % 3 > 0 for n in range(N)])),
     "perplexity": perplexity_evidence,
@@ -133,7 +134,7 @@ OF_SOME = {
     *("instruct_token_limit_rate", "empty_calls_rate", "instruct_repeatable", "instruct_seed_effect"),
     *("response_near_rate", "response_residue", "lowest_kind_pass_rate", "instruct_leak_rate", "instruct_repeat_rate"),
     *("duplicate_rate", "grpo_first_verified", "grpo_last_verified", "composer_first_verified"),
-    "composer_last_verified",
+    *("composer_last_verified", "sdpo_first_verified", "sdpo_last_verified"),
 }
 """Their population is not every line: it is the last part."""
 WITHOUT = {"response_uniqueness"}
@@ -160,6 +161,7 @@ COUNTED = {
     *("instructions_judged", "instructions_accepted", "responses_judged", "responses_accepted", "responses_labelled"),
     *("instructions_labelled", "revision_pairs", "pair_comparisons", "pair_judge_labelled", "pairs"),
     *("pairs_for_validation", "verified_samples", "verified_pairs", "verified_pairs_for_validation", "texts"),
+    *("sdpo_steps", "sdpo_rollouts", "sdpo_kept_prompts"),
     *("grpo_steps", "grpo_rollouts", "grpo_kept_prompts", "composer_steps", "composer_rollouts"),
     *("composer_kept_prompts", "questions", "duels", "conversations", "response_multiplicity", "code_answers"),
     *("bench_rounds", "trace_states", "trace_answers", "trace_pairs"),

@@ -50,8 +50,9 @@ def replayed(job: Job) -> tuple[list[ReplayedStep], list[WitnessRow], dict[str, 
     [
         ("grpo", {"updates": 2, "epochs": 2}),
         ("composer", {"channels": CHANNELS, "snapshot_steps": 2, "gradient_accumulation": 2, **LORA}),
+        pytest.param("sdpo", {"self_distillation": {"feedback": "verifier"}}, marks=pytest.mark.slow),
     ],
-    ids=["grpo", "composer with adapters"],
+    ids=["grpo", "composer with adapters", "sdpo"],
 )
 def test_a_witness_reads_the_answers_and_trains_the_same_steps(
     tmp_path: Path, kind: Kind, changes: dict[str, Any]
@@ -61,7 +62,7 @@ def test_a_witness_reads_the_answers_and_trains_the_same_steps(
     rows = rows_of(job)
     again, answers, facts = replayed(job)
     assert [why for one in again if (why := differs(rows, one, REPLAYED["float32"]))] == []
-    assert again[0].step == 1 and (kind == "grpo" or again[-1].step == len(rows))
+    assert again[0].step == 1 and ("snapshot_steps" not in changes or again[-1].step == len(rows))
     rollouts = read_rows(job.out / "rollouts.jsonl", Rollout)
     seen = {one.step for one in again}
     due = {place for place, one in enumerate(rollouts) if one.step in seen}

@@ -1,11 +1,11 @@
-"""The process of a ``grpo`` or ``composer`` stage: answers, steps, and answers to prompts that were kept out."""
+"""The process of ``grpo``, ``sdpo`` and ``composer`` stages: answers, steps, and answers to prompts kept out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters
+from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters, SdpoParameters
 from specs.stages.finetuning.online_rows import KeptAnswer, RolloutStep
 from training.engines.checkpoint import evaluating
 from training.engines.engine import Batched
@@ -20,6 +20,11 @@ from training.jobs.saved_steps import newest_whole, train
 
 def grpo(job: Job[GrpoParameters]) -> Done:
     """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out), ``checkpoint``, and ``snapshots`` if due."""
+    return train_on_rollouts(job)
+
+
+def sdpo(job: Job[SdpoParameters]) -> Done:
+    """Write what :func:`grpo` does."""
     return train_on_rollouts(job)
 
 
