@@ -15,7 +15,10 @@ from tests.fixtures.tiny_training import preferred, write_lines
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(1800)]
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(1800)),
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+]
 GIVEN: dict[str, Any] = {
     "generations": 2,
     "batch_size": 4,
