@@ -189,7 +189,7 @@ def test_report_page_and_status_show_one_scorecard(closed_quick: Path) -> None:
     assert "scorecard: 5 shown, 0 partly, 0 not shown" in told.stdout
     assert json.loads(called("status", closed_quick, "--json").stdout)["scorecard"] == due
     markdown = (closed_quick / "report" / "report.md").read_text(encoding="utf-8")
-    assert markdown.count("| **shown** |") == 5
+    assert "<b>5 shown, 0 partly, 0 not shown</b>" in markdown
 
 
 def test_a_report_that_claims_more_is_found_by_the_audit_and_by_an_adversarial_review(
