@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from specs.digests import Contract, Count, omitted
-from specs.session.session_spec import Address, TokenPrice
 from specs.stages.artifacts import Taught
 from specs.traces.family import Family
+from specs.vendors.parties import Address, TokenPrice
 
 
 class Teacher(Contract):
