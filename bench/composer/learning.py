@@ -1,7 +1,7 @@
 """What each channel learns by itself, on prompts and pairs that nothing trained on, against its control.
 
-    python -m bench.composer.learning --tiny --steps 6 --items 12 --seeds 1   # a random model: the path alone
-    python -m bench.composer.learning --out learning.json                     # SmolLM2-135M, three seeds: hours
+    .venv/bin/python -m bench.composer.learning --tiny --steps 6 --items 12 --seeds 1 # a random model
+    .venv/bin/python -m bench.composer.learning --out learning.json                     # SmolLM2-135M: hours
 
 | channel | held-out measure | control |
 |---|---|---|

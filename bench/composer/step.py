@@ -1,9 +1,9 @@
 """Memory and time of self-distillation beside TRL's, and of a trainer without weights beside GRPOTrainer.
 
-    python -m bench.composer.step                                  # a random model, 8,192 tokens in its vocabulary
-    python -m bench.composer.step --vocabulary 151936 --rows 1     # that of a large model
-    python -m bench.composer.step --real                           # SmolLM2-135M
-    python -m bench.composer.step --device cuda
+    .venv/bin/python -m bench.composer.step                                  # a random model, 8,192 tokens
+    .venv/bin/python -m bench.composer.step --vocabulary 151936 --rows 1     # that of a large model
+    .venv/bin/python -m bench.composer.step --real                           # SmolLM2-135M
+    .venv/bin/python -m bench.composer.step --device cuda
 
 Each run is a process of its own, and the programs take turns; five runs each by default. ``body`` passes the model and
 comes back without its last layer: what a loss needs beyond that is its own. ``pieces`` is what a ``composer`` stage

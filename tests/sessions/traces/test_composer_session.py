@@ -94,6 +94,63 @@ def first_tool(body: dict[str, Any]) -> str:
     return json.dumps({"tool": name, "arguments": {"path": "0.txt"}})
 
 
+LOCAL = """\
+  - name: replay
+    kind: replay_traces
+    inputs: {model: model, transcripts: data.sessions}
+    parameters:
+      teacher: llama
+      student: llama
+      license: that of the test
+      circular: The test needs no other model.
+      max_states: 12
+      prompt_characters: 500
+      # A random model never ends by itself.
+      stops: [a, e, i, o, u, r, s, t, n, l, d, h]
+      max_new_tokens: 40
+      temperature: 1.0
+      device: cpu
+      seed: 3
+  - name: train
+"""
+
+
+def prepared(folder: Path, text: str) -> tuple[Path, Path]:
+    """Write a spec with its files; return it and the model."""
+    model = tiny_model(folder)
+    (folder / "constitution.yaml").write_bytes(CONSTITUTION.read_bytes())
+    heldout = _items("heldout", HELDOUT_TOPICS[:20])
+    write_lines(folder / "heldout.jsonl", [one.model_dump(mode="json") for one in heldout])
+    prompts = _items("train", TRAIN_TOPICS[:16])
+    write_lines(folder / "prompts.jsonl", [one.model_dump(mode="json") for one in prompts])
+    path = folder / "spec.yaml"
+    digest = digest_file(folder / "heldout.jsonl")
+    path.write_text(text.replace("MODEL", str(model)).replace("HELDOUT", digest), encoding="utf-8")
+    return path, model
+
+
+def test_a_local_teacher_answers_inside_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transcripts(tmp_path / "sessions")
+    text = SPEC.replace("pairs: {path: PAIRS}", "sessions: {path: SESSIONS, as: transcripts}")
+    text = text.replace("SESSIONS", str(Path(REAL) if REAL else tmp_path / "sessions"))
+    text = text.replace("  - name: train\n", LOCAL).replace("pairs: data.pairs", "pairs: replay.pairs")
+    run = played(*prepared(tmp_path, text), monkeypatch)
+
+    outcomes, found = decided(run), checks(run, "replay.1")
+    assert outcomes["replay"] == "approve", found
+    for check in ("traces.accounted", "traces.states", "traces.pairs", "witness.answers", "health.kept"):
+        assert found[check][0] == "PASS", found[check]
+    trained = checks(run, "train.1")
+    assert outcomes["train"] == "approve", trained
+    # The circle is on record in every pair, and warns where it is learned from.
+    assert (
+        trained["lineage.circular"][0] == "WARN" and "The test needs no other model" in trained["lineage.circular"][1]
+    )
+    assert trained["rollouts.channels"][0] == "PASS" and "dpo " in trained["rollouts.channels"][1]
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert audit.damage == [] and audit.verdict in ("verified", "open")
+
+
 def test_transcripts_become_a_model_behind_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "traces"
     done = called("traces", "ingest", transcripts(tmp_path / "sessions"), "--out", folder)
@@ -109,18 +166,7 @@ def test_transcripts_become_a_model_behind_a_gate(tmp_path: Path, monkeypatch: p
     count = len(pairs.read_bytes().splitlines())
     assert count > 0
 
-    model = tiny_model(tmp_path)
-    (tmp_path / "constitution.yaml").write_bytes(CONSTITUTION.read_bytes())
-    heldout = _items("heldout", HELDOUT_TOPICS[:20])
-    write_lines(tmp_path / "heldout.jsonl", [one.model_dump(mode="json") for one in heldout])
-    prompts = _items("train", TRAIN_TOPICS[:16])
-    write_lines(tmp_path / "prompts.jsonl", [one.model_dump(mode="json") for one in prompts])
-    digest = digest_file(tmp_path / "heldout.jsonl")
-    text = (
-        SPEC.replace("MODEL", str(model)).replace("HELDOUT", digest).replace("PAIRS", str(pairs.relative_to(tmp_path)))
-    )
-    path = tmp_path / "spec.yaml"
-    path.write_text(text, encoding="utf-8")
+    path, model = prepared(tmp_path, SPEC.replace("PAIRS", str(pairs.relative_to(tmp_path))))
     run = played(path, model, monkeypatch)
 
     outcomes = decided(run)
