@@ -21,7 +21,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def pairs_of(items: Sequence[Item], turned: int | None) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def rewards_shuffled(seed: int) -> Iterator[None]:
+def rewards_shuffled(seed: int) -> Generator[None]:
     """Give each answer of a group the reward of one of them, while this lasts."""
     from training.jobs.finetuning.online.recorded import Rollouts
 
@@ -82,7 +82,7 @@ def rewards_shuffled(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def hinted(items: Sequence[Item], shift: int) -> Iterator[None]:
+def hinted(items: Sequence[Item], shift: int) -> Generator[None]:
     """Have every teacher read a right answer to the item that comes ``shift`` later; 0 is its own."""
     from training.jobs.finetuning.online.recorded import Rollouts
 

@@ -165,7 +165,7 @@ def _split_of(template: Template | None, data: Path | None, *, with_verifier: bo
         found = convert(data or Path("sample"), table.rows, "items")
     if found.problems:
         raise SpecError(found.problems)
-    if found.held == "texts":
+    if found.held in ("texts", "transcripts"):
         hint = "rows with prompt and completion, or with prompt and a --verifier"
         raise UserError("plain texts have no answers that could be right", where=str(data), hint=hint)
     pairs = list(zip(table.rows, found.rows, strict=True))
