@@ -20,7 +20,7 @@ from specs.vendors import http_exchange
 from tests.e2e.sessions import called, environment
 from tests.factories.transcripts import Transcript
 from tests.fixtures.small_pipeline import CONSTITUTION
-from tests.fixtures.tiny_training import write_lines
+from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
 from tests.sessions.test_own_data import _items, checks, decided, played  # pyright: ignore[reportPrivateUsage]
 from tests.sessions.traces.test_replay import BUDGET, LLAMA, QWEN, serving, teachers
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
@@ -95,6 +95,7 @@ def first_tool(body: dict[str, Any]) -> str:
 
 
 LOCAL = """\
+stages:
   - name: replay
     kind: replay_traces
     inputs: {model: model, transcripts: data.sessions}
@@ -103,6 +104,7 @@ LOCAL = """\
       student: llama
       license: that of the test
       circular: The test needs no other model.
+      answers: 3
       max_states: 12
       prompt_characters: 500
       # A random model never ends by itself.
@@ -111,13 +113,11 @@ LOCAL = """\
       temperature: 1.0
       device: cpu
       seed: 3
-  - name: train
 """
 
 
-def prepared(folder: Path, text: str) -> tuple[Path, Path]:
-    """Write a spec with its files; return it and the model."""
-    model = tiny_model(folder)
+def prepared(folder: Path, text: str, model: Path) -> Path:
+    """Write a spec with its files, and return it."""
     (folder / "constitution.yaml").write_bytes(CONSTITUTION.read_bytes())
     heldout = _items("heldout", HELDOUT_TOPICS[:20])
     write_lines(folder / "heldout.jsonl", [one.model_dump(mode="json") for one in heldout])
@@ -126,27 +126,21 @@ def prepared(folder: Path, text: str) -> tuple[Path, Path]:
     path = folder / "spec.yaml"
     digest = digest_file(folder / "heldout.jsonl")
     path.write_text(text.replace("MODEL", str(model)).replace("HELDOUT", digest), encoding="utf-8")
-    return path, model
+    return path
 
 
 def test_a_local_teacher_answers_inside_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    transcripts(tmp_path / "sessions")
-    text = SPEC.replace("pairs: {path: PAIRS}", "sessions: {path: SESSIONS, as: transcripts}")
-    text = text.replace("SESSIONS", str(Path(REAL) if REAL else tmp_path / "sessions"))
-    text = text.replace("  - name: train\n", LOCAL).replace("pairs: data.pairs", "pairs: replay.pairs")
-    run = played(*prepared(tmp_path, text), monkeypatch)
+    """With a random model, which no later gate lets pass; what is made of its pairs the shipped spec shows."""
+    found = transcripts(tmp_path / "sessions")
+    text = SPEC.replace("pairs: {path: PAIRS}", f"sessions: {{path: {found}, as: transcripts}}")
+    text = text.replace("stages:\n", LOCAL).replace("pairs: data.pairs", "pairs: replay.pairs")
+    model = tiny_checkpoint(tmp_path / "model")
+    run = played(prepared(tmp_path, text, model), model, monkeypatch)
 
-    outcomes, found = decided(run), checks(run, "replay.1")
-    assert outcomes["replay"] == "approve", found
+    seen = checks(run, "replay.1")
+    assert decided(run)["replay"] == "approve", seen
     for check in ("traces.accounted", "traces.states", "traces.pairs", "witness.answers", "health.kept"):
-        assert found[check][0] == "PASS", found[check]
-    trained = checks(run, "train.1")
-    assert outcomes["train"] == "approve", trained
-    # The circle is on record in every pair, and warns where it is learned from.
-    assert (
-        trained["lineage.circular"][0] == "WARN" and "The test needs no other model" in trained["lineage.circular"][1]
-    )
-    assert trained["rollouts.channels"][0] == "PASS" and "dpo " in trained["rollouts.channels"][1]
+        assert seen[check][0] == "PASS", seen[check]
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.damage == [] and audit.verdict in ("verified", "open")
 
@@ -166,7 +160,8 @@ def test_transcripts_become_a_model_behind_a_gate(tmp_path: Path, monkeypatch: p
     count = len(pairs.read_bytes().splitlines())
     assert count > 0
 
-    path, model = prepared(tmp_path, SPEC.replace("PAIRS", str(pairs.relative_to(tmp_path))))
+    model = tiny_model(tmp_path)
+    path = prepared(tmp_path, SPEC.replace("PAIRS", str(pairs.relative_to(tmp_path))), model)
     run = played(path, model, monkeypatch)
 
     outcomes = decided(run)
