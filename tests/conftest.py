@@ -66,7 +66,7 @@ MORE = (
     ),
     *("tests/sessions/view/test_view_in_browser.py", "tests/sessions/report/test_page_in_browser.py"),
     *("tests/stages/recipes/test_attack_sandbox.py", "tests/stages/recipes/test_hostile_recipes.py"),
-    *("tests/stages/recipes/test_recipe_training_job.py", "tests/stages/recipes/test_trainer_script.py"),
+    *(f"tests/stages/recipes/test_{name}.py" for name in ("recipe_training_job", "trainer_script", "own_script")),
     *("tests/sessions/shipping/test_ship_check.py", "tests/sessions/run/test_pruning.py"),
     *("tests/reviews/audit/test_two_verifiers.py", "tests/reviews/audit/test_go_verifier.py"),
     *("tests/reviews/audit/test_without_peergate.py", "tests/sessions/jobs/test_transfer.py"),
@@ -75,6 +75,7 @@ MORE = (
     *("tests/faults/test_session.py", "tests/faults/test_jobs.py", "tests/sessions/shipping/test_push.py"),
     *("tests/sessions/test_inspect_session.py", "tests/sessions/jobs/test_inspect_environment.py"),
     *("tests/sessions/builder/test_unattended.py", "tests/sessions/test_postgres_session.py"),
+    *("tests/sessions/commands/test_unwritable_places.py", "tests/reviews/trail/test_planted_checkpoints.py"),
     *("tests/stages/finetuning/test_planted_faults.py", "tests/training/engines/test_gguf_tokenizer.py"),
 )
 """Whole sessions and real parts that few changes touch, eight minutes of processor: `make test-more`, and in CI.
