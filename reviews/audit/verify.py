@@ -24,6 +24,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.file_seal import seal_damage, seal_path
 from reviews.trail.integrity import Walk, walk_trail
 from reviews.trail.recorded_code import unknown_code
+from reviews.trail.spec_signature import signature_damage
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_path
@@ -205,6 +206,7 @@ def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:
         lambda: order_damage(entries),
         lambda: launch_damage(entries, store),
         lambda: people_damage(entries, store),
+        lambda: signature_damage(entries),
         lambda: code_damage(entries),
         lambda: requests_damage(entries, store, audit.notes),
         lambda: prune_damage(entries, store),

@@ -25,7 +25,7 @@ class Form(NamedTuple):
 
 
 FORMS: dict[EntryKind, Form] = {
-    "open": Form(session_bodies.Open, version=8),
+    "open": Form(session_bodies.Open, version=9),
     "model": Form(session_bodies.Model),
     "turn": Form(builder_bodies.Turn),
     "call": Form(builder_bodies.Call),
