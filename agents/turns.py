@@ -54,6 +54,8 @@ class Turn(Contract):
     """False: the API reported no counts, so the cap is the price."""
     verbatim: str = Field(default="", exclude_if=lambda given: not given)
     """The answer as JSON in the vendor's form, where the vendor wants more back than text and calls."""
+    shortened: int = Field(default=0, exclude_if=lambda given: not given)
+    """By which step its conversation was shortened, for a model that found it too long (``agents/conversation.py``)."""
 
 
 class Message(NamedTuple):

@@ -30,6 +30,8 @@ class Asking(NamedTuple):
     max_output_tokens: int
     timeout_s: float
     reasoning: Depth | None = None
+    shortened: int = 0
+    """Which of the sizes of ``agents/conversation.py`` the messages have."""
 
 
 class Reply(NamedTuple):

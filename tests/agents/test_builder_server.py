@@ -13,7 +13,8 @@ import httpx2
 import pytest
 
 from agents import model_builder
-from agents.model_builder import ModelBuilder, conversation
+from agents.conversation import conversation
+from agents.model_builder import ModelBuilder
 from agents.turns import Message
 from agents.workbench_protocol import PastTurn
 from specs.errors import BuilderUnavailable

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agents.conversation import Size
 from agents.model_builder import ModelBuilder
 from agents.providers import turn_model
 from agents.providers.turn_model import Counted
@@ -22,6 +23,7 @@ from specs.trail.builder_tools import TOOLS
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures import scripted_builder as scripted
+from tests.fixtures import strict_conversation
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Step, failed
 from tests.fixtures.scripted_builder import SSE, Call, Played, Said, call, calls, scripted_builder
 from tests.fixtures.scripted_builder import Turn as Scripted
@@ -155,6 +157,97 @@ def test_the_cap_is_set_aside_before_the_call_and_bounds_what_it_costs(
     caps = [bench.reserved[kept.reservation] for kept in bench.kept]
     assert caps == pytest.approx([(1.25 * most * PRICE.input + 2000 * PRICE.output) / 1e6 for most in tokens])
     assert bench.settled["turn/1"] < caps[0] and bench.settled["turn/3"] < caps[2]
+
+
+def test_the_vendor_counts_before_a_turn_is_paid_for(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_builder(WIRE[sdk], []) as played:
+        played.api.tokens = 5000
+        model = builder_at(played, sdk, monkeypatch).model
+        asking = model.asking("s" * 30_000, TOOLS, (Message("user", text="brief"),))
+        cap = model.cap_usd(asking)
+        counts = [] if sdk == ENDPOINT else played.api.to_count
+        assert len(counts) == len(played.api.to_count) and played.got == []
+        played.api.tokens = None
+        again = builder_at(played, sdk, monkeypatch).model
+        bound = again.cap_usd(asking)
+    if sdk == ENDPOINT:
+        assert cap == bound
+        return
+    # 5000 tokens with a margin, all of them written into the cache, and the longest answer.
+    assert cap == pytest.approx((1.25 * (5000 * 1.05 + 1000) + 2 * asking.max_output_tokens) / 1e6)
+    assert bound > 1.25 * 30_000 / 1e6 + 2 * asking.max_output_tokens / 1e6, "without a count, every byte is a token"
+    assert not {"stream", "max_tokens", "max_output_tokens", "store"} & counts[0].keys()
+
+
+def test_an_endpoint_that_does_not_count_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_builder(ANTHROPIC, []) as played:
+        model = builder_at(played, ANTHROPIC, monkeypatch).model
+        asking = model.asking("s" * 30_000, TOOLS, (Message("user", text="brief"),))
+        assert model.cap_usd(asking) == model.cap_usd(asking)
+        assert len(played.api.to_count) == 1
+
+
+TOO_LONG = {
+    ANTHROPIC: {"error": {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000"}},
+    OPENAI: {"error": {"code": "context_length_exceeded", "message": "Your input exceeds the context window."}},
+    ENDPOINT: {"error": {"message": "This model's maximum context length is 8192 tokens.", "code": 400}},
+}
+
+
+def too_long(sdk: str) -> Step:
+    return Step(json.dumps({"type": "error"} | TOO_LONG[sdk]).encode(), 400, {strict_conversation.TOO_LONG: "1"})
+
+
+def test_a_conversation_that_is_too_long_is_shortened_and_asked_again(
+    sdk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = SmallBench(answer=lambda call: f"{call.name}: " + "row " * 4000)
+    script = [READ] * 12 + [too_long(sdk), too_long(sdk), READ, too_long(sdk), READ, LAUNCH]
+    ran = run(sdk, monkeypatch, *script, bench=bench)
+    assert ran.error is None and bench.ended and not ran.played.refused
+    assert [one.shortened for one in ran.turns] == [0] * 12 + [2, 3, 3], "how much was left out is recorded"
+    sizes = [len(one.body) for one in ran.played.got]
+    assert sizes[12] > 2 * sizes[13] > 2 * sizes[14] and sizes[16] < sizes[15]
+    briefs = ["\n".join(scripted.texts_of(one.value())[:1]) for one in ran.played.got]
+    assert len({one.partition("\n\nYour first")[0] for one in briefs}) == 1, "the brief is never left out"
+    assert "Your first 12 turns" in briefs[-1] and "read_spec 12" in briefs[-1]
+    assert "row row" in ran.played.got[-1].body.decode(), "the newest result is there, its middle left out"
+    assert [why for _, why in bench.waits] == [
+        f"the conversation is too long for the model and is shortened, step {step}" for step in (1, 2, 3)
+    ]
+    # What was refused cost nothing.
+    assert sum(usd == 0 for usd in bench.settled.values()) == 3
+    kept = [one.turn for one in bench.kept[:-1]]
+    results = [tuple(ToolResult(call=one.id, text=bench.answer(one)) for one in turn.calls) for turn in kept]
+    again = SmallBench(past=[PastTurn(turn, results[number]) for number, turn in enumerate(kept)])
+    with scripted_builder(WIRE[sdk], [LAUNCH], before=ran.played) as played:
+        builder_at(played, sdk, monkeypatch).work(again)
+        assert played.complaints() == []
+    assert played.got[0].body == ran.played.got[-1].body, "a restart sends the same"
+
+
+def test_a_model_that_holds_not_even_the_shortest_stops_the_session(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = SmallBench(answer=lambda call: "row " * 4000)
+    # The second size leaves out nothing of three turns, so it is not tried.
+    ran = run(sdk, monkeypatch, *[READ] * 3, *[too_long(sdk)] * 3, bench=bench)
+    assert isinstance(ran.error, BuilderUnavailable)
+    assert ran.error.message.startswith("even its shortest conversation is too long for the model: status 400")
+    assert "larger window" in ran.error.hint
+    assert list(bench.settled.values())[3:] == [0.0] * 3
+
+
+def test_another_refused_request_shortens_nothing(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = run(sdk, monkeypatch, READ, failed(WIRE[sdk], 400))
+    assert isinstance(ran.error, BuilderUnavailable) and len(ran.played.got) == 2
+
+
+def test_an_answer_that_fills_the_window_shortens_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = replace(READ, stop="model_context_window_exceeded")
+    ran = run(ANTHROPIC, monkeypatch, READ, full, LAUNCH)
+    assert [one.shortened for one in ran.turns] == [0, 0, 1]
+    own_limit = replace(READ, stop="length", usage=(1000, 16_000, 200, 100))
+    ran = run(ANTHROPIC, monkeypatch, READ, own_limit, LAUNCH, max_output_tokens=16_000)
+    assert [one.shortened for one in ran.turns] == [0, 0, 0]
 
 
 def test_what_was_counted_of_another_conversation_bounds_nothing(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -510,7 +603,7 @@ def test_reasoning_that_nothing_followed_does_not_go_back(monkeypatch: pytest.Mo
 def test_a_long_conversation_keeps_every_call_its_reasoning_and_its_output(
     vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agents.model_builder.LONGEST", 3000)
+    monkeypatch.setattr("agents.conversation.SIZES", (Size(3000, 4),))
     bench = SmallBench(answer=lambda call: "a long result " * 60)
     looks = [calls(Call("read_artifact", {"name": f"part.{number}"})) for number in range(12)]
     ran = run(vendor, monkeypatch, *looks, LAUNCH, bench=bench)
