@@ -49,7 +49,7 @@ class ModelBuilder:
 
     def _continue(self, bench: Workbench, system: str) -> None:
         # Read once: it states the money that is left, and no cache holds a conversation whose beginning changes.
-        brief, tools = bench.brief, bench.tools
+        brief, tools, wait_s = bench.brief, bench.tools, bench.wait_s
         past = list(bench.history())
         before: Counted | None = None
         # As the last request was: a restart sends the same again.
@@ -61,7 +61,7 @@ class ModelBuilder:
             if sum(1 for _ in silent) >= SILENT_TURNS:
                 _give_up(bench, past[-1].turn)
                 return
-            asking = self.model.asking(system, tools, conversation(brief, past, shortened), shortened)
+            asking = self.model.asking(system, tools, conversation(brief, past, shortened), shortened, wait_s)
             try:
                 turn = take_turn(bench, self.model, asking, self._spec.outage_s, before)
             except TooLong as error:

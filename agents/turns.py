@@ -35,6 +35,8 @@ class Usage(Contract):
     cached_tokens: int = 0
     written_tokens: int = 0
     """Where a vendor charges for writing into the prompt cache."""
+    hour_tokens: int = Field(default=0, exclude_if=lambda given: not given)
+    """Those of them that the cache keeps for an hour, which costs more."""
 
 
 Stop = Literal["tool_use", "end", "length", "refusal"]

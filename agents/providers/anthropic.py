@@ -34,6 +34,7 @@ _STOPS: dict[str | None, Stop] = {
 
 
 _CACHED = {"cache_control": {"type": "ephemeral"}}
+_CACHED_FOR_AN_HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 
 
 def body(asking: Asking) -> dict[str, Any]:
@@ -43,13 +44,15 @@ def body(asking: Asking) -> dict[str, Any]:
     ]
     # Four places may be marked. The cache holds tools, system and the conversation up to a mark; the newest message
     # is marked for the next turn, the one before because it was marked for this one.
+    # Tools and instructions are the same in every phase of a session, so they may be kept while a job runs.
+    fixed = _CACHED_FOR_AN_HOUR if asking.hour else _CACHED
     if tools:
-        tools[-1] |= _CACHED
+        tools[-1] |= fixed
     newest = [index for index, one in enumerate(asking.messages) if one.role == "user"][-2:]
     given = {
         "model": asking.model,
         "max_tokens": asking.max_output_tokens,
-        "system": [_text(asking.system) | _CACHED],
+        "system": [_text(asking.system) | fixed],
         "tools": tools,
         "messages": [_message(one, cached=index in newest) for index, one in enumerate(asking.messages)],
         "stream": True,
@@ -94,6 +97,7 @@ def _reply(model: str, stop: Stop, blocks: list[dict[str, Any]], counts: dict[st
         stop="end" if stop == "tool_use" and not calls else stop,
         usage=usage,
         written_tokens=written,
+        hour_tokens=getattr(counts.get("cache_creation"), "ephemeral_1h_input_tokens", None),
         verbatim=_verbatim(blocks) if calls else "",
     )
 

@@ -32,6 +32,8 @@ from specs.vendors.http_exchange import (
 from specs.vendors.prices import MARGIN_TOKENS, is_count, most_tokens
 from specs.vendors.streams import NotWhole
 
+FIVE_MINUTES_S, HOUR_S = 300.0, 3600.0
+"""How long a prompt cache keeps what is written for a short and for a long time."""
 COUNTED_FROM = 20_000
 """Bytes that no count covers from which on the vendor is asked to count."""
 COUNT_MARGIN = 1.05
@@ -87,11 +89,19 @@ class Model:
         self.price = api.price
         self.name = f"{spec.vendor}:{spec.model}"
 
-    def asking(self, system: str, tools: tuple[Tool, ...], messages: tuple[Message, ...], shortened: int = 0) -> Asking:
-        """Return the request for the next turn of a conversation."""
+    def asking(
+        self,
+        system: str,
+        tools: tuple[Tool, ...],
+        messages: tuple[Message, ...],
+        shortened: int = 0,
+        wait_s: float = 0,
+    ) -> Asking:
+        """Return the request for the next turn of a conversation, after which the model may have to wait so long."""
         spec = self._spec
         limits = (spec.max_output_tokens, spec.timeout_s, spec.reasoning)
-        return Asking(spec.model or "", system, tools, messages, *limits, shortened)
+        hour = FIVE_MINUTES_S < wait_s <= HOUR_S
+        return Asking(spec.model or "", system, tools, messages, *limits, hour, shortened)
 
     def cap_usd(self, asking: Asking, before: Counted | None = None) -> float:
         """Return the most USD a turn can cost: all its tokens written into the cache, and the longest answer.
@@ -105,7 +115,9 @@ class Model:
             at_most = min(at_most, before.tokens + most_tokens(added))
         if added > COUNTED_FROM and (counted := self._count(asking)) is not None:
             at_most = min(at_most, int(counted * COUNT_MARGIN) + MARGIN_TOKENS)
-        return self.price.usd(prices.Usage(at_most, asking.max_output_tokens), written_tokens=at_most)
+        hour = min(at_most, most_tokens(self._size(asking._replace(messages=())))) if asking.hour else 0
+        usage = prices.Usage(at_most, asking.max_output_tokens)
+        return self.price.usd(usage, written_tokens=at_most, hour_tokens=hour)
 
     def counted(self, asking: Asking, turn: Turn) -> Counted | None:
         """Return what the API counted of a request; None if it reported nothing."""
@@ -153,8 +165,11 @@ class Model:
     def _turn(self, reply: Reply, asking: Asking, cap_usd: float) -> Turn:
         usage, usd = None, cap_usd
         if reply.usage is not None and is_count(reply.usage) and is_count(prices.Usage(reply.written_tokens, 0)):
-            usage = Usage(**reply.usage._asdict(), written_tokens=reply.written_tokens)
-            usd = self.price.usd(reply.usage, written_tokens=reply.written_tokens)
+            # Where the API does not tell the two apart, the dearer one counts.
+            told = reply.written_tokens if reply.hour_tokens is None else min(reply.hour_tokens, reply.written_tokens)
+            hour = told if asking.hour else 0
+            usage = Usage(**reply.usage._asdict(), written_tokens=reply.written_tokens, hour_tokens=hour)
+            usd = self.price.usd(reply.usage, written_tokens=reply.written_tokens, hour_tokens=hour)
         calls = with_ids(reply.calls, (call.id for message in asking.messages for call in message.calls))
         return Turn(
             text=reply.text,

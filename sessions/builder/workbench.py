@@ -16,7 +16,7 @@ from reviews.trail.envelope import Recorded
 from sessions.builder.brief import write_brief
 from sessions.builder.loop_detection import SAME_RESULTS, PhaseRecord
 from sessions.builder.redaction import Wall
-from sessions.builder.stage_view import view_of
+from sessions.builder.stage_view import expected_s, view_of
 from sessions.builder.tools import CARRY_OUT
 from sessions.builder.tools.review_tools import tell
 from sessions.builder.tools.stage_tools import SENT_BACK, kept_as, note_key
@@ -96,6 +96,11 @@ class SessionWorkbench:
     def tools(self) -> tuple[Tool, ...]:
         """All tools, in a fixed order."""
         return TOOLS
+
+    @property
+    def wait_s(self) -> float:
+        """How many seconds the job of the stage is expected to run; 0 if nothing is known."""
+        return expected_s(self._session, self.work.stage)
 
     @property
     def done(self) -> bool:

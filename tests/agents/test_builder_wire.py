@@ -556,6 +556,40 @@ def test_the_newest_messages_are_marked_for_the_cache(monkeypatch: pytest.Monkey
     assert marked == [4, 6] and len(last) == 7
 
 
+@pytest.mark.parametrize(("expected_s", "ttl"), [(0, None), (300, None), (301, "1h"), (3600, "1h"), (3601, None)])
+def test_tools_and_instructions_are_kept_for_an_hour_only_where_the_wait_is_between_the_two(
+    monkeypatch: pytest.MonkeyPatch, expected_s: float, ttl: str | None
+) -> None:
+    bench = SmallBench()
+    bench.expected_s = expected_s
+    ran = run(ANTHROPIC, monkeypatch, READ, LAUNCH, bench=bench)
+    for body in ran.played.bodies():
+        assert [one["cache_control"].get("ttl") for one in (body["tools"][-1], *body["system"])] == [ttl] * 2
+        marks = [
+            block["cache_control"] for one in body["messages"] for block in one["content"] if "cache_control" in block
+        ]
+        assert marks and all("ttl" not in one for one in marks)
+
+
+@pytest.mark.parametrize(("told", "counted"), [(60, 60), (0, 0), (None, 100)])
+def test_what_is_written_for_an_hour_is_reserved_and_settled_at_its_own_price(
+    monkeypatch: pytest.MonkeyPatch, told: int | None, counted: int
+) -> None:
+    bench, short = SmallBench(), SmallBench()
+    bench.expected_s = 1200
+    script = [replace(READ, hour=told), replace(LAUNCH, hour=told)]
+    ran = run(ANTHROPIC, monkeypatch, *script, bench=bench)
+    first = ran.turns[0]
+    assert first.usage is not None and (first.usage.written_tokens, first.usage.hour_tokens) == (100, counted)
+    # 100 of 1000 tokens are written: 2 times the price of input for an hour, 1.25 times for five minutes.
+    assert first.usd == pytest.approx((1000 + 0.25 * (100 - counted) + counted + 50 * 2) / 1e6, abs=1e-6)
+    run(ANTHROPIC, monkeypatch, READ, LAUNCH, bench=short)
+    body = ran.played.bodies()[0]
+    fixed = len(json.dumps(body["tools"]).encode()) + len(json.dumps(body["system"]).encode())
+    more = bench.reserved["turn/1"] - short.reserved["turn/1"]
+    assert 0.75 * 0.9 * fixed / 1e6 < more < 0.75 * (fixed * 1.1 + 3000) / 1e6, "only tools and instructions cost twice"
+
+
 def test_thinking_goes_back_signed_and_in_its_place_and_only_if_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
