@@ -18,6 +18,8 @@ from specs.vendors.untrusted_text import mark
 
 SHORT = 600
 """Characters of a result that is never replaced."""
+IMAGE = 6_000
+"""Characters for which an image counts."""
 
 
 class Size(NamedTuple):
@@ -72,11 +74,13 @@ def conversation(brief: str, past: Sequence[PastTurn], shortened: int = 0) -> tu
         shown: list[ToolResult] = []
         for call in turn.calls:
             result = by_call.get(call.id) or ToolResult(call=call.id, text="it was not carried out", is_error=True)
+            # An image is sent with the newest results alone, and not where room is scarce.
+            image = "" if number < replaced or size.result else result.image
             if number < replaced and len(result.text) > SHORT:
                 text = _line(call, result)
             else:
                 text = mark("error" if result.is_error else "result", _cut(result.text, size.result))
-            shown.append(result.model_copy(update={"text": text}))
+            shown.append(result.model_copy(update={"text": text, "image": image}))
         messages.append(Message("user", results=tuple(shown)))
     return tuple(messages)
 
@@ -117,10 +121,15 @@ def _line(call: ToolCall, result: ToolResult) -> str:
 def _replaced(past: Sequence[PastTurn], limit: Size) -> int:
     """Return of how many turns the long results are replaced."""
     replaced, length = 0, 0
-    sizes = [sum(len(one.text) for one in turn.results if len(one.text) > SHORT) for turn in past]
+    sizes = [sum(_weight(one) for one in turn.results) for turn in past]
     for number, size in enumerate(sizes):
         length += size
         if length > limit.results and number + 1 > limit.kept:
             replaced = number + 1 - limit.kept
             length = sum(sizes[replaced : number + 1])
     return replaced
+
+
+def _weight(result: ToolResult) -> int:
+    """Return how many characters of a result can be replaced; an image has as many tokens as some thousand."""
+    return (len(result.text) if len(result.text) > SHORT else 0) + (IMAGE if result.image else 0)

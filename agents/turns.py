@@ -25,6 +25,8 @@ class ToolResult(Contract):
     """The id of the call it answers."""
     text: str
     is_error: bool = False
+    image: str = Field(default="", exclude_if=lambda given: not given)
+    """A PNG in base64, beside the text."""
 
 
 class Usage(Contract):
@@ -69,3 +71,9 @@ class Message(NamedTuple):
     verbatim: str = ""
     results: tuple[ToolResult, ...] = ()
     """Come before the text."""
+
+    def without_images(self) -> Message:
+        """Return the message for a model that does not see."""
+        if not any(one.image for one in self.results):
+            return self
+        return self._replace(results=tuple(one.model_copy(update={"image": ""}) for one in self.results))

@@ -18,7 +18,7 @@ from agents.providers.turn_request import (
     sendable_name,
     sendable_text,
 )
-from agents.turns import Message, Stop, ToolCall
+from agents.turns import Message, Stop, ToolCall, ToolResult
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 from specs.vendors.streams import NotWhole, anthropic_message
@@ -136,7 +136,7 @@ def _message(message: Message, *, cached: bool) -> dict[str, Any]:
 def _blocks(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "user":
         for one in message.results:
-            yield {"type": "tool_result", "tool_use_id": one.call, "content": one.text, "is_error": one.is_error}
+            yield {"type": "tool_result", "tool_use_id": one.call, "content": _said(one), "is_error": one.is_error}
         if message.text:
             yield _text(message.text)
     elif message.verbatim:
@@ -145,6 +145,13 @@ def _blocks(message: Message) -> Iterator[dict[str, Any]]:
         if message.text.strip() or not message.calls:
             yield _text(message.text if message.text.strip() else NO_TEXT)
         yield from map(_tool_use, message.calls)
+
+
+def _said(result: ToolResult) -> str | list[dict[str, Any]]:
+    if not result.image:
+        return result.text
+    source = {"type": "base64", "media_type": "image/png", "data": result.image}
+    return [_text(result.text), {"type": "image", "source": source}]
 
 
 def _tool_use(call: ToolCall) -> dict[str, Any]:

@@ -101,7 +101,8 @@ class Model:
         spec = self._spec
         limits = (spec.max_output_tokens, spec.timeout_s, spec.reasoning)
         hour = FIVE_MINUTES_S < wait_s <= HOUR_S
-        return Asking(spec.model or "", system, tools, messages, *limits, hour, shortened)
+        shown = messages if spec.images else tuple(one.without_images() for one in messages)
+        return Asking(spec.model or "", system, tools, shown, *limits, hour, shortened)
 
     def cap_usd(self, asking: Asking, before: Counted | None = None) -> float:
         """Return the most USD a turn can cost: all its tokens written into the cache, and the longest answer.

@@ -29,7 +29,7 @@ FORMS: dict[EntryKind, Form] = {
     "model": Form(session_bodies.Model),
     "turn": Form(builder_bodies.Turn),
     "call": Form(builder_bodies.Call),
-    "result": Form(builder_bodies.Result),
+    "result": Form(builder_bodies.Result, version=2),
     "note": Form(builder_bodies.Note),
     "plan": Form(builder_bodies.Plan),
     "grant": Form(gate_bodies.Granted, version=4),

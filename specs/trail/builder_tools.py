@@ -108,6 +108,19 @@ class MetricHistory(Arguments):
     """None for all stages."""
 
 
+class PlotTraining(Arguments):
+    """Draw columns of the steps of a training attempt over its steps. Who sees no images gets the figures alone."""
+
+    stage: Annotated[str, StringConstraints(max_length=40)]
+    attempt: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """None for the newest attempt."""
+    columns: Annotated[
+        tuple[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}$")], ...],
+        Field(min_length=1, max_length=4),
+    ] = ("loss",)
+    """Such as loss, learning_rate, grad_norm."""
+
+
 class ReadFindings(Arguments):
     """Read what gates decided, with the findings of their verdicts, of every stage so far."""
 
@@ -336,6 +349,7 @@ TOOLS: tuple[Tool, ...] = (
     _tool(ReadArtifact),
     _tool(ReadMetrics),
     _tool(MetricHistory),
+    _tool(PlotTraining),
     _tool(ReadFindings),
     _tool(QueryRows),
     _tool(CompareRows),

@@ -10,7 +10,7 @@ import pytest
 
 from agents import conversation as conversations
 from agents import model_builder
-from agents.conversation import EXPECTED, SHORT, SIZES, Size, conversation
+from agents.conversation import EXPECTED, IMAGE, SHORT, SIZES, Size, conversation
 from agents.providers.turn_request import UNREADABLE, readable, sendable_name, sendable_text, with_ids
 from agents.turns import Message, Stop, ToolCall, ToolResult, Turn
 from agents.workbench_protocol import PastTurn
@@ -66,6 +66,15 @@ def test_old_results_are_left_out_by_name_size_and_digest_and_the_newest_never(m
     assert f"rows.0.0, {len(original)} characters, {digest_bytes(original.encode())}" in shown[0]
     assert all(f"{number} {LONG}" in shown[2 * number] for number in range(8 - KEPT_TURNS, 8))
     assert sum(len(text) for text in shown) < 8 * len(LONG)
+
+
+def test_an_image_goes_with_its_result_and_counts_for_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversations, "SIZES", (Size(5 * IMAGE, KEPT_TURNS),))
+    drawn = [turn(number, "figures") for number in range(8)]
+    past = [one._replace(results=(one.results[0].model_copy(update={"image": "aW1n"}),)) for one in drawn]
+    shown = [result for message in conversation("b", past) for result in message.results]
+    assert [bool(one.image) for one in shown[:2]] == [False, False]
+    assert all(one.image for one in shown[-KEPT_TURNS:]) and all("figures" in one.text for one in shown)
 
 
 def test_what_is_short_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

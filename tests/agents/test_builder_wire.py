@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
@@ -588,6 +589,31 @@ def test_what_is_written_for_an_hour_is_reserved_and_settled_at_its_own_price(
     fixed = len(json.dumps(body["tools"]).encode()) + len(json.dumps(body["system"]).encode())
     more = bench.reserved["turn/1"] - short.reserved["turn/1"]
     assert 0.75 * 0.9 * fixed / 1e6 < more < 0.75 * (fixed * 1.1 + 3000) / 1e6, "only tools and instructions cost twice"
+
+
+PNG = base64.b64encode(b"\x89PNG of a plot").decode()
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_a_model_that_sees_gets_plots_as_images_and_no_other_does(
+    sdk: str, monkeypatch: pytest.MonkeyPatch, images: bool
+) -> None:
+    bench = SmallBench()
+    bench.image = PNG
+    ran = run(sdk, monkeypatch, READ, LAUNCH, bench=bench, images=images)
+    second = said_in(ran.played.bodies()[1])[-1]
+    given = json.dumps(second)
+    if not images or sdk == ENDPOINT:
+        assert PNG not in given
+    elif sdk == ANTHROPIC:
+        (result,) = second["content"]
+        text, image = result["content"]
+        assert text["type"] == "text" and "read_spec: done" in text["text"]
+        assert image["source"] == {"type": "base64", "media_type": "image/png", "data": PNG}
+    else:
+        text, image = second["output"]
+        assert text["type"] == "input_text" and "read_spec: done" in text["text"]
+        assert (image["type"], image["image_url"]) == ("input_image", f"data:image/png;base64,{PNG}")
 
 
 def test_thinking_goes_back_signed_and_in_its_place_and_only_if_it_is_asked_for(
