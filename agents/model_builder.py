@@ -17,7 +17,7 @@ from agents.providers.turn_model import Counted, Model, TooLong, make_model, tak
 from agents.turns import ToolCall, ToolResult, Turn
 from agents.workbench_protocol import PastTurn, Workbench
 from specs.errors import BuilderUnavailable
-from specs.session.session_spec import Builder as BuilderSpec
+from specs.vendors.parties import Builder as BuilderSpec
 
 PROMPTS = Path(__file__).parent / "prompts"
 SILENT_TURNS = 2

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 
 from agents.turns import Message, Stop, ToolCall
-from specs.session.session_spec import Depth
 from specs.trail.builder_tools import Tool
+from specs.vendors.parties import Depth
 from specs.vendors.prices import Usage
 
 NO_TEXT = "(no text)"

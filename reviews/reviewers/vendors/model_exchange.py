@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specs.errors import NoVerdictCause, ReviewerUnavailable
-from specs.session.session_spec import Depth
+from specs.vendors.parties import Depth
 from specs.vendors.prices import Usage
 
 
