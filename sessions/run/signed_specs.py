@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from reviews.audit.spec_signature import is_spec_signed, sign_spec
 from reviews.trail.keys import FOLDER, KeyFolder
-from reviews.trail.spec_signature import is_spec_signed, sign_spec
 from reviews.trail.store import write_durably
 from specs.errors import Blocked
 from specs.trail.session_bodies import SpecSignature

@@ -55,7 +55,7 @@ class SpecSignature(Contract):
     key: Hex
     """The public half of the person's key: one that this trail has for people."""
     signature: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
-    """Over the registration, ``by`` and ``time_ns`` (``reviews/trail/spec_signature.py``)."""
+    """Over the registration, ``by`` and ``time_ns`` (``reviews/audit/spec_signature.py``)."""
 
 
 class Open(Contract):
