@@ -34,7 +34,7 @@ from specs.trail.requested_review import ANSWERS, AnsweredEntry, AskedEntry, Mod
 INTERRUPTED = "the session was stopped while this was carried out; call it again if it still matters"
 ENDING = ("launch_stage", "submit_stage", "ask_person", "hand_in")
 """Tools that end a phase and can be repeated without another effect."""
-_NOTES = ("propose_plan", "propose_amendment", "write_note")
+_NOTES = ("propose_plan", "propose_amendment", "propose_stage", "propose_sweep", "write_note")
 _REVIEWS: dict[str, Mode] = {"ask_review": "question", "request_review": "review", "adversarial_review": "adversarial"}
 MOST_RESULT = 24_000
 """Characters of one result; longer texts are read in pages."""

@@ -296,6 +296,28 @@ class ProposeAmendment(Arguments):
     reason: Reason
 
 
+class ProposeStage(Arguments):
+    """Propose this experiment with one stage more, as a session of its own that a person signs. It runs nothing."""
+
+    stage: Annotated[str, StringConstraints(min_length=2, max_length=20_000)]
+    """The stage as JSON, as read_spec shows stages."""
+    before: Annotated[str, StringConstraints(max_length=40)] | None = None
+    """The stage that follows it; None for the end."""
+    reason: Reason
+
+
+class ProposeSweep(Arguments):
+    """Propose one session for each value of a parameter that has a range or choices, which a person signs.
+
+    Each has the registered alpha and budget divided by their number, so that all of them are counted. It runs nothing.
+    """
+
+    stage: Annotated[str, StringConstraints(max_length=40)]
+    parameter: Annotated[str, StringConstraints(max_length=60)]
+    values: Annotated[tuple[float | int | str | bool, ...], Field(min_length=2, max_length=20)]
+    reason: Reason
+
+
 class WriteNote(Arguments):
     """Write a note that stays readable in later attempts and after restarts. It is no evidence for any gate."""
 
@@ -367,6 +389,8 @@ TOOLS: tuple[Tool, ...] = (
     _tool(RequestReview),
     _tool(AdversarialReview),
     _tool(ProposeAmendment),
+    _tool(ProposeStage),
+    _tool(ProposeSweep),
     _tool(WriteNote),
     _tool(Delegate),
     _tool(SubmitStage, "submit"),
