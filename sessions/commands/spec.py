@@ -25,6 +25,7 @@ from specs.session.yaml_positions import dumped
 from specs.stages.recipes.script_file import digest_of, path_of
 from specs.stages.registry import STAGE_KINDS, known_names
 from specs.trainers.trainer_file import notes_of
+from specs.vendors.parties import Builder, Reviewer
 from training.planning.stage_plans import plans
 
 app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
@@ -212,8 +213,7 @@ def _signed_lines(resolved: ResolvedSpec) -> Iterator[str]:
     spec = resolved.spec
     yield f"objective: {spec.objective}"
     yield f"budget: {spec.budget.max_cost_usd:g} USD, {spec.budget.max_hours:g} hours"
-    reviewers = (f"{one.vendor}:{one.model}" if one.model else one.vendor for one in spec.reviewers())
-    yield f"builder: {spec.builder.vendor}; reviewers: {', '.join(reviewers)}"
+    yield f"builder: {_party(spec.builder)}; reviewers: {', '.join(map(_party, spec.reviewers()))}"
     yield f"analysis: {', '.join(f'{name} {value}' for name, value in spec.analysis.model_dump(mode='json').items())}"
     usual = Thresholds()
     changed = {name: value for name, value in spec.thresholds if value != getattr(usual, name)}
@@ -221,6 +221,12 @@ def _signed_lines(resolved: ResolvedSpec) -> Iterator[str]:
     for stage in spec.stages:
         criteria = "; ".join(str(one) for one in stage.gate.criteria) or "the checks alone"
         yield f"{stage.name}: {stage.kind}, at most {stage.gate.max_rounds} attempts; criteria: {criteria}"
+
+
+def _party(one: Builder | Reviewer) -> str:
+    """Return who builds or judges, and which address is sent your key."""
+    named = f"{one.vendor}:{one.model}" if one.model else one.vendor
+    return f"{named} at {one.base_url}" if one.base_url else named
 
 
 @app.command("schema")

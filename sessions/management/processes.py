@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,6 @@ from typing import NamedTuple
 PROGRAM: tuple[str, ...] = (sys.executable, "-P", "-m", "sessions.cli")
 """-P: nothing in the project's folder is imported in place of a module."""
 LONGEST_S = 3600.0
-LOOK_S = 0.5
 MOST_OUTPUT = 400_000
 MOST_SAID = 4000
 
@@ -53,7 +51,6 @@ class Started:
 
     def said(self) -> str:
         """Return what it has written, as far as it speaks of an error."""
-        time.sleep(0)
         with self._log.open("rb") as file:
             file.seek(self._begin)
             lines = _text(file.read(MOST_OUTPUT), MOST_OUTPUT).splitlines()
