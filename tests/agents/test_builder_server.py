@@ -45,8 +45,8 @@ def played_with(vendor: str, monkeypatch: pytest.MonkeyPatch, spoil: Spoil | Non
     monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     if spoil is not None:
 
-        def spoilt(brief: str, past: Sequence[PastTurn]) -> tuple[Message, ...]:
-            return spoil(conversation(brief, past))
+        def spoilt(brief: str, past: Sequence[PastTurn], shortened: int) -> tuple[Message, ...]:
+            return spoil(conversation(brief, past, shortened))
 
         monkeypatch.setattr(model_builder, "conversation", spoilt)
     with scripted_builder(vendor, [TWO, LAUNCH]) as played:

@@ -78,8 +78,8 @@ def test_a_sweep_is_a_session_a_value_with_a_share_of_alpha_and_budget(
 def test_a_sweep_outside_of_what_is_registered_is_refused(
     session: Session, bench: SessionWorkbench, changes: dict[str, Any], why: str
 ) -> None:
-    asked = {"stage": "train", "parameter": "learning_rate", "values": [1e-6, 1e-5], "reason": "r"} | changes
-    told = call(bench, "propose_sweep", **asked)
+    asked: dict[str, Any] = {"stage": "train", "parameter": "learning_rate", "values": [1e-6, 1e-5], "reason": "r"}
+    told = call(bench, "propose_sweep", **(asked | changes))
     assert told.is_error and why in told.text, told.text
     assert drafts(session) == [] and not list(session.trail.iterate("note"))
 
