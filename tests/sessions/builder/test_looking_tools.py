@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from reviews.audit.audit_files import named_in_store
 from sessions.builder.tools import library_docs
 from sessions.builder.workbench import SessionWorkbench
 from sessions.jobs.sandbox.analysis import analyse
@@ -298,8 +299,9 @@ def test_a_training_is_drawn_and_its_figures_are_told(session: Session, bench: S
     again = call(bench, "plot_training", stage="train", columns=["loss", "learning_rate", "no_such_column"])
     assert again.image == told.image, "the same values give the same bytes"
     # It is evidence of what the builder saw, and a restarted builder sees it again.
-    recorded = list(session.trail.iterate("result"))[-1].body
-    assert session.store.get(recorded["image"]) == image
+    recorded = list(session.trail.iterate("result"))[-1]
+    assert session.store.get(recorded.body["image"]) == image
+    assert ("image", recorded.body["image"]) in named_in_store(recorded), "an audit compares it"
     assert call(bench, "read_findings").image == "", "no other call carries it"
     refused = call(bench, "plot_training", stage="base")
     assert refused.is_error and "sees held-out items" in refused.text and refused.image == ""
