@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+import threading
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,11 +24,16 @@ app = typer.Typer()
 @app.command("mcp")
 def serve(
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="RUN|SPEC|FOLDER", help="A session, or the spec to open one with; with --manage a folder of specs."
+            metavar="[RUN|SPEC|FOLDER]",
+            help="A session, or the spec to open one with; with --manage a folder of specs.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    read: Annotated[
+        bool, typer.Option("--read", help="Only let the client read: one session, or all without RUN.")
+    ] = False,
     name: SessionName = None,
     runs: Runs = DEFAULT_RUNS,
     http: Annotated[
@@ -41,10 +47,17 @@ def serve(
         bool, typer.Option("--manage", help="Serve tools that write specs, start, watch and audit sessions instead.")
     ] = False,
 ) -> None:
-    """Let an MCP client, such as Claude Code or Codex, build a session (docs/how-to/mcp.md).
+    """Let an MCP client, such as Claude Code or Codex, build, manage or read sessions (docs/how-to/mcp.md).
 
     Ends with the session's exit code.
     """
+    if read and manage:
+        raise UserError("--read and --manage are two servers", hint="start one of them for each")
+    if read:
+        _let_read(target, runs, http, token_file)
+        return
+    if target is None:
+        raise UserError("no session, spec or folder was named", hint="`peergate mcp SPEC`, or --read to only read")
     if manage:
         _manage(target, runs, http, token_file, name, profile)
         return
@@ -82,6 +95,28 @@ def _manage(
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
     serve_management(_transport(http, token_file, manages=True), Path(folder), runs)
+
+
+def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path | None) -> None:
+    """Serve states, numbers, gates and curves until the client leaves or Ctrl-C."""
+    try:
+        from sessions.commands.audit.trail_place import Place, session_at
+        from sessions.run.run_layout import TRAIL
+        from sessions.view.mcp_reader import SessionReader, make_server
+        from sessions.view.places import Scope
+    except ModuleNotFoundError as error:
+        raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
+    place = None
+    if target is not None:
+        run = session_at(Path(target), runs).folder.resolve()
+        place = Place(run, run / TRAIL)
+    if place is None and not runs.is_dir():
+        raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
+    transport, gone = _transport(http, token_file), threading.Event()
+    transport.start(make_server(SessionReader(Scope(runs, place))), gone.set)
+    with suppress(KeyboardInterrupt):
+        gone.wait()
+    transport.stop()
 
 
 def _transport(http: str | None, token_file: Path | None, *, manages: bool = False) -> Transport:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sessions.commands.options import DEFAULT_RUNS, By, Json, Profile, Runs, SpecName
+from sessions.commands.options import DEFAULT_RUNS, HERE, By, Json, Profile, Runs, SpecName
 from sessions.commands.output import print_json, print_line
 from sessions.money.estimate import estimate
 from sessions.run.signed_specs import keep_signature
@@ -35,7 +35,7 @@ _PLAN = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False
 
 @app.command("check")
 def check(
-    spec: SpecName,
+    spec: SpecName = HERE,
     as_json: Json = False,
     profile: Annotated[str | None, typer.Option("--profile", help="Only this profile; every one by default.")] = None,
 ) -> None:
@@ -243,7 +243,7 @@ def schema() -> None:
 
 
 @app.command("show")
-def show(spec: SpecName, as_json: Json = False, profile: Profile = None) -> None:
+def show(spec: SpecName = HERE, as_json: Json = False, profile: Profile = None) -> None:
     """Show a spec with everything resolved, and its registration digest."""
     resolved = load_spec(find_spec(spec), profile)
     data = resolved.model_dump(mode="json")
