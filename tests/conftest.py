@@ -47,6 +47,7 @@ MAY_BE_MISSING = (
         "make .venv-release",
     ),
     *("the prompts of IFEval", "stops root", "only root can", "every user can start", "this machine has a GPU"),
+    "the agent program",
     *("PEERGATE_TRACES", "there is no NVIDIA GPU"),
     *("apprise", "wandb", "mlflow", "trackio"),
     *("are not promised to be equal", "may not mount", "namespaces cannot be made"),
@@ -59,6 +60,7 @@ REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 
 
 MORE = (
+    *("tests/sessions/builder/test_agent_programs.py", "tests/sessions/management/test_management.py"),
     *("tests/thirdparty/test_extensions.py", "tests/kill/", "tests/conformance/test_launchers.py"),
     *(
         "tests/sessions/test_own_data.py",
