@@ -32,7 +32,7 @@ app = typer.Typer()
 def serve(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN|SPEC]", help="A session, or the spec to open one with.", show_default=False),
+        typer.Argument(metavar="RUN|SPEC", help="A session, or the spec to open one with.", show_default=False),
     ] = None,
     read: Annotated[
         bool, typer.Option("--read", help="Only let the client read: one session, or all without RUN.")
