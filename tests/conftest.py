@@ -41,13 +41,15 @@ MAY_BE_MISSING = (
         "Ray is not",
         "SkyPilot",
         "inspect_ai",
+        "Axolotl",
         "atheris",
         "s3fs",
         "make .venv-release",
     ),
     *("the prompts of IFEval", "stops root", "only root can", "every user can start", "this machine has a GPU"),
+    "the agent program",
     *("PEERGATE_TRACES", "there is no NVIDIA GPU"),
-    *("apprise", "tensorboardX", "axe-core-python", "wandb", "mlflow", "trackio"),
+    *("apprise", "wandb", "mlflow", "trackio"),
     *("are not promised to be equal", "may not mount", "namespaces cannot be made"),
 )
 """Of the reasons tests give for skipping, those of optional parts and of the machine itself."""
@@ -58,16 +60,19 @@ REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 
 
 MORE = (
+    *("tests/sessions/builder/test_agent_programs.py", "tests/sessions/management/test_management.py"),
     *("tests/thirdparty/test_extensions.py", "tests/kill/", "tests/conformance/test_launchers.py"),
     "tests/e2e/test_own_sessions.py",
     *(
         "tests/sessions/test_own_data.py",
         "tests/sessions/test_replication.py",
+        "tests/sessions/test_check_is_start.py",
         "tests/sessions/pods/test_pod_session.py",
     ),
     *("tests/sessions/view/test_view_in_browser.py", "tests/sessions/report/test_page_in_browser.py"),
+    *("tests/sessions/view/test_axe_in_browser.py", "tests/sessions/exports/test_mirrors.py"),
     *("tests/stages/recipes/test_attack_sandbox.py", "tests/stages/recipes/test_hostile_recipes.py"),
-    *("tests/stages/recipes/test_recipe_training_job.py", "tests/stages/recipes/test_trainer_script.py"),
+    *(f"tests/stages/recipes/test_{name}.py" for name in ("recipe_training_job", "trainer_script", "own_script")),
     *("tests/sessions/shipping/test_ship_check.py", "tests/sessions/run/test_pruning.py"),
     *("tests/reviews/audit/test_two_verifiers.py", "tests/reviews/audit/test_go_verifier.py"),
     *("tests/reviews/audit/test_without_peergate.py", "tests/sessions/jobs/test_transfer.py"),
@@ -76,6 +81,7 @@ MORE = (
     *("tests/faults/test_session.py", "tests/faults/test_jobs.py", "tests/sessions/shipping/test_push.py"),
     *("tests/sessions/test_inspect_session.py", "tests/sessions/jobs/test_inspect_environment.py"),
     *("tests/sessions/builder/test_unattended.py", "tests/sessions/test_postgres_session.py"),
+    *("tests/sessions/commands/test_unwritable_places.py", "tests/reviews/trail/test_planted_checkpoints.py"),
     *("tests/stages/finetuning/test_planted_faults.py", "tests/training/engines/test_gguf_tokenizer.py"),
 )
 """Whole sessions and real parts that few changes touch, eight minutes of processor: `make test-more`, and in CI.

@@ -7,14 +7,13 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from reviews.acceptance.criterion_state import acceptance_of
-from reviews.acceptance.scorecard import scorecard_of
 from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import waits_for_budget
@@ -32,6 +31,7 @@ from sessions.money import ledger
 from sessions.money.accounts import Accounts
 from sessions.report.next_steps import answers_to, remedies
 from sessions.report.overview import overview, waits_for_verdict
+from sessions.report.page_result import page_scorecard
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report.result import further_seeds, question, result_of
 from sessions.report.session_list import everywhere, listed
@@ -39,6 +39,7 @@ from sessions.report.transcript import Transcript, lines_of
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.terminal import masked_line
+from sessions.view.job_progress import running_job
 from specs import markdown
 from specs.errors import EvidenceMissing, UserError
 from specs.session.session_spec import Budget
@@ -89,8 +90,8 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     builder = builder_status(entries, budget)
     conditions = obligations(entries, time.time_ns())
     acceptance = acceptance_of(entries, Store(run / STORE))
-    closed = any(one.entry.kind == "close" for one in entries)
-    scorecard = scorecard_of(entries, Store(run / STORE)) if closed else None
+    scorecard = page_scorecard(entries, Store(run / STORE))
+    job = running_job(run, entries)
     if as_json:
         places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
         shown = [
@@ -99,13 +100,16 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         ]
         whole = {"budget": {name: round(getattr(spent, name), digits) for name, digits in places.items()}}
         whole |= {"decisions": decisions, "conditions": shown, "builder": builder, "acceptance": acceptance.as_json()}
-        whole |= {"scorecard": scorecard.as_json() if scorecard else None}
+        whole |= {"scorecard": scorecard}
+        whole |= {"job": job and {name: one for name, one in job.items() if name != "losses"}}
         whole |= {"further_seeds": further_seeds(entries, Store(run / STORE))}
         print_json(state.as_json() | whole)
         return
     print_line(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
     if state.stage:
         print_line(f"stage {state.stage}, attempt {state.attempt}")
+    if job is not None and job["total"]:
+        print_line(masked_line(f"  {job_in_words(job)}", 500))
     if builder is not None:
         print_line(_in_words(builder))
     for one in decisions:
@@ -118,15 +122,21 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     for one in conditions:
         text = masked_line(one.condition.text, 500)
         print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")
-    for line in acceptance_lines(acceptance):
+    claims = [f"scorecard: {scorecard['told']}; the report has the rows"] if scorecard else []
+    for line in (*acceptance_lines(acceptance), *claims):
         print_line(masked_line(line, 500))
-    if scorecard is not None:
-        print_line(f"scorecard: {scorecard.line()}; the report has the rows")
     if state.state == "waiting":
         print_line("it waits for a person")
         _print_next_steps(entries, run)
     elif state.state == "paused":
         print_line(f"to continue: peergate resume {session_words(run)}")
+
+
+def job_in_words(job: Mapping[str, Any]) -> str:
+    """Return how far the running job is, with what it says of itself: untrusted words."""
+    note = [f"{name} {one if isinstance(one, str) else format(one, '.4g')}" for name, one in job["note"].items()]
+    what = "witness" if job["witness"] else "job"
+    return f"{what}: {job['done']} of {job['total']} {job['unit']}{''.join(f', {one}' for one in note)}"
 
 
 def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any] | None:
@@ -220,7 +230,7 @@ def diagnose(
 def transcript(
     run: Run = None,
     attempt: Annotated[
-        str | None, typer.Argument(metavar="[STAGE[.ATTEMPT]]", help="Only this stage, or this attempt of it.")
+        str | None, typer.Argument(metavar="STAGE[.ATTEMPT]", help="Only this stage, or this attempt of it.")
     ] = None,
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,

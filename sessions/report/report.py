@@ -203,6 +203,8 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
     }
     if outcome != WAITING:
         data["scorecard"] = scorecard_of(entries, store).as_json()
+    if resolved.spec.companions:
+        data["companions"] = {name: one.model_dump(mode="json") for name, one in resolved.spec.companions.items()}
     if resolved.spec.criteria:
         data["acceptance"] = acceptance_of(entries, store).as_json()
     return data, arms

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from specs.digests import Contract, omitted
-from specs.stages.finetuning.parameters import TrainingParameters
+from specs.stages.finetuning.parameters import ReplicatedParameters
 from specs.stages.stage import NotReadBack
 
 Reward = Literal["verified", "ended", "length"]
@@ -35,7 +35,7 @@ class SelfDistillation(Contract):
     """What the teacher reads: the verifier's reason, a right answer of the same group, or that and else the reason."""
 
 
-class GrpoParameters(TrainingParameters):
+class GrpoParameters(ReplicatedParameters):
     """Group-relative policy optimisation (Shao et al. 2024, arXiv:2402.03300) with TRL's ``GRPOTrainer``.
 
     The loss is averaged over the tokens of a step (Yu et al. 2025, arXiv:2503.14476).
@@ -98,6 +98,11 @@ class GrpoParameters(TrainingParameters):
             raise ValueError("response_start and response_end belong to given responses, and the model writes its own")
         if (self.checkpoint_steps or self.updates) % self.updates:
             raise ValueError(f"checkpoint_steps {self.checkpoint_steps} is no multiple of updates ({self.updates})")
+        if self.distributed is not None and self.distributed.sync_every % self.updates:
+            raise ValueError(
+                f"sync_every {self.distributed.sync_every} is no multiple of updates ({self.updates}): weights would "
+                "be synchronised between two updates on the same answers"
+            )
         if all(weight == 0 for weight in self.rewards.values()):
             raise ValueError("every reward has weight 0")
         if self.weights.sdpo and self.distilled.feedback != "verifier" and "verified" not in self.rewards:
