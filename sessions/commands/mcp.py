@@ -26,7 +26,7 @@ def serve(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN|SPEC|FOLDER]",
+            metavar="RUN|SPEC|FOLDER",
             help="A session, or the spec to open one with; with --manage a folder of specs.",
             show_default=False,
         ),

@@ -34,18 +34,23 @@ DPO = StageKind(
     parameters=parameters.DpoParameters,
     inputs={"model": "checkpoint", "preferences": "preferences"},
     outputs={"rows": "rows", "pairs": "rows", "checkpoint": "checkpoint"},
-    rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore},
+    rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore, "replicas": ReplicaRound},
     metrics=DPO_METRICS,
-    job="training.jobs.finetuning.dpo:dpo",
-    replayed="training.jobs.finetuning.replay:replay",
+    job="training.jobs.finetuning.replicas.dispatch:dpo",
+    replayed="training.jobs.finetuning.replicas.dispatch:replay",
     judge="reviews.stages.finetuning.measure",
     trains="preferences",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS,),
+    added=(_SNAPSHOTS, _REPLICAS),
 )
 
-_ROWS = {"rows": online_rows.RolloutStep, "rollouts": online_rows.Rollout, "kept": online_rows.KeptAnswer}
+_ROWS = {
+    "rows": online_rows.RolloutStep,
+    "rollouts": online_rows.Rollout,
+    "kept": online_rows.KeptAnswer,
+    "replicas": ReplicaRound,
+}
 
 GRPO = StageKind(
     name="grpo",
@@ -54,13 +59,13 @@ GRPO = StageKind(
     outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
     rows=_ROWS,
     metrics=online_metrics("grpo_"),
-    job="training.jobs.finetuning.online.job:grpo",
-    replayed="training.jobs.finetuning.online.replay:replay",
+    job="training.jobs.finetuning.replicas.dispatch:grpo",
+    replayed="training.jobs.finetuning.replicas.dispatch:replay_rollouts",
     judge="reviews.stages.finetuning.online",
     trains="prompts",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS,),
+    added=(_SNAPSHOTS, _REPLICAS),
 )
 
 COMPOSER = StageKind(
@@ -70,13 +75,13 @@ COMPOSER = StageKind(
     outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
     rows=_ROWS,
     metrics=online_metrics("composer_"),
-    job="training.jobs.finetuning.online.job:composer",
-    replayed="training.jobs.finetuning.online.replay:replay",
+    job="training.jobs.finetuning.replicas.dispatch:composer",
+    replayed="training.jobs.finetuning.replicas.dispatch:replay_rollouts",
     judge="reviews.stages.finetuning.online",
     trains="prompts",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS, Added("reads_pairs", inputs={"pairs": "preferences"})),
+    added=(_SNAPSHOTS, _REPLICAS, Added("reads_pairs", inputs={"pairs": "preferences"})),
 )
 
 KINDS = (SFT, DPO, GRPO, COMPOSER)
