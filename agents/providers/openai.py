@@ -24,7 +24,7 @@ from agents.providers.turn_request import (
     sendable_name,
     sendable_text,
 )
-from agents.turns import Message, Stop, ToolCall
+from agents.turns import Message, Stop, ToolCall, ToolResult
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 from specs.vendors.streams import PASSING, NotWhole, openai_response
@@ -61,6 +61,13 @@ def body(asking: Asking) -> dict[str, Any]:
 def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
     """Return the SDK's function that sends a request and returns its stream."""
     return api.openai(http).responses.create
+
+
+def count(api: Api, http: RecordedClient, asking: Asking) -> int:
+    """Return how many input tokens the API counts in a request; raises the SDK's errors."""
+    given = body(asking)
+    kept = {name: given[name] for name in ("model", "instructions", "input", "tools", "reasoning") if name in given}
+    return api.openai(http).responses.input_tokens.count(**kept).input_tokens
 
 
 def read(events: Iterable[ResponseStreamEvent]) -> Reply:
@@ -129,10 +136,17 @@ def _verbatim(items: list[ResponseOutputItem]) -> str:
     return sendable_text([json.dumps(given, ensure_ascii=False)]) if given else ""
 
 
+def _said(result: ToolResult) -> str | list[dict[str, Any]]:
+    if not result.image:
+        return result.text
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{result.image}", "detail": "auto"}
+    return [{"type": "input_text", "text": result.text}, image]
+
+
 def _items(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "user":
         for result in message.results:
-            yield {"type": "function_call_output", "call_id": result.call, "output": result.text}
+            yield {"type": "function_call_output", "call_id": result.call, "output": _said(result)}
         if message.text:
             yield {"role": "user", "content": message.text}
         return

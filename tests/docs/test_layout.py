@@ -141,7 +141,7 @@ def test_the_orchestrator_never_imports_torch() -> None:
     assert done.stdout.strip() == "False False"
 
 
-SHIPPED = {"cai_preferences", "cai_stage1", "demo", "demo_leaky", "demo_models", "demo_null"}
+SHIPPED = {"cai_preferences", "cai_stage1", "composer_demo", "demo", "demo_leaky", "demo_models", "demo_null"}
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
@@ -187,11 +187,11 @@ REQUEST_OPTIONS = {
     *("--max-cost", "--out", "--force", "--json"),
 }
 COMMANDS = {
-    "init": {"folder", "--template", "--data", "--verifier", "--model", "--against", "--name", "--json"},
-    "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile"},
+    "init": {"folder", "--template", "--data", "--verifier", "--model", "--against", "--sessions", "--name", "--json"},
+    "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile", "--signed"},
     "resume": {"run", "--runs", "--answer", "--reason", "--by"},
     "cancel": {"run", "--runs"},
-    "mcp": {"target", "--read", "--name", "--runs", "--http", "--token-file", "--profile"},
+    "mcp": {"target", "--read", "--name", "--runs", "--http", "--token-file", "--profile", "--manage"},
     "pause": {"run", "--runs"},
     "diagnose": {"run", "--stage", "--attempt", "--plots", "--json", "--runs"},
     "backlog": {"run", "--json", "--runs"},
@@ -215,6 +215,7 @@ COMMANDS = {
     "view": {"run", "--runs", "--port", "--open", "--act", "--by", "--everywhere", "--anchor"},
     "spec pin": {"spec", "--json"},
     "spec schema": set[str](),
+    "spec sign": {"spec", "--runs", "--profile", "--by"},
     "spec check": {"spec", "--json", "--profile"},
     "spec kinds": {"--json"},
     "spec show": {"spec", "--json", "--profile"},
