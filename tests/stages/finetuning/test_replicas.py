@@ -269,9 +269,16 @@ def test_the_model_moves_where_the_replicas_moved(tmp_path: Path, lr: float, mom
     assert apart(tmp_path, dict(enumerate(rounds))) == ""
 
 
+def _undecorated(*_: Any, **__: Any) -> Callable[[Any], Any]:
+    def same(test: Any) -> Any:
+        return test
+
+    return same
+
+
 def test_the_expectations_of_torchfts_own_regression_test_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The library's test needs a decorator of another package, and nothing else of it.
-    decorator = SimpleNamespace(parameterized=SimpleNamespace(expand=lambda *_, **__: lambda test: test))
+    decorator = SimpleNamespace(parameterized=SimpleNamespace(expand=_undecorated))
     monkeypatch.setitem(sys.modules, "parameterized", decorator)
     from torchft.diloco_regression_test import DiLoCoMockedUpdateTest
 
