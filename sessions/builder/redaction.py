@@ -16,12 +16,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from reviews.evidence.gather import load_items
+from reviews.evidence.heldout_screen import sees_heldout as sees_heldout
 from reviews.trail.store import Store
 from sessions.builder.phrase_match import Protected
 from sessions.session import Session
 from specs.masking import map_json, map_strings, masker_of
-from specs.session.session_spec import SessionSpec
-from specs.stages.registry import Stage, kind_of, outputs_of
 from specs.text import plain
 from specs.trail.builder_tools import TOOLS
 from specs.vendors.untrusted_text import enclose
@@ -153,21 +152,6 @@ def _names(session: Session) -> re.Pattern[str] | None:
 def _printable(text: str) -> str:
     """Return a printable text; most texts already are, which is quicker to see than to make."""
     return text if _ONLY_PRINTABLE.fullmatch(text) else plain(text, len(text))
-
-
-def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
-    """Say whether a stage takes held-out items, or rows of a stage that does; a checkpoint carries none."""
-    if stage.reads_heldout or kind_of(stage).reads_heldout:
-        return True
-    for reference in stage.inputs.values():
-        owner, _, output = reference.partition(".")
-        source = next((one for one in spec.stages if one.name == owner and one.name != stage.name), None)
-        if source is None or outputs_of(source.kind, source.parameters).get(output) == "checkpoint":
-            continue
-        # A stage reads of earlier ones only, so this ends.
-        if spec.stages.index(source) < spec.stages.index(stage) and sees_heldout(spec, source):
-            return True
-    return False
 
 
 def rows_on_heldout(session: Session) -> Iterator[str]:

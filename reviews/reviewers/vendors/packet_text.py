@@ -14,9 +14,9 @@ _NOT_SHOWN = {"evidence", "title"}
 """Of a check: digests say nothing to a reader, and its id says what its title says."""
 
 
-def render(packet: Packet) -> str:
-    """Write the packet as canonical JSON, one line between markers."""
-    return enclose("packet", canonical_bytes(shown(packet)).decode("utf-8")) + CLOSING
+def render(packet: Packet, more: str = "") -> str:
+    """Write the packet as canonical JSON, one line between markers; ``more`` comes before the closing."""
+    return enclose("packet", canonical_bytes(shown(packet)).decode("utf-8")) + more + CLOSING
 
 
 def shown(packet: Packet) -> dict[str, Any]:
