@@ -71,6 +71,7 @@ def load_spec(
     spec, constitution, digests = files.read_all(spec)
     spec, task_text = files.task(spec)
     spec, scripts = files.scripts(spec)
+    spec, reading = files.reading(spec)
     problems = [*lint(spec), *files.problems]
     problems += unread_turns(spec, files.turns)
     if not problems:
@@ -86,6 +87,7 @@ def load_spec(
         plugins=used_plugins(spec),
         task_text=task_text,
         scripts=scripts,
+        reading=reading,
         origin=str(path.resolve().parent),
     )
 

@@ -14,7 +14,7 @@ from reviews.gate.reviewer import Answered, Earlier, Exchange, Looking, PaidRevi
 from reviews.reviewers.vendors.effort_tiers import effort_of
 from reviews.reviewers.vendors.looking import Lookups, longest_with_calls
 from reviews.reviewers.vendors.model_exchange import Again, Form, Question, Reply, Round
-from reviews.reviewers.vendors.packet_text import render
+from reviews.reviewers.vendors.packet_text import reading_list, render
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.digests import canonical_bytes
 from specs.errors import NoVerdictCause, ReviewerUnavailable
@@ -366,6 +366,7 @@ class ModelReviewer(PaidReviewer):
             lambda text: to_verdict(text, self.name, packet_digest, lookups.looked if lookups else ()),
             self.waits,
             lookups,
+            reading_list(packet),
         )
 
 

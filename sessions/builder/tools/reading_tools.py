@@ -25,8 +25,8 @@ MOST_FILES = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
 """Of an artifact in a call."""
 
-PRIVATE = ("reviewer", "panel")
-"""A builder must not know who judges it."""
+PRIVATE = ("reviewer", "panel", "reading")
+"""A builder must not know who judges it, nor what they read first."""
 HELD_BACK = "held_back"
 """Money for evaluation, reviews and teardown, with which no builder plans."""
 WHY = 500
