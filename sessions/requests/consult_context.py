@@ -17,13 +17,14 @@ from specs.trail.requested_review import (
     Answer,
     AnsweredEntry,
     AskedEntry,
+    DraftRequest,
     QuestionRequest,
     Reading,
     ReviewRequest,
     SpecValue,
 )
 
-AnyRequest = QuestionRequest | ReviewRequest | AdversarialRequest
+AnyRequest = QuestionRequest | ReviewRequest | AdversarialRequest | DraftRequest
 
 
 @dataclass(frozen=True)

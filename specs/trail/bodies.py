@@ -54,7 +54,7 @@ FORMS: dict[EntryKind, Form] = {
     "pruned": Form(session_bodies.Pruned),
     "replication": Form(session_bodies.Replication),
     "replicated": Form(session_bodies.Replicated),
-    "asked": Form(requested_review.AskedEntry),
+    "asked": Form(requested_review.AskedEntry, version=2),
     "answered": Form(requested_review.AnsweredEntry, version=2),
     "workspace": Form(session_bodies.Workspace),
     "keys": Form(session_bodies.Keys),

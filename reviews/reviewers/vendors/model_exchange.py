@@ -69,8 +69,8 @@ class Question(NamedTuple):
     timeout_s: float
     reasoning: Depth | None = None
     """How hard to think; None leaves it to the model."""
-    again: Again | None = None
-    """What follows when the model is asked once more."""
+    again: tuple[Again, ...] = ()
+    """What follows, each time the model is asked once more."""
     head: str = ""
     """What precedes the text and is the same in every question of a session."""
     tools: tuple[Tool, ...] = ()
@@ -80,8 +80,11 @@ class Question(NamedTuple):
     """Earlier answers with calls."""
 
     def once_more(self) -> list[tuple[Literal["user", "assistant"], str]]:
-        """Return what follows when the model is asked once more: its answer, and what is wrong with that."""
-        return [] if self.again is None else [("assistant", self.again.answer), ("user", self.again.complaint)]
+        """Return what follows when the model is asked once more: each answer, and what is wrong with it."""
+        found: list[tuple[Literal["user", "assistant"], str]] = []
+        for one in self.again:
+            found += [("assistant", one.answer), ("user", one.complaint)]
+        return found
 
     def turns(self) -> list[tuple[Literal["user", "assistant"], str]]:
         """Return the conversation without calls: the text, and what follows when the model is asked once more."""

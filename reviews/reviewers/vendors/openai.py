@@ -60,7 +60,7 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
 def _input(question: Question) -> str | ResponseInputParam:
     """Return the conversation. A question alone is sent as a text: some servers of this API take no list."""
     turns = question.turns()
-    if question.again is None and not question.rounds:
+    if not question.again and not question.rounds:
         return turns[0][1]
     found: list[Any] = [_message(*turns[0])]
     for one in question.rounds:

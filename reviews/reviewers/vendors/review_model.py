@@ -45,6 +45,8 @@ MOST_BYTES = 16 * 2**20
 
 MOST_REPEATED = 60_000
 """Characters of an answer outside of the form that a model is shown again."""
+MOST_COMPLAINT = 3_000
+"""Characters of what is wrong with it."""
 NO_TEXT = "(no text)"
 """Replaces an empty answer: no vendor takes one back."""
 ONCE_MORE = (
@@ -126,12 +128,13 @@ class Model:
         waits: Waits = sleeps,
         lookups: Lookups | None = None,
         head: str = "",
+        repeats: int = 1,
     ) -> Answered[T]:
         """Ask, and return what ``read`` makes of the answer or the error, together with what it took.
 
         ``read`` raises ReviewerUnavailable for an answer it cannot use. After one outside of the form the model is
-        asked once more, with the reason, if the cap pays for that too. ``head`` precedes the text and is the same in
-        every question of a session.
+        asked once more, with the reason, ``repeats`` times at most and as far as the cap pays for it. ``head``
+        precedes the text and is the same in every question of a session.
         """
         before = _Before()
         with self._api.client(effort.timeout_s, MOST_BYTES) as http:
@@ -151,10 +154,11 @@ class Model:
                                 self._exchange(http, reply, effort, before, lookups), read(self._whole(reply))
                             )
                         except ReviewerUnavailable as unread:
-                            following = self._once_more(question, reply, unread, effort, before)
-                            if following is None or following.again is None:
+                            left = sum(bool(one.error) for one in before.earlier) < repeats
+                            following = self._once_more(question, reply, unread, effort, before) if left else None
+                            if following is None:
                                 raise
-                            told = following.again.complaint
+                            told = following.again[-1].complaint
                     kept = Earlier(http.sent, http.received or b"", told)
                     before, reply = before.and_then(reply, self._usd(reply), kept), None
                     question = following
@@ -184,7 +188,7 @@ class Model:
         does not pay for an answer at all.
         """
         most = min(MOST_OUTPUT_TOKENS, effort.max_output_tokens or MOST_OUTPUT_TOKENS)
-        may_call = lookups is not None and lookups.rounds > 0 and asked.again is None
+        may_call = lookups is not None and lookups.rounds > 0 and not asked.again
         longest = longest_with_calls(self.price, at_most, usd, most, writes=self._writes) if may_call else 0
         if longest < min(LEAST_WITH_CALLS, most):
             may_call = False
@@ -229,18 +233,18 @@ class Model:
         self, question: Question, reply: Reply, error: ReviewerUnavailable, effort: Effort, before: _Before
     ) -> Question | None:
         """Return the question with the answer to it and what is wrong with that; None if it must not be asked."""
-        unread = error.cause == "out_of_schema" and question.again is None
-        if not unread or reply.usage is None or not is_count(reply.usage):
+        if error.cause != "out_of_schema" or reply.usage is None or not is_count(reply.usage):
             return None
         said = reply.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip() or NO_TEXT
         if len(said) > MOST_REPEATED:
             said = f"{said[:MOST_REPEATED]} [cut: {len(said)} characters]"
-        told = plain(f"{error.what}: {error.detail}" if error.detail else error.what, REASON_CHARACTERS)
+        told = plain(f"{error.what}: {error.detail}" if error.detail else error.what, MOST_COMPLAINT)
         again = Again(said, ONCE_MORE.format(error=told))
         left = effort.max_cost_usd - before.usd - self._usd(reply)
-        at_most = most_tokens(len((again.answer + again.complaint).encode()))
+        every = (*question.again, again)
+        at_most = most_tokens(sum(len((one.answer + one.complaint).encode()) for one in every))
         at_most += reply.usage.input_tokens if question.rounds else self._most_tokens(question)
-        found = self._bounded(question._replace(again=again), at_most, left, effort, None)
+        found = self._bounded(question._replace(again=every), at_most, left, effort, None)
         return found and found._replace(max_output_tokens=min(found.max_output_tokens, question.max_output_tokens))
 
     def _whole(self, reply: Reply) -> str:
