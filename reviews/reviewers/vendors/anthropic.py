@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
-from anthropic import omit
 from anthropic.types import (
     CacheControlEphemeralParam,
     MessageParam,
     OutputConfigParam,
     TextBlockParam,
-    ToolChoiceAutoParam,
-    ToolChoiceNoneParam,
     ToolParam,
     ToolResultBlockParam,
 )
@@ -25,8 +22,29 @@ from specs.vendors.streams import StreamedMessage, anthropic_message
 from specs.vendors.tool_calls import anthropic_arguments, anthropic_content, sendable_text
 
 _CACHED: CacheControlEphemeralParam = {"type": "ephemeral"}
-_MAY_CALL: ToolChoiceAutoParam = {"type": "auto"}
-_NO_MORE: ToolChoiceNoneParam = {"type": "none"}
+
+
+def body(question: Question) -> dict[str, Any]:
+    """Return the request."""
+    output: OutputConfigParam = {"format": {"type": "json_schema", "schema": question.form.schema}}
+    given: dict[str, Any] = {
+        "model": question.model,
+        # The instructions are the same every time; so is what precedes a packet in one session.
+        "system": [{"type": "text", "text": question.instructions, "cache_control": _CACHED}],
+        "messages": _messages(question),
+        "max_tokens": question.max_output_tokens,
+        "output_config": output,
+    }
+    if question.reasoning:
+        # Effort alone shapes the text; together with adaptive thinking it says how much is thought before it. The
+        # schema binds the text only, so the two go together.
+        # The rules of the spec refuse what Anthropic does not have.
+        output["effort"] = cast(Literal["low", "medium", "high", "xhigh", "max"], question.reasoning)
+        given["thinking"] = {"type": "adaptive"}
+    if question.tools:
+        given["tools"] = [_tool(one) for one in question.tools]
+        given["tool_choice"] = {"type": "auto" if question.may_call else "none"}
+    return given
 
 
 def send(question: Question, api: Api, http: RecordedClient) -> Reply:
@@ -36,33 +54,16 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
         AnthropicError: the API refused, was not reached or timed out.
         NotWhole: the stream ended before the message.
     """
-    output: OutputConfigParam = {"format": {"type": "json_schema", "schema": question.form.schema}}
-    if question.reasoning:
-        # Effort alone shapes the text; together with adaptive thinking it says how much is thought before it. The
-        # schema binds the text only, so the two go together.
-        # The rules of the spec refuse what Anthropic does not have.
-        output["effort"] = cast(Literal["low", "medium", "high", "xhigh", "max"], question.reasoning)
-    events = api.anthropic(http).messages.create(
-        model=question.model,
-        # The instructions are the same every time; so is what precedes a packet in one session.
-        system=[{"type": "text", "text": question.instructions, "cache_control": _CACHED}],
-        messages=_messages(question),
-        max_tokens=question.max_output_tokens,
-        output_config=output,
-        thinking={"type": "adaptive"} if question.reasoning else omit,
-        tools=[_tool(one) for one in question.tools] if question.tools else omit,
-        tool_choice=(_MAY_CALL if question.may_call else _NO_MORE) if question.tools else omit,
-        stream=True,
-        timeout=question.timeout_s,
-    )
+    events = api.anthropic(http).messages.create(**body(question), stream=True, timeout=question.timeout_s)
     return read(anthropic_message(events), has_tools=bool(question.tools))
 
 
 def _messages(question: Question) -> list[MessageParam]:
     """Return the conversation. What a next request begins with is marked: after a call there is one."""
-    marked = bool(question.tools)
-    first = [_text(question.head, marked=True)] if question.head else []
-    found: list[MessageParam] = [{"role": "user", "content": [*first, _text(question.text, marked=marked)]}]
+    first: list[TextBlockParam] = [_text(question.head, marked=True)] if question.head else []
+    first.append(_text(question.text, marked=bool(question.tools)))
+    whole = question.text if not (question.head or question.tools) else first
+    found: list[MessageParam] = [{"role": "user", "content": whole}]
     for number, one in enumerate(question.rounds, 1):
         found.append({"role": "assistant", "content": json.loads(one.said)})
         results: list[ToolResultBlockParam] = [

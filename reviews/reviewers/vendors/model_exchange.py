@@ -83,7 +83,8 @@ class Question(NamedTuple):
         """Return what follows when the model is asked once more: each answer, and what is wrong with it."""
         found: list[tuple[Literal["user", "assistant"], str]] = []
         for one in self.again:
-            found += [("assistant", one.answer), ("user", one.complaint)]
+            found.append(("assistant", one.answer))
+            found.append(("user", one.complaint))
         return found
 
     def turns(self) -> list[tuple[Literal["user", "assistant"], str]]:

@@ -30,6 +30,28 @@ from specs.vendors.streams import openai_response
 from specs.vendors.tool_calls import NO_REASONING, openai_content, sendable_text
 
 
+def body(question: Question) -> dict[str, Any]:
+    """Return the request."""
+    form = question.form
+    given: dict[str, Any] = {
+        "model": question.model,
+        "instructions": question.instructions,
+        "input": _input(question),
+        "max_output_tokens": question.max_output_tokens,
+        "store": False,
+        "text": {"format": {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": True}},
+    }
+    if question.reasoning:
+        given["reasoning"] = {"effort": question.reasoning}
+    if question.tools:
+        given["tools"] = [_tool(one) for one in question.tools]
+        given["tool_choice"] = "auto" if question.may_call else "none"
+        if not NO_REASONING.match(question.model):
+            # Calls go back with the reasoning that led to them, which is not stored there.
+            given["include"] = ["reasoning.encrypted_content"]
+    return given
+
+
 def send(question: Question, api: Api, http: RecordedClient) -> Reply:
     """Send one request, once.
 
@@ -37,22 +59,7 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
         OpenAIError: the API refused, was not reached or timed out.
         NotWhole: the stream ended before the response.
     """
-    form = question.form
-    events = api.openai(http).responses.create(
-        model=question.model,
-        instructions=question.instructions,
-        input=_input(question),
-        max_output_tokens=question.max_output_tokens,
-        store=False,
-        reasoning={"effort": question.reasoning} if question.reasoning else omit,
-        tools=[_tool(one) for one in question.tools] if question.tools else omit,
-        tool_choice=("auto" if question.may_call else "none") if question.tools else omit,
-        # Calls go back with the reasoning that led to them, which is not stored there.
-        include=["reasoning.encrypted_content"] if question.tools and not NO_REASONING.match(question.model) else omit,
-        text={"format": {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": True}},
-        stream=True,
-        timeout=question.timeout_s,
-    )
+    events = api.openai(http).responses.create(**body(question), stream=True, timeout=question.timeout_s)
     response, items = openai_response(events)
     return read(response, items if question.tools else ())
 

@@ -6,7 +6,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 
@@ -32,12 +32,15 @@ from specs.vendors.http_exchange import (
     backoff_s,
     open_api,
 )
-from specs.vendors.prices import Usage, is_count, is_free, longest_answer, most_tokens
+from specs.vendors.prices import MARGIN_TOKENS, Usage, is_count, is_free, longest_answer, most_tokens
 from specs.vendors.streams import NotWhole
+from specs.vendors.token_counts import counted_tokens
 
 MOST_OUTPUT_TOKENS = 32_000
 """The thinking of a model counts too, so this is far more than an answer needs."""
 LEAST_OUTPUT_TOKENS = 1_000
+ENOUGH_TOKENS = 8_000
+"""Of an answer, thinking included."""
 LEAST_WITH_CALLS = 2_000
 """An answer with calls may be a verdict as well, so less is not worth asking for."""
 MOST_BYTES = 16 * 2**20
@@ -64,6 +67,7 @@ _STATUSES: dict[int, tuple[str, NoVerdictCause]] = {
     429: ("too many requests", "rate_limited"),
 }
 Send = Callable[[Question, Api, RecordedClient], Reply]
+Body = Callable[[Question], dict[str, Any]]
 _SENDERS = {
     "responses": ("openai", "send"),
     "chat": ("openai", "send_chat"),
@@ -103,8 +107,12 @@ class _Before(NamedTuple):
 class Model:
     """One model at one address, with a price."""
 
-    def __init__(self, api: Api, send: Send, outage_s: float = 0.0) -> None:
-        """``outage_s``: how long calls are repeated while the API refuses them or is not reached."""
+    def __init__(self, api: Api, send: Send, outage_s: float = 0.0, body: Body | None = None) -> None:
+        """``outage_s``: how long calls are repeated while the API refuses them or is not reached.
+
+        ``body`` writes a request, so that its vendor can be asked how many tokens it has.
+        """
+        self._body = body
         self._api = api
         self._send_once = send
         self._outage_s = outage_s
@@ -169,6 +177,16 @@ class Model:
         """Return the request so that its price cannot exceed the cap."""
         at_most = self._most_tokens(asked)
         question = self._bounded(asked, at_most, effort.max_cost_usd, effort, lookups)
+        enough = min(ENOUGH_TOKENS, effort.max_output_tokens or ENOUGH_TOKENS)
+        lacks = (
+            question is None or question.max_output_tokens < enough or (lookups is not None and not question.may_call)
+        )
+        if lacks and self._body is not None:
+            # Bytes are several times the tokens: where that leaves too little, the vendor counts them.
+            counted = counted_tokens(self._api, self._body(question or asked._replace(max_output_tokens=1)))
+            if counted is not None:
+                at_most = min(at_most, counted + MARGIN_TOKENS)
+                question = self._bounded(asked, at_most, effort.max_cost_usd, effort, lookups)
         if question is None:
             raise ReviewerUnavailable(
                 f"max_cost_usd {effort.max_cost_usd:g} does not pay for a request of up to {at_most} tokens "
@@ -341,7 +359,8 @@ def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> M
     api = open_api("reviewer", spec, environ)
     where, sender = _SENDERS[spec.api] if spec.vendor == "openai" else ("anthropic", "send")
     module = importlib.import_module(f"reviews.reviewers.vendors.{where}")
-    return Model(api, getattr(module, sender), spec.outage_s)
+    body = module.body if sender == "send" else None
+    return Model(api, getattr(module, sender), spec.outage_s, body)
 
 
 class ModelReviewer(PaidReviewer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -210,6 +211,55 @@ def test_money_for_a_verdict_is_kept_back_while_something_is_looked_up(
     assert api.got[0].value()["tool_choice"] in ("none", {"type": "none"})
 
 
+def test_tokens_are_counted_where_bytes_leave_too_little(
+    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [answered(vendor, json.dumps(ANSWER))]
+    size = len(packet.canonical()) / 1e6
+    api.counts = 2000
+    assert reviewer_at(api, vendor, monkeypatch, usd=size + 0.06).ask(packet, "sha256:0", desk.looking()).value
+    (counted,), (sent,) = api.counted, api.got
+    assert sent.value()["tool_choice"] in ("auto", {"type": "auto"})
+    # What is counted is what is sent, but for its length; and the cap pays for it, results and a verdict.
+    name = "input" if vendor == OPENAI else "messages"
+    assert counted.value()[name] == sent.value()[name] and KEY not in counted.body.decode()
+    most = sent.value()["max_output_tokens" if vendor == OPENAI else "max_tokens"]
+    asked = 2000 + 1000
+    after = asked + most + looking_module.ROUND_BYTES + 1000
+    rate = 1.25 if vendor == ANTHROPIC else 1
+    spent = (rate * asked + 2 * most + rate * after + 2 * looking_module.VERDICT_TOKENS) / 1e6
+    assert size + 0.05 < spent <= size + 0.06
+    api.next_review()
+    api.counts = 10**6
+    assert reviewer_at(api, vendor, monkeypatch, usd=size + 0.06).ask(packet, "sha256:0", desk.looking()).value
+    assert api.got[1].value()["tool_choice"] in ("none", {"type": "none"}), "a count above the bytes is not believed"
+
+
+def test_nothing_is_counted_where_bytes_leave_enough(
+    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [answered(vendor, json.dumps(ANSWER))]
+    assert reviewer_at(api, vendor, monkeypatch).ask(packet, "sha256:0", desk.looking()).value
+    assert api.counted == []
+
+
+def test_what_is_written_into_the_cache_is_settled_at_its_own_price(
+    api: Api, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = {"input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 200} | {
+        "cache_creation_input_tokens": 400
+    }
+    api.steps = [answered(ANTHROPIC, json.dumps(ANSWER), usage=used)]
+    reviewer = reviewer_at(api, ANTHROPIC, monkeypatch)
+    listed = packet.model_copy(update={"reading": ({"path": "method.md", "text": "Medians."},)})
+    exchange = reviewer.ask(listed, "sha256:0", desk.looking()).exchange
+    assert exchange.usd == pytest.approx((700 + 400 * 0.25 + 2 * 10) / 1e6)
+    assert exchange.usage == {"input_tokens": 700, "output_tokens": 10, "cached_tokens": 200, "written_tokens": 400}
+    body = api.got[0].value()
+    marks = [one for one in (*body["system"], *body["messages"][0]["content"]) if "cache_control" in one]
+    assert len(marks) == 3 and "Medians." in body["messages"][0]["content"][0]["text"]
+
+
 def test_without_looks_no_tool_is_named(
     api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +273,7 @@ def test_what_evidence_says_stays_inside_markers(tmp_path: Path) -> None:
     shelf = shelf_of(replace(evidence_of(tmp_path, "sample"), log_tail=injected), tmp_path / "store")
     lines = shelf.answer("read_artifact", json.dumps({"name": "log"})).text.splitlines()
     begin, end = (
-        next(one for one in lines if one.startswith(f"----- {word} ARTIFACT") and one[-8] != "0")
+        next(one for one in lines if re.fullmatch(f"----- {word} ARTIFACT [0-9a-f]{{24}} -----", one))
         for word in ("BEGIN", "END")
     )
     inside = lines[lines.index(begin) + 1 : lines.index(end)]
