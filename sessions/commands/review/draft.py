@@ -41,9 +41,9 @@ def draft(
     *,
     asked: Asked,
 ) -> None:
-    """Have a model draft a session spec from a goal, and check each draft as `spec check` does.
+    """Have a session spec drafted from a goal, and checked.
 
-    What is wrong with a draft goes back to the model, within the price that is printed before it is asked. A draft
+    Each draft is checked as by `spec check`; what is wrong with it goes back to the model, within the price that is printed before it is asked. A draft
     names no file that was not given here. It starts nothing: read it, then `peergate start` it.
     """
     if asked.session is not None:
