@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from reviews.audit.lookup_check import lookup_damage
+from reviews.evidence.readable_evidence import Answer, Shelf
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from tests.e2e.sessions import CANARY, called, entries, environment, verify
@@ -69,7 +70,9 @@ def test_a_reviewer_that_blocks_with_evidence_stops_the_session_before_it_costs_
     assert verify(run)[0] == 1
 
 
-def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(tmp_path: Path, api: Api) -> None:
+def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
+    tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     query = Call("query_rows", {"name": "data.prompts", "group_by": "kind"}, "call_1")
     place = {"pointer": "/answers/1", "first_line": None, "last_line": None, "quote": "5 x lowercase"}
     finding = FINDING | {"evidence": [place], "required_change": None, "statement": "one kind of item says little"}
@@ -100,6 +103,10 @@ def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(tmp_
     ]
     assert damage(most=80) == ["what a reviewer looked up in look/design.1/1 has another answer"]
     assert damage(reviewer="openai:other")[-1].endswith("which its reviewer did not look up")
+    with monkeypatch.context() as other_evidence:
+        other_evidence.setattr(Shelf, "answer", lambda *_: Answer("6 x lowercase"))
+        code, told = verify(run)
+        assert code == 1 and "look/design.1/1 has another answer" in json.dumps(told)
     kept.path(look.body["answer"]).unlink()
     assert verify(run)[0] == 1
 

@@ -43,8 +43,9 @@ def draft(
 ) -> None:
     """Have a session spec drafted from a goal, and checked.
 
-    Each draft is checked as by `spec check`; what is wrong with it goes back to the model, within the price that is printed before it is asked. A draft
-    names no file that was not given here. It starts nothing: read it, then `peergate start` it.
+    Each draft is checked as by `spec check`; what is wrong with it goes back to the model, within the price that is
+    printed before it is asked. A draft names no file that was not given here. It starts nothing: read it, then
+    `peergate start` it.
     """
     if asked.session is not None:
         raise UserError("a spec is drafted outside of sessions", hint="leave --session out")

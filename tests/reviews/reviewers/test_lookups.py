@@ -318,3 +318,4 @@ def test_secrets_in_rows_are_masked(tmp_path: Path) -> None:
     shelf = shelf_of(evidence, tmp_path / "store")
     said = shelf.answer("read_artifact", json.dumps({"name": "log"}))
     assert secret not in said.text and "masked" in said.text
+    assert "0 lines of" in shelf.answer("grep", json.dumps({"text": secret[:20]})).text, "nor guessed by a search"

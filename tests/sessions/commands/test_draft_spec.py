@@ -85,6 +85,15 @@ def test_a_draft_with_problems_goes_back_until_it_has_none(tmp_path: Path, vendo
     assert peergate(tmp_path, "audit", "verify", "runs/reviews").returncode == 0
 
 
+def test_what_is_wrong_with_a_held_out_row_is_not_quoted(tmp_path: Path, api: Api, spec: str) -> None:
+    rows = (tmp_path / "heldout.jsonl").read_text(encoding="utf-8")
+    (tmp_path / "heldout.jsonl").write_text(rows.replace('"h1"', '"CANARY"').replace('"h2"', '"CANARY"'), "utf-8")
+    api.steps = [says(OPENAI, spec)]
+    assert draft(tmp_path, OPENAI, api, *FILES).returncode == 4
+    told = json.dumps(api.got[1].value())
+    assert "heldout.jsonl, line 3: the row is not in the form" in told and "CANARY" not in told
+
+
 def test_drafts_that_never_pass_are_not_shown(tmp_path: Path, api: Api, spec: str) -> None:
     api.steps = [says(OPENAI, spec.replace("kind: sft", "kind: stf"))]
     done = draft(tmp_path, OPENAI, api, *FILES, "--out", "new.yaml")
