@@ -17,7 +17,7 @@ from agents.providers.turn_request import readable
 from agents.turns import Message, Stop, ToolCall, ToolResult, Turn
 from agents.workbench_protocol import PastTurn, Workbench
 from specs.digests import digest_bytes
-from specs.session.session_spec import Builder as BuilderSpec
+from specs.vendors.parties import Builder as BuilderSpec
 from specs.vendors.untrusted_text import mark
 
 LONGEST = 240_000

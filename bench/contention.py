@@ -1,6 +1,6 @@
 """What two jobs on the same cores cost each other, with spinning and with sleeping threads (OMP_WAIT_POLICY).
 
-    python bench/contention.py [--rounds 3000]
+    .venv/bin/python -m bench.contention [--rounds 3000]
 
 Runs the matrix products of a small model's layers alone and twice at once, under both policies, each in a process of
 its own, and prints seconds and ratios. The peer is OpenMP's default; jobs run with PASSIVE

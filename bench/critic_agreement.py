@@ -1,6 +1,6 @@
 """Is the small real model good enough as a critic of instructions? Agreement with 32 labelled instructions, both forms.
 
-    python -m bench.critic_agreement         # about a minute on two cores
+    .venv/bin/python -m bench.critic_agreement         # about a minute on two cores
 
 Sixteen instructions are sound, sixteen senseless, unsafe or impossible in writing; labelled by whoever wrote them, and
 none of them in the shipped rubric. Prints, for bare text and for the chat template, how many verdicts turn

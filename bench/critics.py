@@ -1,7 +1,7 @@
 """How much faster are batched critics than one prompt at a time? Prints seconds, ratios, differences and the limit.
 
-    python -m bench.critics                              # about three minutes on two quiet cores
-    python -m bench.critics --items 16 --repeats 1 --all # also the other two sorts of critics
+    .venv/bin/python -m bench.critics                              # about three minutes on two quiet cores
+    .venv/bin/python -m bench.critics --items 16 --repeats 1 --all # also the other two sorts of critics
 
 The peer is the plainest loop there is: one prompt, one forward pass of transformers, the log-probabilities of the last
 position. Both read the same prompts (each item in both orders of the labels) with the real SmolLM2 in float32, in

@@ -1,6 +1,6 @@
 """How much faster is our batched decoding than its peers? Prints seconds, ratios and the limit in one run.
 
-    .venv/bin/python bench/decoding.py              # about 3 minutes on two cores
+    .venv/bin/python -m bench.decoding              # about 3 minutes on two cores
 
 Peers: transformers' ``generate`` on the same batches in the order of the file, and one prompt at a time. All
 sample the same number of completions of the shipped training prompts, with the worked example before them.

@@ -1,6 +1,6 @@
 """Is the demo's improvement luck of one seed? Runs the shipped demo once per seed and prints what was measured.
 
-    .venv/bin/python bench/demo_seeds.py            # three seeds, about 6 minutes each on two cores
+    .venv/bin/python -m bench.demo_seeds            # three seeds, about 6 minutes each on two cores
 
 The peer is the untouched model on the same items. The limit: every seed's session has to be accepted by its own
 last comparison (exact McNemar p < 0.01 and gain >= 0.15). Exit code 1 when one is not.

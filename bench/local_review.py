@@ -1,6 +1,6 @@
 """How long does a model server take to review the design gate of the demo? Prints seconds, tokens and what came of it.
 
-    python bench/local_review.py http://127.0.0.1:8000/v1 --model NAME [--api chat] [--runs 3]
+    .venv/bin/python -m bench.local_review http://127.0.0.1:8000/v1 --model NAME [--api chat] [--runs 3]
 
 The server is yours and its tokens count as free; a key, if it wants one, is read from PEERGATE_REVIEWER_KEY.
 """
@@ -14,8 +14,8 @@ from reviews.gate.packet_derivation import check_design_files
 from reviews.reviewers.vendors.review_model import model_reviewer
 from specs.digests import digest_value
 from specs.session.loading import find_spec, load_spec
-from specs.session.session_spec import Effort, Efforts, Reviewer, TokenPrice
 from specs.trail.verdict import Packet
+from specs.vendors.parties import Effort, Efforts, Reviewer, TokenPrice
 
 
 def demo_packet() -> Packet:

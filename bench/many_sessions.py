@@ -1,6 +1,7 @@
 """Many sessions: at once on one Postgres, in a long session, in a long list.
 
-    python -m bench.many_sessions [--sessions 200] [--stages 100 1000] [--listed 100 1000 10000] [--folder DIR]
+    .venv/bin/python -m bench.many_sessions
+    .venv/bin/python -m bench.many_sessions --sessions 20 --stages 100 --listed 100 1000 --folder DIR
 
 Everything is real but the jobs, whose rows are written at once: sessions are processes with their own leases, trails,
 gates and reports; the server is Debian's Postgres, started for this in a temporary folder. ``0`` leaves a part out.

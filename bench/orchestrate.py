@@ -1,6 +1,6 @@
 """What Peergate itself costs: milliseconds a tool call and a gate, models and jobs left out, writes durable.
 
-    python -m bench.orchestrate [--calls 100] [--folder DIR]
+    .venv/bin/python -m bench.orchestrate [--calls 100] [--folder DIR]
 
 Runs a whole session whose jobs leave their rows at once and whose reviewer is the embedded one, and makes many calls at
 the builder's workbench. The peer is bare LangGraph in the same run: a graph of as many empty nodes with the same saver,

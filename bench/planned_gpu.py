@@ -6,8 +6,8 @@ torch had reserved at a time and the CUDA context, as the driver counts it, and 
 steps after the first, and the operations that they come to. A plan below the measured figure misses, and so does one
 more than 1.5 times as large.
 
-    python -m bench.planned_gpu --shapes 0.135B 1B      # the smaller ones
-    python -m bench.planned_gpu --only qlora --together 4
+    .venv/bin/python -m bench.planned_gpu --shapes 0.135B 1B      # the smaller ones
+    .venv/bin/python -m bench.planned_gpu --only qlora --together 4
 """
 
 from __future__ import annotations

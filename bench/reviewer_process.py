@@ -1,6 +1,6 @@
 """What does it cost that the reviewer is a process of its own? Prints seconds, each beside the same without a process.
 
-    .venv/bin/python bench/reviewer_process.py RUN
+    .venv/bin/python -m bench.reviewer_process RUN
 
 RUN is the run folder of a session; every packet in its trail is reviewed by the checklist and a verdict on it signed.
 """
@@ -22,9 +22,9 @@ from reviews.trail.envelope import pae, payload_of
 from reviews.trail.keys import create_key, load_key
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from specs.session.session_spec import Reviewer
 from specs.trail.entry import GENESIS, Entry
 from specs.trail.verdict import Packet
+from specs.vendors.parties import Reviewer
 
 STARTS = 5
 GATES = 200

@@ -1,6 +1,6 @@
 """How long does `peergate --help` take? Prints minimum and median of several runs, the peer, the ratio and the limit.
 
-    .venv/bin/python bench/startup.py
+    .venv/bin/python -m bench.startup
 
 The peer is the Python interpreter starting up and doing nothing. The limit is 0.3 s at the minimum.
 """

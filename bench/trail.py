@@ -1,6 +1,7 @@
 """What the trail costs: append, verify, prove, search, export; beside a plain durable insert and pymerkle.
 
-    python bench/trail.py [--entries 100000] [--folder DIR] [--verifier verify/verify] [--batch verify/verify-batch]
+    .venv/bin/python -m bench.trail [--entries 100000] [--folder DIR]
+    .venv/bin/python -m bench.trail --verifier verify/verify --batch verify/verify-batch
 
 Each figure is printed with its peer or its limit and whether it holds. Peers are measured in the same run, in turns
 with what they are compared with: the speed of a disk and of a shared machine changes from minute to minute. Where one

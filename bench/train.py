@@ -1,8 +1,8 @@
 """Training against TRL's own script on the same job: tokens a second, peak memory, share of the machine's matrix rate.
 
-    python -m bench.train                                              # a random model of 2.4 million parameters
-    python -m bench.train --real --steps 6 --repeats 2 --kinds sft     # SmolLM2-135M
-    python -m bench.train --real --steps 40 --device cuda              # the same in bfloat16; memory is the GPU's
+    .venv/bin/python -m bench.train                                          # a random model of 2.4 million parameters
+    .venv/bin/python -m bench.train --real --steps 6 --repeats 2 --kinds sft # SmolLM2-135M
+    .venv/bin/python -m bench.train --real --steps 40 --device cuda          # the same in bfloat16; memory is the GPU's
 
 Each run is a process of its own, so that peaks of memory do not mix, and the two programs take turns: TRL's trainer as
 its documentation builds it, with the same settings, then Peergate's stage with masks, settings and losses watched. Two

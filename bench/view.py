@@ -1,6 +1,6 @@
 """How long the page of `peergate view` takes with many sessions, and with a hundred thousand samples.
 
-    python -m bench.view [--sessions 1000] [--samples 100000] [--folder DIR]
+    .venv/bin/python -m bench.view [--sessions 1000] [--samples 100000] [--folder DIR]
 
 Sessions are copies of one that was run with quick jobs. Samples are rows of both arms in files, read, paired and judged
 as the page and the report do it, beside a plain read of the same files as JSON. ``0`` leaves a part out.

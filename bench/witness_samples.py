@@ -1,7 +1,7 @@
 """How often is a stage of samples found out that were made otherwise than granted, and an honest one accused?
 
-    PYTHONPATH=. .venv/bin/python -m bench.witness_samples                  # some minutes on one core
-    PYTHONPATH=. .venv/bin/python -m bench.witness_samples --each 4 --read 57 192
+    .venv/bin/python -m bench.witness_samples                  # some minutes on one core
+    .venv/bin/python -m bench.witness_samples --each 4 --read 57 192
 
 The model of two layers of ``bench.flaws`` answers 48 prompts: it draws one or two tokens of an answer by chance, less
 than any language model. A stage is drawn from many samples of each prompt, and what the witness says of it is judged.

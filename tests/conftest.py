@@ -70,8 +70,17 @@ MORE = (
     *("tests/sessions/shipping/test_ship_check.py", "tests/sessions/run/test_pruning.py"),
     *("tests/reviews/audit/test_two_verifiers.py", "tests/reviews/audit/test_go_verifier.py"),
     *("tests/reviews/audit/test_without_peergate.py", "tests/sessions/jobs/test_transfer.py"),
+    *("tests/sessions/builder/test_mcp.py", "tests/sessions/view/test_answers_in_browser.py"),
+    *(f"tests/sessions/pods/test_pod_{name}.py" for name in ("checks", "keeper", "ssh")),
+    *("tests/faults/test_session.py", "tests/faults/test_jobs.py", "tests/sessions/shipping/test_push.py"),
+    *("tests/sessions/test_inspect_session.py", "tests/sessions/jobs/test_inspect_environment.py"),
+    *("tests/sessions/builder/test_unattended.py", "tests/sessions/test_postgres_session.py"),
+    *("tests/stages/finetuning/test_planted_faults.py", "tests/training/engines/test_gguf_tokenizer.py"),
 )
-"""Whole sessions and real parts that few changes touch, five minutes of processor: `make test-more`, and in CI."""
+"""Whole sessions and real parts that few changes touch, eight minutes of processor: `make test-more`, and in CI.
+
+Single tests of other files say so themselves (``more``): variants of what a neighbour shows.
+"""
 
 
 LONGEST = ("e2e", "thirdparty", "torch", "kill")

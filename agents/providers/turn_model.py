@@ -13,7 +13,6 @@ from agents.providers.turn_request import Asking, Reply, sendable_text, with_ids
 from agents.turns import Message, Turn, Usage
 from agents.workbench_protocol import Workbench
 from specs.errors import BuilderUnavailable
-from specs.session.session_spec import Builder as BuilderSpec
 from specs.text import plain
 from specs.trail.builder_tools import Tool
 from specs.vendors import prices
@@ -28,6 +27,7 @@ from specs.vendors.http_exchange import (
     backoff_s,
     open_api,
 )
+from specs.vendors.parties import Builder as BuilderSpec
 from specs.vendors.prices import is_count, most_tokens
 from specs.vendors.streams import NotWhole
 

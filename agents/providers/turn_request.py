@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from agents.turns import Message, Stop, ToolCall
-from specs.session.session_spec import Depth
 from specs.trail.builder_tools import Tool
+from specs.vendors.parties import Depth
 from specs.vendors.prices import Usage
 from specs.vendors.tool_calls import NO_TEXT as NO_TEXT
 from specs.vendors.tool_calls import SENDABLE, sendable_arguments

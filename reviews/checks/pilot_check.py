@@ -5,7 +5,7 @@ from __future__ import annotations
 from reviews.checks.definition import Checks, Found
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
-from specs.session.lint.stage_rules import differing
+from specs.session.lint.pilot_rules import differing
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import RequiredChange
 

@@ -14,7 +14,6 @@ from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from specs.digests import digest_value
 from specs.errors import Blocked, UserError
-from specs.session.session_spec import Reviewer
 from specs.trail.requested_review import (
     ANSWERS,
     AdversarialRequest,
@@ -27,6 +26,7 @@ from specs.trail.requested_review import (
     ReviewRequest,
     Tier,
 )
+from specs.vendors.parties import Reviewer
 
 FOLDER = "reviews"
 TRAIL = "reviews.sqlite"

@@ -9,7 +9,7 @@ from reviews.gate import grants
 from reviews.trail.envelope import Recorded
 from sessions.session import Session
 from specs.errors import PeergateError
-from specs.session.lint.stage_rules import SIZES
+from specs.session.lint.pilot_rules import SIZES
 from specs.stages.registry import Stage
 from specs.trail.grant_and_claim import StageView
 from specs.trail.verdict import Decision

@@ -8,8 +8,9 @@ from typing import Any
 from sessions.pods.install import Bundle, extras_of
 from sessions.pods.pod_file import PodFile, read_address
 from specs.session.reviewer_vendor import key_variable
-from specs.session.session_spec import Builder, ResolvedSpec, Reviewer, SessionSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.vendors.api_keys import Party, variable_of
+from specs.vendors.parties import Builder, Reviewer
 
 
 def asking(spec: SessionSpec) -> list[tuple[Party, Builder | Reviewer]]:

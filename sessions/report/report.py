@@ -16,13 +16,11 @@ from typing import Any
 from jinja2 import Template, TemplateError
 
 from reviews.acceptance.criterion_state import acceptance_of
-from reviews.comparison.subgroups import Pair, each_kind
-from reviews.evidence.gather import accepted_attempt, evaluations, find, gather, is_in_force, registered_spec
+from reviews.evidence.gather import accepted_attempt, evaluations, find, is_in_force, registered_spec
 from reviews.evidence.row_reader import read_rows
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import is_override
 from reviews.reviewers.checklist import NOT_JUDGED
-from reviews.stages.evaluation.judged_answers import Answered, answered
 from reviews.trail.envelope import Recorded
 from reviews.trail.recorded_code import code_lines
 from reviews.trail.store import Store, write_durably
@@ -51,6 +49,7 @@ from sessions.report.result import (
     witness_time,
     witnessed,
 )
+from sessions.report.samples.compared_arms import Arms, arms_of, by_kind, examples_of
 from sessions.report.template import template
 from sessions.report.timeline import interruptions
 from sessions.run.final_model import final_model
@@ -59,12 +58,10 @@ from specs import markdown
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import AuditDamage, EvidenceMissing, PeergateError
 from specs.masking import Masker, current, forms_only
-from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.registry import kind_of
 from specs.text import one_line, plain
 from specs.trail.verdict import Packet, Verdict
-from training.rules.tasks.conversation import said_in
 
 FINAL, INTERIM = "report", "interim"
 """Folders in the run folder: the recorded report, and the report of a session that waits for money."""
@@ -72,9 +69,6 @@ REPORT_JSON = f"{FINAL}/report.json"
 REPORT_MARKDOWN = f"{FINAL}/report.md"
 WAITING = "waiting"
 """The outcome in an interim report."""
-
-Arms = tuple[tuple[Answered, ...], tuple[Answered, ...]]
-"""The judged rows of the registered comparison: baseline, treatment."""
 
 
 def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FINAL) -> dict[str, Any]:
@@ -123,7 +117,7 @@ def told_so_far(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any],
     if question(entries) is None:
         raise EvidenceMissing(f"session '{run.name}' asks nothing of a person", where=str(run))
     data, arms = _data(run, entries, store, WAITING)
-    return data, as_markdown(data, _examples(arms), current())
+    return data, as_markdown(data, examples_of(arms), current())
 
 
 def _texts(
@@ -133,7 +127,7 @@ def _texts(
     data = masker.value(data)
     texts = {
         "report.json": json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False),
-        "report.md": as_markdown(data, _examples(arms), masker),
+        "report.md": as_markdown(data, examples_of(arms), masker),
         transcript.MARKDOWN: transcript.rendered(entries, store, masker),
     }
     return {name: text.encode() for name, text in texts.items() if text}
@@ -196,7 +190,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
             for one in obligations(entries, int(entries[-1].entry.time_ns))
         ],
         "exploratory": any(is_in_force(one) and one.body["exploratory"] for one in entries),
-        "accuracy_by_kind": _by_kind(arms),
+        "accuracy_by_kind": by_kind(arms),
         "spent_usd": round(balance.spent_usd, 6),
         "max_cost_usd": resolved.spec.budget.max_cost_usd,
         "hours": round(balance.hours, 4),
@@ -316,59 +310,6 @@ def stage_of(entries: Sequence[Recorded], store: Store, name: str, kind: str, li
             }
         )
     return {"stage": name, "kind": kind, "accepted_attempt": accepted_attempt(entries, name), "attempts": attempts}
-
-
-def arms_of(run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Arms | None:
-    """Return the judged rows of both arms; None if the comparison was not reached."""
-    treatment = resolved.spec.analysis.treatment
-    last = next(
-        (one for one in reversed(entries) if one.entry.kind == "metrics" and one.body["stage"] == treatment), None
-    )
-    if last is None:
-        return None
-    evidence = gather(run, entries, store, treatment, last.body["attempt"])
-    try:
-        return answered(evidence, evidence.baseline_rows), answered(evidence, evidence.outputs.get("rows"))
-    except EvidenceMissing:
-        return None
-
-
-def _by_kind(arms: Arms | None) -> dict[str, dict[str, Any]]:
-    """Return each kind's counts and test; gained and lost are the discordant cells of McNemar's table."""
-    pairs = [
-        Pair(then.item.kind, then.item.group, then.passed, now.passed)
-        for then, now in (zip(*arms, strict=True) if arms else ())
-    ]
-    return {
-        one.part.kind: {
-            "items": one.part.n,
-            "baseline": sum(pair.before for pair in pairs if pair.kind == one.part.kind),
-            "treatment": sum(pair.after for pair in pairs if pair.kind == one.part.kind),
-            "gained": one.part.gained,
-            "lost": one.part.lost,
-            "p": one.p,
-            "p_adjusted": one.adjusted,
-        }
-        for one in each_kind(pairs)
-    }
-
-
-def _examples(arms: Arms | None) -> list[dict[str, Any]]:
-    """Return one item of each constraint kind, at a fixed place, whatever its result."""
-    by_kind: dict[str, list[tuple[Answered, Answered]]] = {}
-    for pair in zip(*arms, strict=True) if arms else ():
-        by_kind.setdefault(pair[0].item.kind, []).append(pair)
-    chosen = [pairs[index * len(pairs) // len(by_kind)] for index, pairs in enumerate(by_kind.values())]
-    return [
-        {
-            "prompt": " / ".join(said_in(before.item)),
-            "before": before.text,
-            "before_passed": before.passed,
-            "after": after.text,
-            "after_passed": after.passed,
-        }
-        for before, after in chosen
-    ]
 
 
 def _trained(entries: Sequence[Recorded], store: Store) -> list[Diagnosis]:

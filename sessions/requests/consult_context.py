@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from specs.errors import PeergateError
-from specs.session.session_spec import Reviewer
 from specs.trail.requested_review import (
     AdversarialRequest,
     Answer,
@@ -23,6 +22,7 @@ from specs.trail.requested_review import (
     ReviewRequest,
     SpecValue,
 )
+from specs.vendors.parties import Reviewer
 
 AnyRequest = QuestionRequest | ReviewRequest | AdversarialRequest | DraftRequest
 

@@ -25,7 +25,7 @@ from sessions.requests.consult_context import AnyRequest, Desk, Requested
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable, UserError
 from specs.masking import current, without_secrets
-from specs.session.session_spec import Effort, ResolvedSpec, Reviewer
+from specs.session.session_spec import ResolvedSpec
 from specs.text import plain
 from specs.trail.requested_review import (
     AdversarialRequest,
@@ -40,6 +40,7 @@ from specs.trail.requested_review import (
     ReviewRequest,
     Tier,
 )
+from specs.vendors.parties import Effort, Reviewer
 
 if TYPE_CHECKING:  # Imports an HTTP client, which only a request to a model needs.
     from reviews.reviewers.vendors.review_model import Model

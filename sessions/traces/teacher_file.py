@@ -10,13 +10,13 @@ from agents.providers.turn_model import Model, model_at
 from specs.errors import UserError
 from specs.session.explain import validate
 from specs.session.problems import LintProblem
-from specs.session.session_spec import Builder
 from specs.session.yaml_positions import read_document
 from specs.stages.artifacts import Taught
 from specs.traces.teachers import Pair, Teacher, TeacherFile, family_of
 from specs.traces.turn import Turn
 from specs.vendors.api_keys import KEYS, NO_KEY, key_in
 from specs.vendors.http_exchange import api_with
+from specs.vendors.parties import Builder
 from specs.vendors.prices import Price, is_listed, missing_package, unlisted
 from training.traces.pairs import LEAST_FAMILIES, TRACE
 

@@ -11,8 +11,8 @@ from specs.errors import UserError
 from specs.session.explain import validate
 from specs.session.lint.party_rules import lint_one_reviewer
 from specs.session.problems import LintProblem, Loc, dotted, printable
-from specs.session.session_spec import REVIEWERS, Reviewer
 from specs.session.yaml_positions import read_document
+from specs.vendors.parties import REVIEWERS, Reviewer
 
 
 def load_reviewer(path: Path) -> Reviewer:

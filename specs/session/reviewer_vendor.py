@@ -13,9 +13,9 @@ from typing import Any
 
 from specs import plugins
 from specs.errors import PluginFault
-from specs.session.session_spec import Reviewer
 from specs.text import plain
 from specs.vendors.api_keys import key_in, variable_of
+from specs.vendors.parties import Reviewer
 
 GROUP: plugins.Group = "peergate.reviewers"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,57}_(KEY|TOKEN)")

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from specs.digests import Contract, Count, omitted
-from specs.session.session_spec import Address, TokenPrice
 from specs.stages.artifacts import Taught
+from specs.vendors.parties import Address, TokenPrice
 
 Family = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
 _FAMILIES = (

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx2
 
 from specs.masking import SHORTEST_VALUE, Masker
-from specs.session.session_spec import Builder, Reviewer
 from specs.text import plain
 from specs.vendors.api_keys import Party, find_key
+from specs.vendors.parties import Builder, Reviewer
 from specs.vendors.prices import Price, missing_package, price_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from specs.errors import UserError
 from specs.session.problems import closest
-from specs.session.session_spec import TokenPrice
+from specs.vendors.parties import TokenPrice
 
 MARGIN_TOKENS = 1_000
 """What an API may add to a request that we do not see: roles, and how it writes schemas and tools."""

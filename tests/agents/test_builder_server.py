@@ -17,9 +17,9 @@ from agents.model_builder import ModelBuilder, conversation
 from agents.turns import Message
 from agents.workbench_protocol import PastTurn
 from specs.errors import BuilderUnavailable
-from specs.session.session_spec import Builder, TokenPrice
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.vendors.parties import Builder, TokenPrice
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
 from tests.fixtures.scripted_builder import Call, Played, call, calls, scripted_builder
 from tests.fixtures.small_bench import SmallBench

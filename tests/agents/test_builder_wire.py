@@ -17,10 +17,10 @@ from agents.providers.turn_request import NO_TEXT
 from agents.turns import Message, ToolResult, Turn
 from agents.workbench_protocol import PastTurn
 from specs.errors import BudgetExceeded, BuilderUnavailable, UserError
-from specs.session.session_spec import Builder, TokenPrice
 from specs.trail.builder_tools import TOOLS
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.vendors.parties import Builder, TokenPrice
 from tests.fixtures import scripted_builder as scripted
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Step, failed
 from tests.fixtures.scripted_builder import SSE, Call, Played, Said, call, calls, scripted_builder

@@ -34,14 +34,13 @@ STAGES = ("before", "sample", "train", "after", "ship")
 
 def test_a_session_runs_through_every_gate_and_verifies(finished: Path) -> None:
     decided = [(one.body["stage"], one.body["outcome"]) for one in entries(finished, "decision")]
-    approved = [(stage, "approve") for stage in STAGES]
-    assert decided == [(None, "approve"), approved[0], ("sample", "revise"), *approved[1:]]
+    assert decided == [(stage, "approve") for stage in (None, *STAGES)]
     assert entries(finished)[-1].body["decision"] == "approve"
     # In a process, as a person does; the other tests ask for it in this one.
     done = peergate("audit", "verify", finished, "--json")
     answer = json.loads(done.stdout)
     told = (done.returncode, answer["verdict"], answer["damage"], answer["rederived_attempts"])
-    assert told == (0, "verified", [], 7)
+    assert told == (0, "verified", [], 6)
 
 
 def test_the_report_tells_the_result_with_numbers_from_the_metric_sets(finished: Path) -> None:
@@ -56,22 +55,6 @@ def test_the_report_tells_the_result_with_numbers_from_the_metric_sets(finished:
     assert f"{gain:+.3f}" in markdown and "Answers before and after" in markdown
     drawn = {path.name for path in (finished / "report").glob("*.svg")}
     assert drawn == {"effect.svg", "loss.svg", "accuracy.svg", "pairs.svg", "training-train.svg"}
-
-
-def test_a_revised_attempt_runs_with_what_the_gate_required_and_nothing_else(finished: Path) -> None:
-    revised = next(one for one in entries(finished, "decision") if one.body["outcome"] == "revise")
-    assert revised.body["required"] == {"samples_per_prompt": 3}
-    plans = {one.entry.key: one.body["changes"] for one in entries(finished, "plan")}
-    assert plans["plan/sample.1"] == {} and plans["plan/sample.2"] == {"samples_per_prompt": 3}
-    orders = [
-        JobOrder.model_validate_json((finished / "jobs" / f"small.sample.{number}" / "order.json").read_bytes())
-        for number in (1, 2)
-    ]
-    assert orders[1].parameters == orders[0].parameters | {"samples_per_prompt": 3}
-    report = json.loads((finished / "report" / "report.json").read_bytes())
-    shown = next(stage for stage in report["stages"] if stage["stage"] == "sample")
-    assert [one["gate"]["outcome"] for one in shown["attempts"]] == ["revise", "approve"]
-    assert shown["accepted_attempt"] == 2
 
 
 def test_start_says_how_it_went_and_how_to_verify(finished: Path) -> None:
@@ -106,15 +89,14 @@ def test_reading_commands_answer_in_json(finished: Path) -> None:
     report = json.loads(called("report", "small", "--runs", runs, "--json").stdout)
     assert report["schema_version"] == 1 and report["outcome"] == "approve"
     audited = json.loads(called("audit", "list", finished, "--kind", "decision", "--json").stdout)
-    assert len(audited["entries"]) == 7
+    assert len(audited["entries"]) == 6
 
 
 def test_checks_asked_again_give_what_the_gate_saw(finished: Path) -> None:
     done = called("check", "run", finished, "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["exit_code"]) == (0, 0), done.stderr
-    newest = {stage: 2 if stage == "sample" else 1 for stage in ("design", *STAGES)}
-    assert {one["stage"]: one["attempt"] for one in told["attempts"]} == newest
+    assert {one["stage"]: one["attempt"] for one in told["attempts"]} == dict.fromkeys(("design", *STAGES), 1)
     store = Store(finished / "store")
     recorded = {(one.body["stage"], one.body["attempt"]): one.body["checks"] for one in entries(finished, "checks")}
     for one in told["attempts"]:
@@ -137,7 +119,7 @@ def test_a_name_is_taken_once(finished: Path) -> None:
 def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
     launched = Counter(one.body["key"] for one in entries(killed, "launch"))
     ended = Counter(one.body["key"] for one in entries(killed, "exit"))
-    assert launched == ended == {**{f"small.{stage}.1": 1 for stage in STAGES}, "small.sample.2": 1}
+    assert launched == ended == {f"small.{stage}.1": 1 for stage in STAGES}
     for job in (killed / "jobs").iterdir():
         done = [json.loads(line)["done"] for line in (job / "progress.jsonl").read_text(encoding="utf-8").splitlines()]
         # A second run of the job would begin its count again.
@@ -153,7 +135,7 @@ def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_session_trained_on_the_same_batches_to_the_same_losses(finished: Path, killed: Path) -> None:
     """To the rounding, not to the bit: in one CI run the weights had different digests; the cause is not known."""
-    sampled = [[one for one in entries(run, "exit") if one.body["stage"] == "sample"][-1] for run in (finished, killed)]
+    sampled = [next(one for one in entries(run, "exit") if one.body["stage"] == "sample") for run in (finished, killed)]
     assert sampled[0].body["outputs"]["rows"]["digest"] == sampled[1].body["outputs"]["rows"]["digest"]
     sides = [
         [json.loads(line) for line in (run / "jobs/small.train.1/out/rows.jsonl").read_text("utf-8").splitlines()]

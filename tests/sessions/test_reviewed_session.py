@@ -16,15 +16,25 @@ from reviews.audit.lookup_check import lookup_damage
 from reviews.evidence.readable_evidence import Answer, Shelf
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
+from specs.job_records import JobOrder
 from tests.e2e.sessions import CANARY, called, entries, environment, verify
 from tests.factories.evidence_on_disk import resolved_spec
 from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
+from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
 from tests.fixtures.scripted_builder import Call, Said, turn_step
 from tests.reviews.reviewers.test_vendors import ANSWER, FINDING, REJECTED
 
 pytestmark = pytest.mark.integration
 
 POWERED = ("  minimum_effect: 0.1\n", "  minimum_effect: 0.8\n")
+
+
+def cooler_is_better(order: JobOrder) -> list[dict[str, Any]]:
+    """Return healthy rows, but for one answer that the verifier refuses where the sampling is as warm as the spec."""
+    rows = healthy_rows(order)
+    if order.parameters.get("temperature") != 0.8:
+        return rows
+    return [rows[0] | {"completion": "A Tale In Capitals, Too."}, *rows[1:]]
 
 
 @pytest.fixture
@@ -103,8 +113,12 @@ def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
     ]
     assert damage(most=80) == ["what a reviewer looked up in look/design.1/1 has another answer"]
     assert damage(reviewer="openai:other")[-1].endswith("which its reviewer did not look up")
+
+    def other_rows(*_: object) -> Answer:
+        return Answer("6 x lowercase")
+
     with monkeypatch.context() as other_evidence:
-        other_evidence.setattr(Shelf, "answer", lambda *_: Answer("6 x lowercase"))
+        other_evidence.setattr(Shelf, "answer", other_rows)
         code, told = verify(run)
         assert code == 1 and "look/design.1/1 has another answer" in json.dumps(told)
     kept.path(look.body["answer"]).unlink()
@@ -145,3 +159,25 @@ def test_a_vendor_without_its_key_is_refused_at_the_start(tmp_path: Path) -> Non
     done = subprocess.run(command, capture_output=True, text=True, env=bare, check=False, timeout=300)
     assert done.returncode == 2 and "OPENAI_API_KEY" in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_revised_attempt_runs_with_what_the_gate_required_and_nothing_else(tmp_path: Path) -> None:
+    """Half of the samples must be accepted, which they are not at first; the checklist asks for a lower temperature."""
+    run = open_quick(tmp_path, ("acceptance_rate, at_least: 0.1", "acceptance_rate, at_least: 0.5"))
+    drive(quick_session(run, launcher=QuickLauncher(rows=cooler_is_better)))
+    decided = [one.body for one in entries(run, "decision") if one.body["stage"] == "sample"]
+    assert [one["outcome"] for one in decided] == ["revise", "approve"]
+    required = decided[0]["required"]
+    assert required.keys() == {"temperature"} and 0.5 <= required["temperature"] < 0.8
+    plans = {one.entry.key: one.body["changes"] for one in entries(run, "plan")}
+    assert plans["plan/sample.1"] == {} and plans["plan/sample.2"] == required
+    first, second = (
+        JobOrder.model_validate_json((run / "jobs" / f"small.sample.{number}" / "order.json").read_bytes())
+        for number in (1, 2)
+    )
+    assert second.parameters == first.parameters | required
+    report = json.loads((run / "report" / "report.json").read_bytes())
+    shown = next(stage for stage in report["stages"] if stage["stage"] == "sample")
+    assert [one["gate"]["outcome"] for one in shown["attempts"]] == ["revise", "approve"]
+    assert shown["accepted_attempt"] == 2
+    assert verify(run)[0] == 0

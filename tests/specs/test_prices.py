@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specs.errors import UserError
-from specs.session.session_spec import TokenPrice
+from specs.vendors.parties import TokenPrice
 from specs.vendors.prices import Price, Usage, is_free, price_of
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, cast
 
 from training.rules.disguise import Words, unmasked
@@ -130,6 +130,7 @@ def words_of(text: str) -> Words:
     return tuple("".join(map(_comparable, folded)).split())
 
 
+@lru_cache(4096)
 def _comparable(character: str) -> str:
     """Return what a character counts as: nothing inside a word, a space between words, or itself."""
     category = unicodedata.category(character)

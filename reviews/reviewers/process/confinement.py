@@ -17,7 +17,7 @@ from pathlib import Path
 from reviews.trail.keys import EARLIER
 from specs.home import HOME
 from specs.session.reviewer_vendor import key_variable
-from specs.session.session_spec import Reviewer
+from specs.vendors.parties import Reviewer
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _KEPT = (

@@ -14,10 +14,10 @@ from reviews.reviewers.vendors.effort_tiers import effort_of
 from specs.digests import digest_bytes
 from specs.errors import ReviewerUnavailable
 from specs.session.reviewer_vendor import plugin_key, vendor_of
-from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet, Verdict
 from specs.vendors.api_keys import find_key
+from specs.vendors.parties import Reviewer as ReviewerSpec
 from specs.vendors.prices import Price, is_free, missing_package, price_of
 
 SLACK_S = 30.0

@@ -31,11 +31,11 @@ from reviews.trail.keys import EARLIER, SigningKey, is_signed, load_key
 from specs.digests import digest_bytes
 from specs.errors import Blocked, PeergateError, UserError
 from specs.masking import current, without_secrets
-from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.trail.entry import Entry
 from specs.trail.key_policy import PERSON
 from specs.trail.no_verdict import no_verdict_of
 from specs.trail.verdict import Packet, Verdict
+from specs.vendors.parties import Reviewer as ReviewerSpec
 
 OF_EVERY_VERDICT = frozenset({"stage", "attempt", "packet", "verdict", "error", "cause", "reviewer"})
 

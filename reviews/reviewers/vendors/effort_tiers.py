@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reviews.gate.packet import DESIGN
 from specs.session.lint.party_rules import DESIGN_STAKES
-from specs.session.session_spec import Effort, Efforts
 from specs.trail.verdict import Packet
+from specs.vendors.parties import Effort, Efforts
 
 
 def effort_of(packet: Packet, efforts: Efforts) -> Effort:

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specs.errors import NoVerdictCause, ReviewerUnavailable
-from specs.session.session_spec import Depth
 from specs.trail.builder_tools import Tool
+from specs.vendors.parties import Depth
 from specs.vendors.prices import Usage
 
 

@@ -13,10 +13,10 @@ from reviews.reviewers.vendors.effort_tiers import effort_of
 from specs import plugins
 from specs.errors import PluginFault, ReviewerUnavailable
 from specs.session.reviewer_vendor import ReviewerVendor, plugin_key, vendor_of
-from specs.session.session_spec import Effort
-from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.text import plain
 from specs.trail.verdict import Packet, Verdict
+from specs.vendors.parties import Effort
+from specs.vendors.parties import Reviewer as ReviewerSpec
 
 RULES_SECONDS = 45.0
 """For a reviewer without a model: less than the session waits for the process (``ANSWER_S``)."""

@@ -18,8 +18,6 @@ from reviews.reviewers.vendors.packet_text import reading_list, render
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.digests import canonical_bytes
 from specs.errors import NoVerdictCause, ReviewerUnavailable
-from specs.session.session_spec import Depth, Effort, Efforts
-from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.text import plain
 from specs.trail.verdict import Packet, Verdict
 from specs.vendors.http_exchange import (
@@ -32,6 +30,8 @@ from specs.vendors.http_exchange import (
     backoff_s,
     open_api,
 )
+from specs.vendors.parties import Depth, Effort, Efforts
+from specs.vendors.parties import Reviewer as ReviewerSpec
 from specs.vendors.prices import MARGIN_TOKENS, Usage, is_count, is_free, longest_answer, most_tokens
 from specs.vendors.streams import NotWhole
 from specs.vendors.token_counts import counted_tokens

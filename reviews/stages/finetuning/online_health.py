@@ -28,6 +28,11 @@ def _fifths(rows: Sequence[RolloutStep]) -> tuple[Sequence[RolloutStep], Sequenc
     return rows[:fifth], rows[-fifth:]
 
 
+def _advice(figure: float, sign: str, limit: float, detail: str) -> Found:
+    """Return PASS where the figure is on the healthy side of the registered limit, and WARN where it is not."""
+    return Found("PASS" if holds(figure, sign, limit) else "WARN", detail, figure)
+
+
 def _mean(rows: Sequence[RolloutStep], of: Callable[[RolloutStep], float | None]) -> float | None:
     found = [value for one in rows if (value := of(one)) is not None]
     return fmean(found) if found else None
@@ -46,7 +51,7 @@ def _kl(evidence: Evidence, _: MetricSet | None) -> Found:
     if last is None:
         return Found("WARN", "kl_weight is 0 or channel grpo left out: nobody measured how far the model went")
     detail = f"{last:.3g} nats a token from the granted model in the last fifth of the steps"
-    return Found("PASS" if holds(last, "<=", evidence.resolved.spec.thresholds.rollout_kl) else "WARN", detail, last)
+    return _advice(last, "<=", evidence.resolved.spec.thresholds.rollout_kl, detail)
 
 
 @CHECKS.add(
@@ -61,11 +66,8 @@ def _entropy(evidence: Evidence, _: MetricSet | None) -> Found:
     first, last = (_mean(some, lambda row: row.entropy) for some in _fifths(steps_of(evidence)))
     if not first or last is None:
         return Found("NOT_APPLICABLE", "no step states an entropy")
-    share = last / first
     detail = f"the entropy of a token went from {first:.3g} to {last:.3g} nats"
-    return Found(
-        "PASS" if holds(share, ">=", evidence.resolved.spec.thresholds.entropy_left) else "WARN", detail, share
-    )
+    return _advice(last / first, ">=", evidence.resolved.spec.thresholds.entropy_left, detail)
 
 
 @CHECKS.add(
@@ -82,8 +84,7 @@ def _length(evidence: Evidence, _: MetricSet | None) -> Found:
     last = fmean(len(one.row.answer_ids) for one in every if one.last)
     ratio = (max(first, last) + 1) / (min(first, last) + 1)
     detail = f"the mean answer went from {first:.1f} to {last:.1f} tokens"
-    held = holds(ratio, "<=", evidence.resolved.spec.thresholds.rollout_length)
-    return Found("PASS" if held else "WARN", detail, ratio)
+    return _advice(ratio, "<=", evidence.resolved.spec.thresholds.rollout_length, detail)
 
 
 @CHECKS.add(
@@ -98,7 +99,7 @@ def _ties(evidence: Evidence, _: MetricSet | None) -> Found:
     every = worths(evidence)
     share = sum(one.tied for one in every) / len(every)
     detail = f"{share:.0%} of the answers are of groups in which all are worth the same"
-    return Found("PASS" if holds(share, "<=", evidence.resolved.spec.thresholds.tied_groups) else "WARN", detail, share)
+    return _advice(share, "<=", evidence.resolved.spec.thresholds.tied_groups, detail)
 
 
 @CHECKS.add(
@@ -117,9 +118,7 @@ def _clipped(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("NOT_APPLICABLE", "with one update on the same answers no ratio can leave the range")
     most = max(stated)
     detail = f"at most {most:.1%} of the tokens of a step left the clipping range"
-    return Found(
-        "PASS" if holds(most, "<=", evidence.resolved.spec.thresholds.clipped_tokens) else "WARN", detail, most
-    )
+    return _advice(most, "<=", evidence.resolved.spec.thresholds.clipped_tokens, detail)
 
 
 class _Rise(NamedTuple):

@@ -7,11 +7,12 @@ shows for the rounds that are trained again, outer steps included.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import wraps
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Limit, listed, manifest_of, unless
+from reviews.checks.definition import Checks, Found, Limit, Run, listed, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import steps_of
@@ -41,7 +42,15 @@ def _rounds(evidence: Evidence) -> dict[int, list[ReplicaRound]]:
     return dict(sorted(found.items()))
 
 
-_ONE = Found("NOT_APPLICABLE", "trained in one process")
+def _of_replicas(check: Callable[[Evidence, Distributed], Found]) -> Run:
+    """Return a check that does not apply where the training was granted to one process."""
+
+    @wraps(check)
+    def found(evidence: Evidence, _: MetricSet | None) -> Found:
+        given = distributed_of(evidence)
+        return Found("NOT_APPLICABLE", "trained in one process") if given is None else check(evidence, given)
+
+    return found
 
 
 @CHECKS.add(
@@ -49,10 +58,9 @@ _ONE = Found("NOT_APPLICABLE", "trained in one process")
     "After every synchronisation the replicas are one model",
     source="an all-reduce that does nothing; replicas that begin with other weights and never become one model",
 )
-def _equal(evidence: Evidence, _: MetricSet | None) -> Found:
+@_of_replicas
+def _equal(evidence: Evidence, _: Distributed) -> Found:
     """Compare the digests of all weights: at the start, after each synchronisation, and where the next round begins."""
-    if distributed_of(evidence) is None:
-        return _ONE
     rounds = _rounds(evidence)
     wrong = list(_differing(rounds))
     told = f"{len(rounds)} synchronisations"
@@ -78,10 +86,9 @@ def _differing(rounds: Mapping[int, Sequence[ReplicaRound]]) -> Iterator[dict[st
     "Before it they are not: each trained by itself",
     source="one replica copied, or all of them on the same shard",
 )
-def _apart(evidence: Evidence, _: MetricSet | None) -> Found:
+@_of_replicas
+def _apart(evidence: Evidence, _: Distributed) -> Found:
     """Compare the digests of the replicas before each synchronisation, and look for one that did not move."""
-    if distributed_of(evidence) is None:
-        return _ONE
     if evidence.parameters.get("learning_rate") == 0:
         return Found("NOT_APPLICABLE", "with a learning rate of 0 no replica moves")
     rounds = _rounds(evidence)
@@ -101,11 +108,9 @@ def _apart(evidence: Evidence, _: MetricSet | None) -> Found:
     "Every synchronisation took place, with enough replicas",
     source="a group that is cut off and trains a model of its own; a restart that begins at step 0 and reports success",
 )
-def _quorum(evidence: Evidence, _: MetricSet | None) -> Found:
+@_of_replicas
+def _quorum(evidence: Evidence, given: Distributed) -> Found:
     """Compare synchronisations, steps and replicas with those that the granted parameters imply."""
-    given = distributed_of(evidence)
-    if given is None:
-        return _ONE
     rounds, steps = _rounds(evidence), len(steps_of(evidence))
     wrong: list[dict[str, Any]] = []
     if list(rounds) != list(range(1, given.rounds_of(steps) + 1)):
@@ -149,11 +154,9 @@ def _history(evidence: Evidence) -> str:
     source="samples of a replica that died, or of one that took over another's weights, counted as trained on",
     limits=(Limit("<=", "thresholds.lost_sequences"),),
 )
-def _samples(evidence: Evidence, _: MetricSet | None) -> Found:
+@_of_replicas
+def _samples(evidence: Evidence, given: Distributed) -> Found:
     """Add up tokens and sequences of the rounds that count, and compare them with the steps and with the data."""
-    given = distributed_of(evidence)
-    if given is None:
-        return _ONE
     rounds, steps = _rounds(evidence), steps_of(evidence)
     each, sequences = dict.fromkeys(range(given.replicas), 0), 0
     for sync, rows in rounds.items():
@@ -182,10 +185,9 @@ def _samples(evidence: Evidence, _: MetricSet | None) -> Found:
     "Only what is trained was sent",
     source="adapters trained, and the whole base sent at every synchronisation",
 )
-def _bytes(evidence: Evidence, _: MetricSet | None) -> Found:
+@_of_replicas
+def _bytes(evidence: Evidence, _: Distributed) -> Found:
     """Compare the bytes of each synchronisation with the trained parameters, and all of them with data-parallel's."""
-    if distributed_of(evidence) is None:
-        return _ONE
     trained = manifest_of(evidence).effective.get("trained_parameters")
     if not isinstance(trained, int):
         raise EvidenceMissing("the manifest does not say how many parameters were trained")

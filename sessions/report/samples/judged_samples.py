@@ -11,7 +11,7 @@ from reviews.evidence.gather import gather, registered_spec
 from reviews.stages.evaluation.judged_answers import Answered, answered
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from sessions.report.report import arms_of
+from sessions.report.samples.compared_arms import arms_of
 from sessions.terminal import masked_line
 from specs.errors import EvidenceMissing, UserError
 from training.rules.tasks.conversation import said_in

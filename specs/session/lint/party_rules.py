@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from specs import plugins
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.reviewer_vendor import GROUP, vendor_of
-from specs.session.session_spec import REVIEWERS, Builder, Effort, Efforts, Reviewer, SessionSpec
+from specs.session.session_spec import SessionSpec
+from specs.vendors.parties import REVIEWERS, Builder, Effort, Efforts, Reviewer
 from specs.vendors.prices import is_listed, unlisted
 
 DESIGN_STAKES = "medium"

@@ -11,6 +11,7 @@ from specs.resources import LAUNCHERS, attempt_usd, held_hours
 from specs.session.constitution import Constitution
 from specs.session.lint.acceptance_rules import lint_acceptance
 from specs.session.lint.arm_rules import lint_arms, lint_controls
+from specs.session.lint.code_rules import lint_code, lint_witness
 from specs.session.lint.criterion_rules import lint_criteria
 from specs.session.lint.evaluation_rules import (
     lint_evaluation,
@@ -20,18 +21,9 @@ from specs.session.lint.evaluation_rules import (
     lint_looks,
 )
 from specs.session.lint.party_rules import lint_builder, lint_parties, lint_reviewer
-from specs.session.lint.stage_rules import (
-    lint_choices,
-    lint_code,
-    lint_curated,
-    lint_inputs,
-    lint_name,
-    lint_pilot,
-    lint_ranges,
-    lint_samples,
-    lint_trained,
-    lint_witness,
-)
+from specs.session.lint.pilot_rules import lint_pilot
+from specs.session.lint.range_rules import lint_choices, lint_ranges
+from specs.session.lint.stage_rules import lint_curated, lint_inputs, lint_name, lint_samples, lint_trained
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from reviews.requests.ask_policy import MUST_ASK, MUST_NOT_ASK, SURE, apply, facts_of, policy_answer, tier_of
 from reviews.requests.registered_values import Registered
 from specs.session.lint.party_rules import LATENCY_S
-from specs.session.session_spec import Effort, Efforts
 from specs.trail.requested_review import DecisionKind, PolicyAnswer, QuestionRequest, Stakes
+from specs.vendors.parties import Effort, Efforts
 from tests.factories.spec_files import loads, write_spec
 
 KINDS: tuple[DecisionKind, ...] = get_args(DecisionKind)

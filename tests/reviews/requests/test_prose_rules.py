@@ -10,7 +10,8 @@ from reviews.requests.answer_forms import places_in
 from reviews.requests.citations import Places
 from reviews.requests.file_reading import FOR_RULES, Reader
 from reviews.requests.rules.file_review import review_by_rule
-from reviews.requests.rules.prose import RULES, nominated, sentences
+from reviews.requests.rules.prose import nominated, sentences
+from reviews.requests.rules.prose_faults import RULES
 from reviews.requests.rules.rule_findings import Material
 from specs.masking import Masker
 from specs.trail.requested_review import ReviewAnswer, ReviewKind

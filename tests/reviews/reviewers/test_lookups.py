@@ -20,11 +20,11 @@ from reviews.reviewers.vendors import looking as looking_module
 from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
 from reviews.trail.store import Store
 from specs.digests import digest_bytes
-from specs.session.session_spec import Effort, Efforts, TokenPrice
-from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.trail.verdict import Packet
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
+from specs.vendors.parties import Effort, Efforts, TokenPrice
+from specs.vendors.parties import Reviewer as ReviewerSpec
 from tests.factories.evidence_on_disk import evidence_of, samples
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Got, Step, answered, loopback_api
 from tests.fixtures.scripted_builder import Call, Said, turn_step

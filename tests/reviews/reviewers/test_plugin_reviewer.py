@@ -21,8 +21,9 @@ from specs.session.lint.rules import lint
 from specs.session.loading import used_plugins
 from specs.session.reviewer_file import reviewer_of
 from specs.session.reviewer_vendor import vendor_of
-from specs.session.session_spec import Reviewer, SessionSpec
+from specs.session.session_spec import SessionSpec
 from specs.trail.verdict import Packet
+from specs.vendors.parties import Reviewer
 from tests.factories.evidence_on_disk import evidence_of
 from tests.fixtures.reviewer_here import ReviewerHere
 from tests.reviews.gate.test_packet import packet_of

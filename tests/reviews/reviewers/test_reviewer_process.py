@@ -23,9 +23,9 @@ from reviews.trail.keys import create_key, key_apart, load_key
 from sessions.jobs.job_environment import job_environment
 from sessions.nodes import judge
 from specs.errors import PeergateError, ReviewerUnavailable, UserError
-from specs.session.session_spec import Reviewer
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet
+from specs.vendors.parties import Reviewer
 from tests.factories.evidence_on_disk import evidence_of
 from tests.fixtures.quick_session import open_quick, quick_session
 from tests.reviews.gate.test_packet import packet_of

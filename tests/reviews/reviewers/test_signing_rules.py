@@ -20,10 +20,10 @@ from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from specs.digests import digest_bytes
 from specs.errors import ReviewerUnavailable
-from specs.session.session_spec import Reviewer
 from specs.trail.entry import GENESIS, Entry
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet, Verdict
+from specs.vendors.parties import Reviewer
 from tests.factories.bodies import body_of
 from tests.factories.evidence_on_disk import evidence_of
 from tests.factories.forgery import signed

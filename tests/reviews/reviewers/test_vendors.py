@@ -20,11 +20,11 @@ from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions
 from specs.digests import canonical_bytes
 from specs.errors import ReviewerUnavailable, UserError
-from specs.session.session_spec import Effort, Efforts, TokenPrice
-from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.trail.verdict import Packet, Verdict
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.vendors.parties import Effort, Efforts, TokenPrice
+from specs.vendors.parties import Reviewer as ReviewerSpec
 from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
 from tests.fixtures.loopback_api import (
     ANTHROPIC,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import norm, wilcoxon
 from scipy.stats import t as student
 from statsmodels.stats.contingency_tables import SquareTable
 from statsmodels.stats.power import TTestPower
@@ -42,7 +42,7 @@ def test_the_paired_t_test_is_that_of_r_on_students_own_data() -> None:
     assert found.difference == pytest.approx(1.58)
     assert found.interval == pytest.approx((0.7001142, 2.4598858), abs=5e-7)
     assert found.dz == pytest.approx(4.0621 / math.sqrt(10), abs=5e-5)
-    assert found.bootstrap[0] > 0.7 and found.bootstrap[1] < 2.46
+    assert 0.7 < found.bootstrap[0] < found.difference < found.bootstrap[1] < 2.46
 
 
 def test_wilcoxon_is_that_of_r_and_of_counting() -> None:
@@ -51,6 +51,13 @@ def test_wilcoxon_is_that_of_r_and_of_counting() -> None:
     # Ten items that all rose by different amounts: the most extreme of 2**10 outcomes, both sides.
     assert wilcoxon_p([0] * 10, list(range(1, 11))) == pytest.approx(2 / 1024)
     assert wilcoxon_p([1, 2, 3], [1, 2, 3]) == 1.0
+
+
+@pytest.mark.parametrize(("count", "method"), [(50, "exact"), (51, "approx")])
+def test_wilcoxon_is_exact_for_up_to_fifty_items(count: int, method: Any) -> None:
+    after = [place if place % 3 else -place for place in range(1, count + 1)]
+    theirs: Any = wilcoxon(after, correction=True, method=method)
+    assert wilcoxon_p([0] * count, after) == pytest.approx(float(theirs.pvalue), rel=1e-12)
 
 
 def test_wilcoxon_with_ties_is_the_normal_approximation_by_hand() -> None:
@@ -140,6 +147,8 @@ def test_bowker_leaves_empty_pairs_out_and_is_mcnemar_for_two_categories() -> No
     assert bowker([[5, 0, 3], [0, 5, 0], [1, 0, 5]]) == (1.0, 1, pytest.approx(math.erfc(math.sqrt(0.5))))
     assert bowker([[9, 57], [2, 9]]).chi2 == pytest.approx(55**2 / 59)
     assert bowker([[3, 0], [0, 3]]) == (0, 0, 1.0)
+    # Cells that are equal and not empty are as symmetric as can be, and count.
+    assert bowker([[3, 4], [4, 3]]) == (0, 1, 1.0)
     for bad in ([[1]], [[1, 2]], [[1, -2], [0, 1]]):
         with pytest.raises(ValueError, match="square"):
             bowker(bad)

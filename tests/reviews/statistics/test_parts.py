@@ -158,6 +158,12 @@ def test_an_effect_that_no_gain_reaches_is_none() -> None:
     assert least is not None and 0.6 < least < 0.8
 
 
+def test_a_power_that_is_met_exactly_is_reached() -> None:
+    # Halfway between nothing and the largest gain, which is the first effect that is tried; and the largest itself.
+    assert minimum_detectable_effect(20, 0.0, 0.05, mcnemar_power(20, 0.5, 0.0, 0.05)) == 0.5
+    assert minimum_detectable_effect(10, 0.1, 0.05, mcnemar_power(10, 0.9, 0.1, 0.05)) == pytest.approx(0.8, abs=2e-6)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(8, 150), st.floats(0, 0.2))
 def test_a_larger_power_needs_a_larger_effect(n: int, lost: float) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from reviews.statistics.mcnemar import (
     cohens_h,
+    crossing,
     exact_mcnemar,
     mcnemar_power,
     paired_difference_interval,
@@ -53,6 +54,11 @@ def test_wilson_ends_where_the_score_test_is_at_its_critical_value(counts: tuple
         assert abs(share - end) == pytest.approx(z * math.sqrt(max(0.0, end * (1 - end)) / n), abs=1e-6)
     low, high = wilson(successes, n)
     assert low - 1e-12 <= share <= high + 1e-12
+
+
+def test_wilson_ends_at_0_and_1_exactly_though_rounding_would_pass_them() -> None:
+    # Unrounded, 38 of 38 end above 1 and 0 of 77 below 0.
+    assert {wilson(n, n)[1] for n in range(1, 200)} == {1.0} and {wilson(0, n)[0] for n in range(1, 200)} == {0.0}
 
 
 @pytest.mark.parametrize(("successes", "n"), [(-1, 10), (11, 10), (0, 0), (1, -1)])
@@ -151,6 +157,10 @@ def test_cohens_h_refuses_what_is_no_proportion(treatment: float, baseline: floa
         # Here p is exactly alpha in the most extreme outcome, which must not reject.
         (5, "1", "0", "0.0625"),
         (9, "0.6", "0.2", "0.125"),
+        # Here p is alpha too, and a binomial distribution in floating point says that it is less.
+        (15, "0.9", "0.1", "0.11846923828125"),
+        # Less than one discordant item is expected, and six may come all the same.
+        (20, "0.04", "0", "0.05"),
     ],
 )
 def test_power_is_the_sum_over_all_outcomes(n: int, gained: str, lost: str, alpha: str) -> None:
@@ -195,6 +205,7 @@ def test_without_discordant_items_there_is_no_power() -> None:
 
 def test_rates_that_sum_to_one_but_for_rounding_are_taken() -> None:
     assert 0.7 + 0.2 + 0.1 < 1 < 0.61 + 0.29 + 0.1 + 1e-15
+    assert mcnemar_power(60, 1.0, 1e-12, 0.05) == pytest.approx(1.0)
     assert mcnemar_power(60, 0.9, 0.1 + 1e-16, 0.05) == pytest.approx(mcnemar_power(60, 0.9, 0.1, 0.05), abs=1e-9)
 
 
@@ -211,6 +222,9 @@ BAD_RATES: list[dict[str, Any]] = [
     {"lost": -0.1},
     {"gained": 1.2, "lost": 0.0},
     {"gained": 0.7, "lost": 0.4},
+    # Not even by a hair, as their sum may.
+    {"gained": 1 + 5e-13, "lost": 0.0},
+    {"gained": 0.0, "lost": 1 + 5e-13},
     {"gained": math.nan},
     {"alpha": 0.0},
     {"alpha": 1.0},
@@ -269,6 +283,17 @@ def test_no_size_is_given_beyond_the_limit() -> None:
     assert required_n(0.2, 0.05, 0.01, 0.9, limit=size) == size
     assert required_n(0.2, 0.05, 0.01, 0.9, limit=size - 1) is None
     assert required_n(0.1, 0.1, 0.01, 0.9, limit=2000) is None
+
+
+def test_one_item_is_a_limit_and_reaches_nothing() -> None:
+    assert required_n(1.0, 0.0, 0.5, 0.8, limit=1) is None
+    assert required_n(1.0, 0.0, 0.5, 0.8) == 3
+
+
+def test_where_something_begins_to_hold_is_found_to_the_item() -> None:
+    for first in range(1, 40):
+        assert crossing(lambda n, first=first: n >= first, 1000) == first
+    assert crossing(lambda _: False, 1000) == 1000
 
 
 def test_importing_the_module_imports_no_slow_library() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,8 +45,7 @@ LACKS = "the attempt may cost 1.0000 USD, 0.7000 USD of 10 are left for it"
 STOP: dict[str, Any] = {"answer": "stop", "reason": "enough", "by": "Ada", "expires": None}
 
 
-@pytest.fixture(autouse=True)
-def dear_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def settle_dearly(patched: pytest.MonkeyPatch) -> None:
     """Settle the jobs of :class:`Dear` at what it says: no exit record of a job makes it cost more than it may."""
     real = ledger.settle_job
 
@@ -56,7 +56,12 @@ def dear_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
             real(trail, budget, key, seconds, seen_s)
 
     Dear.usd.clear()
-    monkeypatch.setattr(ledger, "settle_job", settle_job)
+    patched.setattr(ledger, "settle_job", settle_job)
+
+
+@pytest.fixture(autouse=True)
+def dear_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle_dearly(monkeypatch)
 
 
 class Dear(QuickLauncher):
@@ -134,22 +139,21 @@ def budget_of(run: Path) -> Budget:
     return session.resolved.spec.budget
 
 
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports are written at every stop; drawing takes longer than all the rest."""
-
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A session that waits for money before its training starts: only to be copied."""
+    run = open_quick(tmp_path_factory.mktemp("waiting"))
+    with pytest.MonkeyPatch.context() as patched:
+        settle_dearly(patched)
+        drive(quick_session(run, launcher=Dear()))
+    return run
 
 
 @pytest.fixture
-def short(tmp_path: Path) -> Path:
-    """Return a session that waits for money before its training starts."""
-    run = open_quick(tmp_path)
-    drive(quick_session(run, launcher=Dear()))
-    return run
+def short(waiting: Path, tmp_path: Path) -> Path:
+    """Return a copy of the session that waits for money."""
+    # The keys are beside the runs.
+    return shutil.copytree(waiting.parents[1], tmp_path / "work") / "runs" / "small"
 
 
 def test_a_budget_that_ends_mid_way_stops_the_session_before_the_overspend(short: Path) -> None:

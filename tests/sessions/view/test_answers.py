@@ -134,6 +134,7 @@ class Dear(Playbook):
         bench.reserve(1000.0)
 
 
+@pytest.mark.more
 def test_a_budget_is_raised_by_a_reviewed_amendment_and_the_session_can_be_resumed(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, builder=Dear()))

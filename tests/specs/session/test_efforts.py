@@ -14,9 +14,9 @@ from specs.digests import canonical_bytes
 from specs.errors import UserError
 from specs.session.lint.party_rules import LATENCY_S
 from specs.session.loading import read_resolved
-from specs.session.session_spec import Efforts, TokenPrice
-from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.trail.verdict import Packet
+from specs.vendors.parties import Efforts, TokenPrice
+from specs.vendors.parties import Reviewer as ReviewerSpec
 from tests.factories.spec_files import loads, told, write_spec
 from tests.fixtures.loopback_api import CHAT, OPENAI, Api, answered, failed
 from tests.reviews.reviewers.test_vendors import ANSWER, ask, reviewer_at, unavailable

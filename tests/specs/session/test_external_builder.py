@@ -16,7 +16,7 @@ from agents.turns import ToolCall, ToolResult
 from agents.workbench_protocol import Workbench
 from reviews.gate.design_checks import DESIGN_CHECKS, Design
 from specs.errors import BuilderUnavailable
-from specs.session.session_spec import Builder
+from specs.vendors.parties import Builder
 from tests.factories.spec_files import loads, told, write_spec
 
 BOTH = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"

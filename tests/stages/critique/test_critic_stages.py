@@ -334,7 +334,7 @@ def overruled(row: dict[str, Any]) -> None:
     [
         ("critique_instructions", "base"),
         ("critique_responses", "instruct"),
-        ("best_of_n", "base"),
+        pytest.param("best_of_n", "base", marks=pytest.mark.more),
         ("revise", "instruct"),
     ],
 )
@@ -352,7 +352,7 @@ def test_a_witness_scores_what_a_critic_was_asked(
 
 
 @pytest.mark.parametrize("kind", ["best_of_n", "revise"])
-@pytest.mark.parametrize("form", ["base", "instruct"])
+@pytest.mark.parametrize("form", [pytest.param("base", marks=pytest.mark.more), "instruct"])
 def test_a_witness_reads_what_was_written_as_it_was_asked(
     tmp_path: Path, models: dict[str, Path], kind: str, form: Form
 ) -> None:

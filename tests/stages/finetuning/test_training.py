@@ -411,7 +411,11 @@ def test_packing_is_taken_where_examples_stay_apart_and_refused_where_not(
 
 @pytest.mark.parametrize(
     "loss",
-    [pytest.param("dpo", marks=pytest.mark.slow), pytest.param("ipo", marks=pytest.mark.slow), "kto", "orpo", "simpo"],
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("dpo", "ipo")),
+        "kto",
+        *(pytest.param(name, marks=pytest.mark.more) for name in ("orpo", "simpo")),
+    ],
 )
 def test_preferences_are_learnt_with_every_loss(tmp_path: Path, model: Path, loss: str) -> None:
     more = {"simpo_gamma": 0.5, "beta": 2.0} if loss == "simpo" else {}
@@ -429,6 +433,7 @@ def test_preferences_are_learnt_with_every_loss(tmp_path: Path, model: Path, los
         assert done.facts["reference_difference"] < 1e-5 and done.facts["reference_responses"] == 12
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("loss", ["orpo", "simpo", "kto"])
 def test_a_tokenizer_without_a_padding_token_is_padded_with_its_end(tmp_path: Path, model: Path, loss: str) -> None:
     bare = shutil.copytree(model, tmp_path / "bare")

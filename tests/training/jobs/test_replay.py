@@ -68,8 +68,12 @@ def replayed_by(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
         ("sft", {"snapshot_steps": 4, **LORA}),
         ("sft", {}),
         ("dpo", {"validation_share": 0.3, "snapshot_steps": 3}),
-        ("dpo", {"validation_share": 0.3, "snapshot_steps": 3, "precision": "bfloat16"}),
-        ("dpo", {"loss": "kto", "snapshot_steps": 4, "gradient_accumulation": 2, **LORA}),
+        pytest.param(
+            "dpo", {"validation_share": 0.3, "snapshot_steps": 3, "precision": "bfloat16"}, marks=pytest.mark.more
+        ),
+        pytest.param(
+            "dpo", {"loss": "kto", "snapshot_steps": 4, "gradient_accumulation": 2, **LORA}, marks=pytest.mark.more
+        ),
         pytest.param("sft", {"snapshot_steps": 4, **QLORA}, marks=over_4_bits),
         pytest.param("dpo", {"validation_share": 0.3, "snapshot_steps": 3, **QLORA}, marks=over_4_bits),
     ],
@@ -108,7 +112,9 @@ def test_an_honest_training_is_trained_again_to_the_same_figures(
         }
 
 
-@pytest.mark.parametrize("parameters", [LORA, {"snapshot_steps": 10}], ids=["adapters", "full"])
+@pytest.mark.parametrize(
+    "parameters", [LORA, pytest.param({"snapshot_steps": 10}, marks=pytest.mark.more)], ids=["adapters", "full"]
+)
 def test_weights_saved_otherwise_beside_those_of_the_sketch_are_seen(
     tmp_path: Path, parameters: dict[str, Any]
 ) -> None:

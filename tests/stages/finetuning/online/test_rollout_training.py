@@ -48,10 +48,14 @@ def replayed(job: Job) -> tuple[list[ReplayedStep], list[WitnessRow], dict[str, 
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        ("grpo", {"updates": 2, "epochs": 2}),
-        ("composer", {"channels": CHANNELS, "snapshot_steps": 2, "gradient_accumulation": 2, **LORA}),
+        pytest.param("grpo", {"updates": 2, "epochs": 2}, id="grpo"),
+        pytest.param(
+            "composer",
+            {"channels": CHANNELS, "snapshot_steps": 2, "gradient_accumulation": 2, **LORA},
+            id="composer with adapters",
+            marks=pytest.mark.more,
+        ),
     ],
-    ids=["grpo", "composer with adapters"],
 )
 def test_a_witness_reads_the_answers_and_trains_the_same_steps(
     tmp_path: Path, kind: Kind, changes: dict[str, Any]
@@ -120,6 +124,7 @@ def test_a_channel_that_learns_from_nothing_ends_the_job(tmp_path: Path) -> None
     assert not (job.out / "checkpoint").exists()
 
 
+@pytest.mark.more
 def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Path) -> None:
     """The same parameters, bit for bit; with another channel they are others."""
     import torch
@@ -164,6 +169,7 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
     assert not all(torch.equal(plain[name], one) for name, one in moved.items())
 
 
+@pytest.mark.more
 def test_an_interrupted_training_continues_to_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"channels": CHANNELS, "checkpoint_steps": 2, "epochs": 2, "batch_size": 8, "updates": 2}
     whole, broken = tmp_path / "whole", tmp_path / "broken"

@@ -1,0 +1,1 @@
+"""Which changes of the deciding code the tests notice: ``python -m bench.mutants``."""

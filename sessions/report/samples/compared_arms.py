@@ -1,0 +1,72 @@
+"""Both arms of the registered comparison, item by item: what the report counts of each kind, and shows as examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reviews.comparison.subgroups import Pair, each_kind
+from reviews.evidence.gather import gather
+from reviews.stages.evaluation.judged_answers import Answered, answered
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.errors import EvidenceMissing
+from specs.session.session_spec import ResolvedSpec
+from training.rules.tasks.conversation import said_in
+
+Arms = tuple[tuple[Answered, ...], tuple[Answered, ...]]
+"""The judged rows of the registered comparison: baseline, treatment."""
+
+
+def arms_of(run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Arms | None:
+    """Return the judged rows of both arms; None if the comparison was not reached."""
+    treatment = resolved.spec.analysis.treatment
+    last = next(
+        (one for one in reversed(entries) if one.entry.kind == "metrics" and one.body["stage"] == treatment), None
+    )
+    if last is None:
+        return None
+    evidence = gather(run, entries, store, treatment, last.body["attempt"])
+    try:
+        return answered(evidence, evidence.baseline_rows), answered(evidence, evidence.outputs.get("rows"))
+    except EvidenceMissing:
+        return None
+
+
+def by_kind(arms: Arms | None) -> dict[str, dict[str, Any]]:
+    """Return each kind's counts and test; gained and lost are the discordant cells of McNemar's table."""
+    pairs = [
+        Pair(then.item.kind, then.item.group, then.passed, now.passed)
+        for then, now in (zip(*arms, strict=True) if arms else ())
+    ]
+    return {
+        one.part.kind: {
+            "items": one.part.n,
+            "baseline": sum(pair.before for pair in pairs if pair.kind == one.part.kind),
+            "treatment": sum(pair.after for pair in pairs if pair.kind == one.part.kind),
+            "gained": one.part.gained,
+            "lost": one.part.lost,
+            "p": one.p,
+            "p_adjusted": one.adjusted,
+        }
+        for one in each_kind(pairs)
+    }
+
+
+def examples_of(arms: Arms | None) -> list[dict[str, Any]]:
+    """Return one item of each constraint kind, at a fixed place, whatever its result."""
+    by_kind: dict[str, list[tuple[Answered, Answered]]] = {}
+    for pair in zip(*arms, strict=True) if arms else ():
+        by_kind.setdefault(pair[0].item.kind, []).append(pair)
+    chosen = [pairs[index * len(pairs) // len(by_kind)] for index, pairs in enumerate(by_kind.values())]
+    return [
+        {
+            "prompt": " / ".join(said_in(before.item)),
+            "before": before.text,
+            "before_passed": before.passed,
+            "after": after.text,
+            "after_passed": after.passed,
+        }
+        for before, after in chosen
+    ]
