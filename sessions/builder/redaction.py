@@ -34,7 +34,7 @@ ANSWER_RUN = 12
 INSTRUCTIONS_RUN = 10
 _INSTRUCTIONS = (
     "reviewers/vendors/reviewer.md",
-    *("requests/question.md", "requests/review.md", "requests/adversarial.md"),
+    *("requests/question.md", "requests/review.md", "requests/adversarial.md", "requests/draft.md"),
 )
 _ONLY_PRINTABLE = re.compile(r"[\x20-\x7e\n\t]*")
 MOST_KEPT = 1024

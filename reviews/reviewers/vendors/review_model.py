@@ -93,15 +93,12 @@ class _Before(NamedTuple):
     usage: Usage = Usage(0, 0)
     written: int = 0
     earlier: tuple[Earlier, ...] = ()
-    tokens: int = 0
-    """Of the conversation up to the newest answer, as the API counted them."""
 
     def and_then(self, reply: Reply, usd: float, kept: Earlier) -> _Before:
         """Return what the answers up to this one took."""
         used = reply.usage or Usage(0, 0)
         usage = Usage(*(sum(pair) for pair in zip(self.usage, used, strict=True)))
-        tokens = used.input_tokens + used.output_tokens
-        return _Before(self.usd + usd, usage, self.written + reply.written_tokens, (*self.earlier, kept), tokens)
+        return _Before(self.usd + usd, usage, self.written + reply.written_tokens, (*self.earlier, kept))
 
 
 class Model:

@@ -28,7 +28,18 @@ from specs.trail.no_verdict import HELP, Cause
 from specs.trail.verdict import Packet
 from specs.vendors import http_exchange
 from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
+from tests.fixtures.loopback_api import (
+    ANTHROPIC,
+    OPENAI,
+    Api,
+    Got,
+    Step,
+    answered,
+    failed,
+    loopback_api,
+    refused,
+    truncated,
+)
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.fixtures.reviewer_here import ReviewerHere
 from tests.fixtures.scripted_builder import Call, Said, turn_step
@@ -235,6 +246,34 @@ def test_a_panel_without_its_quorum_names_each_member_that_is_missing(api: Api, 
     for one in ("openai:gpt-5-mini: the reviewer's server answered 401 (key refused)", "answered 500 (server error)"):
         assert one in screen.getvalue() and one in peergate("status", "small", "--runs", session.run.parent)
     assert one_entry(session.run, "verdict/design.1/1").body["cause"] == "key_refused"
+
+
+@pytest.mark.more
+def test_each_member_of_a_panel_looks_things_up_at_every_gate(api: Api, tmp_path: Path) -> None:
+    def step(got: Got) -> Step:
+        vendor, body = ANTHROPIC if got.path.endswith("messages") else OPENAI, got.value()
+        if "answer 1: " in got.body.decode() or "answer 2: " in got.body.decode():
+            return answered(vendor, json.dumps(ANSWER))
+        name = "rows" if "\\nrows: what the attempt left" in got.body.decode() else "data.prompts"
+        query = Call("query_rows", {"name": name, "limit": 2}, "call_1")
+        return turn_step(vendor, Said(calls=(query,), usage=(900, 50, 0, 0)), body)
+
+    api.steps = [step]
+    members = f"panel:\n  members: [{reviewer(OPENAI)}, {reviewer(ANTHROPIC)}]\n  quorum: 2"
+    session, _ = judged_by(tmp_path, members)
+    drive(session)
+    every = read_entries(session.run / "trail.sqlite")
+    looks = {one.entry.key: one.body for one in every if one.entry.kind == "look"}
+    gates = {key.rpartition("/")[0].partition("/")[2] for key in looks}
+    assert gates == {"design.1", "base.1", "sample.1", "train.1", "tuned.1", "ship.1"}
+    for gate in gates:
+        for number, who in enumerate(("openai:gpt-5-mini", "anthropic:claude-opus-5"), 1):
+            look, judged = looks[f"look/{gate}/{number}"], one_entry(session.run, f"verdict/{gate}/{number}").body
+            assert look["reviewer"] == judged["reviewer"] == who and not look["is_error"]
+            assert judged["looked"] == [{"entry": f"look/{gate}/{number}", "answer": look["answer"]}]
+    shown = Store(session.run / "store").get(looks["look/base.1/1"]["answer"]).decode()
+    assert '"output": {"characters": ' in shown
+    assert not verify_run(session.run, "trail.sqlite", "store").damage
 
 
 @pytest.mark.apart

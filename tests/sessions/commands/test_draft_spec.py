@@ -25,7 +25,7 @@ POWERED = ("  minimum_effect: 0.1\n", "  minimum_effect: 0.8\n")
 FILES = ("--heldout", "heldout.jsonl", "--data", "prompts.jsonl", "--file", "constitution.yaml")
 
 
-@pytest.fixture(params=[OPENAI, ANTHROPIC])
+@pytest.fixture(params=[OPENAI, pytest.param(ANTHROPIC, marks=pytest.mark.more)])
 def vendor(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -94,6 +94,7 @@ def test_what_is_wrong_with_a_held_out_row_is_not_quoted(tmp_path: Path, api: Ap
     assert "heldout.jsonl, line 3: the row is not in the form" in told and "CANARY" not in told
 
 
+@pytest.mark.more
 def test_drafts_that_never_pass_are_not_shown(tmp_path: Path, api: Api, spec: str) -> None:
     api.steps = [says(OPENAI, spec.replace("kind: sft", "kind: stf"))]
     done = draft(tmp_path, OPENAI, api, *FILES, "--out", "new.yaml")
@@ -101,6 +102,7 @@ def test_drafts_that_never_pass_are_not_shown(tmp_path: Path, api: Api, spec: st
     assert "the spec that was drafted has problems" in done.stderr and len(api.got) == DRAFTS
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("line", ["notify: [{to: 'https://example.org/hook'}]", "x: {base_url: 'http://127.0.0.1'}"])
 def test_addresses_are_for_a_person(line: str, tmp_path: Path, api: Api, spec: str) -> None:
     api.steps = [says(OPENAI, f"{spec}\n{line}\n"), says(OPENAI, spec)]
@@ -108,6 +110,7 @@ def test_addresses_are_for_a_person(line: str, tmp_path: Path, api: Api, spec: s
     assert "which a person adds" in json.dumps(api.got[1].value())
 
 
+@pytest.mark.more
 def test_the_same_goal_is_answered_from_the_record(tmp_path: Path, api: Api, spec: str) -> None:
     api.steps = [says(OPENAI, spec)]
     first, second = (draft(tmp_path, OPENAI, api, *FILES) for _ in range(2))
