@@ -6,10 +6,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from reviews.audit.metric_lines import parts_of
-from reviews.evidence.readable_evidence import Shelf
+from reviews.evidence.readable_evidence import MOST_ANSWER, Shelf
 from reviews.gate.reviewer import Reviewer
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.reviewer_proxy import ModelApart
+from reviews.reviewers.vendors.looking import MOST_CALLS
 from sessions.session import Session
 
 
@@ -23,8 +24,14 @@ def may_look(session: Session, stage: str, attempt: int, packet: str, reviewer: 
     evidence = session.evidence(stage, attempt) if is_stage else None
     shelf = Shelf(session.resolved, session.store, evidence, parts_of)
 
+    left = reviewer.looks * MOST_CALLS
+
     def look(asked: messages.Look) -> messages.Looked:
-        answer = shelf.answer(asked.tool, asked.arguments, asked.most)
+        nonlocal left
+        if not left:
+            raise ValueError(f"it looks up more than {reviewer.looks} answers with {MOST_CALLS} calls each")
+        left -= 1
+        answer = shelf.answer(asked.tool, asked.arguments, min(asked.most, MOST_ANSWER))
         at = f"look/{stage}.{attempt}/"
         number = sum(one.entry.key.startswith(at) for one in session.trail.iterate("look")) + 1
         answered = session.store.put_text(answer.text)
@@ -36,7 +43,7 @@ def may_look(session: Session, stage: str, attempt: int, packet: str, reviewer: 
             "number": number,
             "tool": asked.tool,
             "arguments": session.store.put_text(asked.arguments),
-            "most": asked.most,
+            "most": min(asked.most, MOST_ANSWER),
             "answer": answered,
             "is_error": answer.is_error,
         }

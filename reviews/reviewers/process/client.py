@@ -204,8 +204,8 @@ class ReviewerProcess:
                 if self._rest:
                     raise ValueError("no message: something follows a call")
                 line = messages.line_of(self.look(answer))
-                waits_until = now = time.monotonic()
-                deadline = now + seconds
+                waits_until = time.monotonic()
+                deadline = waits_until + seconds
                 continue
             if not isinstance(answer, messages.Waiting):
                 if self._rest:

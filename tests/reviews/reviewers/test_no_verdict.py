@@ -15,11 +15,16 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from reviews.audit.verify import verify_run
+from reviews.evidence.readable_evidence import MOST_ANSWER
+from reviews.gate.panel import Panel
+from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ReviewerProcess
+from reviews.reviewers.vendors.looking import MOST_CALLS
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.cli import app
+from sessions.nodes.lookups import may_look
 from sessions.report.live_display import Terminal
 from sessions.report.trail_page import trail_page
 from sessions.session import Session
@@ -27,6 +32,7 @@ from sessions.wiring import make_reviewer
 from specs.trail.no_verdict import HELP, Cause
 from specs.trail.verdict import Packet
 from specs.vendors import http_exchange
+from specs.vendors.parties import LOOKS
 from tests.factories.evidence_on_disk import evidence_of
 from tests.fixtures.loopback_api import (
     ANTHROPIC,
@@ -274,6 +280,22 @@ def test_each_member_of_a_panel_looks_things_up_at_every_gate(api: Api, tmp_path
     shown = Store(session.run / "store").get(looks["look/base.1/1"]["answer"]).decode()
     assert '"output": {"characters": ' in shown
     assert not verify_run(session.run, "trail.sqlite", "store").damage
+
+
+def test_a_process_that_looks_on_and_on_is_stopped(api: Api, tmp_path: Path) -> None:
+    session, _ = judged_by(tmp_path, f"reviewer: {reviewer(OPENAI)}")
+    session.trail.append("packet", "packet/design.1", {"stage": "design", "attempt": 1, "packet": "sha256:" + "0" * 64})
+    asked = messages.Look(tool="grep", arguments='{"text": "owl"}', most=10**9)
+    who = session.reviewer
+    assert not isinstance(who, Panel)
+    with may_look(session, "design", 1, "sha256:" + "0" * 64, who):
+        for _ in range(LOOKS * MOST_CALLS):
+            assert len(session.reviewing.look(asked).text.encode()) <= MOST_ANSWER
+        with pytest.raises(ValueError, match="it looks up more than 4 answers"):
+            session.reviewing.look(asked)
+    assert len(list(session.trail.iterate("look"))) == LOOKS * MOST_CALLS
+    with pytest.raises(ValueError, match="nothing can be looked up"):
+        session.reviewing.look(asked)
 
 
 @pytest.mark.apart
