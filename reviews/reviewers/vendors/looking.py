@@ -35,6 +35,8 @@ class Lookups:
         """How many more answers with calls are carried out."""
         self.looked: list[Looked] = []
         """In order: an answer is cited by its number, from 1."""
+        self.sent = 0
+        """How many of them the model was sent."""
 
     def told(self) -> str:
         """Return what may be read, for the end of the question."""

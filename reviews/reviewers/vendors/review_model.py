@@ -150,6 +150,8 @@ class Model:
                 asked = asked._replace(head=head, tools=lookups.tools if lookups else ())
                 question = self._first(asked, effort, lookups)
                 while True:
+                    if lookups is not None:
+                        lookups.sent = len(lookups.looked)
                     reply = self._send(question, http, until, waits, before)
                     if reply.calls:
                         following, told = self._continued(question, reply, effort, lookups, before), ""
@@ -229,7 +231,7 @@ class Model:
         if lookups is None or not question.may_call:
             what = "the answer calls tools although nothing more can be looked up"
             raise ReviewerUnavailable(what, where=self.name, cause="out_of_schema")
-        if reply.usage is None or not is_count(reply.usage):
+        if not _is_counted(reply) or reply.usage is None:
             what = "the answer calls tools and does not say what it took"
             raise ReviewerUnavailable(what, where=self.name, cause="malformed")
         results = lookups.results(reply.calls, self.name)
@@ -248,7 +250,7 @@ class Model:
         self, question: Question, reply: Reply, error: ReviewerUnavailable, effort: Effort, before: _Before
     ) -> Question | None:
         """Return the question with the answer to it and what is wrong with that; None if it must not be asked."""
-        if error.cause != "out_of_schema" or reply.usage is None or not is_count(reply.usage):
+        if error.cause != "out_of_schema" or not _is_counted(reply) or reply.usage is None:
             return None
         said = reply.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip() or NO_TEXT
         if len(said) > MOST_REPEATED:
@@ -300,7 +302,7 @@ class Model:
     def _exchange(
         self, http: RecordedClient, reply: Reply | None, effort: Effort, before: _Before, lookups: Lookups | None
     ) -> Exchange:
-        counted = reply is not None and is_count(reply.usage) and is_count(Usage(reply.written_tokens, 0))
+        counted = reply is not None and _is_counted(reply)
         usage = reply.usage if reply and counted else None
         measured = usage is not None or not http.may_be_billed
         usd = before.usd + (self._usd(reply) if reply and usage else 0.0) if measured else self.cost_cap(effort)
@@ -319,7 +321,7 @@ class Model:
             seconds=round(time.monotonic() - http.started, 3),
             reasoning=reasoning(effort),
             earlier=before.earlier,
-            looked=tuple(lookups.looked) if lookups else (),
+            looked=tuple(lookups.looked[: lookups.sent]) if lookups else (),
         )
 
 
@@ -339,6 +341,11 @@ def unanswered(http: RecordedClient, error: Exception) -> tuple[str, NoVerdictCa
     other = ("request refused", "request_refused") if status < 500 else ("server error", "server_error")
     named, cause = _STATUSES.get(status, other)
     return f"the reviewer's server answered {status} ({named}){after}", cause
+
+
+def _is_counted(reply: Reply) -> bool:
+    """Say whether what an answer took can be priced."""
+    return is_count(reply.usage) and is_count(Usage(reply.written_tokens, 0))
 
 
 def _timed_out(error: BaseException | None) -> bool:

@@ -184,6 +184,25 @@ def test_a_model_that_calls_on_gives_no_verdict(
     assert review.exchange.usd == pytest.approx(4000e-6 + 200 * 2e-6)
 
 
+def test_calls_without_a_usage_are_no_verdict_and_count_as_the_whole_cap(
+    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [lambda got: turn_step(vendor, Said(calls=(QUERY,), usage=None), got.value())]
+    review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
+    assert review.error is not None and "does not say what it took" in review.error.message
+    assert review.exchange.usd == 1.0 and not review.exchange.usd_is_measured and desk.asked == []
+
+
+def test_what_was_looked_up_and_never_sent_is_not_cited(
+    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.steps = [lambda got: turn_step(vendor, Said(calls=(QUERY,), usage=(10**6, 100, 0, 0)), got.value())]
+    review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
+    assert review.error is not None and review.error.cause == "cost_cap" and len(api.got) == 1
+    assert "does not pay for a verdict after what was looked up" in review.error.message
+    assert len(desk.asked) == 1 and review.exchange.looked == ()
+
+
 def test_calls_of_one_message_and_their_answers_are_bounded(
     api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
