@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-sky test-inspect requirements release check lint types imports format clean
+.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-sky test-inspect test-axolotl requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -93,6 +93,11 @@ test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests o
 	$(BIN)/python -c 'import lm_eval'
 	$(BIN)/python -m pytest tests/stages/evaluation/test_lm_eval.py tests/stages/evaluation/test_lm_eval_job.py \
 	  tests/training/rules/test_lm_eval_scores.py tests/e2e/test_benchmarks.py
+
+# In a folder that comes first on the path of the processes under test: what it pins does not go together with ours.
+test-axolotl: setup  ## install Axolotl 0.19 and what it pins (1.4 GB) in .axolotl and run the tests of its files, on the CPU
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .axolotl -r tests/fixtures/axolotl.txt
+	PEERGATE_AXOLOTL=$(CURDIR)/.axolotl $(BIN)/python -m pytest tests/stages/recipes/test_trainer_keys.py
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-sky:

@@ -21,7 +21,10 @@ class _Root(LazyGroup):
             ),
             "start": ("run", "Register a spec and run the session, gate by gate."),
             "resume": ("run", "Continue a paused, killed or waiting session."),
-            "mcp": ("mcp", "Let an MCP client, such as Claude Code or Codex, build a session (docs/how-to/mcp.md)."),
+            "mcp": (
+                "mcp",
+                "Let an MCP client, such as Claude Code or Codex, build or read sessions (docs/how-to/mcp.md).",
+            ),
             "pause": ("run", "Ask a running session to pause at the next safe place, and wait until it has."),
             "cancel": ("run", "End a session for good, its running job included; waits until it has ended."),
             "status": ("status", "Show a session's stage, decisions, money, time and acceptance criteria."),

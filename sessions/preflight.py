@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.acceptance.criterion_state import SHIP_CHECKS
+from reviews.evidence.defect_waves import SHIP_CHECKS
 from reviews.gate.check_list import all_checks
 from reviews.gate.gate_decision import settle
 from reviews.gate.packet import build_design_packet

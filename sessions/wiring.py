@@ -24,6 +24,7 @@ from reviews.reviewers.process.reviewer_proxy import party
 from reviews.trail.keys import KeyFolder
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
+from sessions.exports.mirrors import Mirrors
 from sessions.jobs import machine_capacity
 from sessions.jobs.benchmarks.environment import asks_lm_eval, require_own
 from sessions.jobs.engine_launcher import EngineLauncher
@@ -100,6 +101,7 @@ def require_machine(spec: SessionSpec) -> None:
         if missing := script_file.lacking(getattr(stage.parameters, "requires", ())):
             named = " ".join(f"'{one}'" if {*one} & {*"<>"} else one for one in missing)
             hint = f"install it into the Python environment of peergate: {sys.executable} -m pip install {named}"
+            hint += f"; or, if it conflicts with what is there, into a folder that {script_file.PACKAGES} names"
             raise Blocked(f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint)
 
 
@@ -167,6 +169,13 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
     process = trail.reviewer = reviewer_process(resolved.spec, run)
     policy = trail.policy()
     process.humans = tuple(one.public for one in policy.keys if one.role == "human") if policy else ()
+    notifier = Notifier(run, trail, store, resolved, display.say)
+    mirrors = Mirrors(run, trail, store, resolved, display.say)
+
+    def tell() -> None:
+        notifier.look()
+        mirrors.look()
+
     session = Session(
         name=run.name,
         run=run,
@@ -180,7 +189,7 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
         wire_reviewer=partial(make_reviewer, resolved.spec, process),
         reviewing=process,
         display=display,
-        tell=Notifier(run, trail, store, resolved, display.say).look,
+        tell=tell,
     )
     process.waits = lambda seconds, why: display.say(f"  reviewer: waits {seconds:.0f} s: {why}")
     process.meanwhile = session.checkpoint

@@ -38,6 +38,7 @@ TARGETS = {
         (
             "tests/reviews/trail/test_trail.py",
             "tests/reviews/trail/test_append.py",
+            "tests/reviews/trail/test_integrity.py",
             "tests/reviews/trail/test_policy_changes.py",
             "tests/reviews/trail/test_signed_head.py",
             "tests/reviews/trail/test_merkle.py",

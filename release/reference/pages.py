@@ -34,6 +34,12 @@ VARIABLES = (
         "you",
         "Address that gets all notices of `notify`, for every session started or resumed with it.",
     ),
+    (
+        "PEERGATE_TRACKERS",
+        "you",
+        "Trackers of every session started or resumed with it, as in `trackers`: `tensorboard,wandb:online`. With "
+        "`:online` wandb and mlflow send, with their own variables (`WANDB_API_KEY`, `MLFLOW_TRACKING_URI`).",
+    ),
     ("PEERGATE_DATABASE", "you", "Postgres address in which new sessions keep their trail."),
     ("OPENAI_API_KEY", "you", "Key for `vendor: openai` without a `base_url`, builder or reviewer."),
     ("ANTHROPIC_API_KEY", "you", "Key for `vendor: anthropic`, builder or reviewer."),
@@ -43,6 +49,7 @@ VARIABLES = (
     ("PEERGATE_JOB_PYTHON", "you", "Interpreter with Peergate on the machines that run jobs."),
     ("PEERGATE_JOB_ROOT", "you", "Where such a machine works; the user's cache without it."),
     ("PEERGATE_SKY_PYTHON", "you", "Interpreter of SkyPilot's own environment."),
+    ("PEERGATE_SCRIPT_PACKAGES", "you", "Folder of `pip install --target`: recipes import from it first."),
     ("PEERGATE_INSPECT_PYTHON", "you", "Interpreter of inspect_ai's own environment; without it Peergate makes one."),
     ("PEERGATE_SKY_TASK", "you", "SkyPilot task file with what only you know: setup, image, credentials."),
     ("RAY_ADDRESS", "you", "Dashboard of a Ray cluster, as for Ray's own tools."),
@@ -203,7 +210,8 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _name(one: Any) -> str:
     if one.param_type_name == "argument":
-        return f"`{one.metavar or str(one.name).upper()}`" + (" (any number)" if one.nargs == -1 else "")
+        named = one.metavar or str(one.name).upper()
+        return f"`{named if one.required else f'[{named}]'}`" + (" (any number)" if one.nargs == -1 else "")
     return ", ".join(f"`{opt}`" for opt in one.opts) + (" (repeatable)" if one.multiple else "")
 
 

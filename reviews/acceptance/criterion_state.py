@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
+from reviews.evidence.defect_waves import SHIP_CHECKS
 from reviews.evidence.gather import find, registered_spec
 from reviews.gate.conditions import lifted_checks
 from reviews.trail.envelope import Recorded
@@ -24,8 +25,6 @@ from specs.text import one_line
 from specs.trail.entry import EntryKind
 
 State = Literal["open", "discharged", "retracted", "not_applicable"]
-SHIP_CHECKS = ("checkpoint.", "package.", "export.")
-"""What the ids of the checks of the ship gate begin with."""
 _MOVING: tuple[EntryKind, ...] = ("decision", "retraction", "replicated")
 """The entries after which a state may be another one."""
 _NO = (None, False, 0, "no", "")
@@ -74,6 +73,7 @@ class CriterionState(NamedTuple):
             "weight": one.weight,
             "state": self.state,
             "why": self.why,
+            **{name: said for name in ("model", "issue") if (said := getattr(one, name)) is not None},
             "proof": self.proof._asdict() if self.proof else None,
             "history": [step._asdict() for step in self.history],
         }
@@ -89,15 +89,26 @@ class Acceptance(NamedTuple):
         """Return ship-%: the weights of what is discharged among those that apply. None where nothing applies."""
         return percent({one.criterion.id: one.state for one in self.criteria}, [one.criterion for one in self.criteria])
 
+    @property
+    def by_model(self) -> dict[str, float | None]:
+        """Return ship-% of each model that criteria name; empty where they name none."""
+        names = dict.fromkeys(one.criterion.model for one in self.criteria if one.criterion.model is not None)
+        of = {name: Acceptance(tuple(one for one in self.criteria if one.criterion.model == name)) for name in names}
+        return {name: found.percent for name, found in of.items()}
+
     def as_json(self) -> dict[str, Any]:
-        """Return ship-% and every criterion."""
-        return {"ship_percent": self.percent, "criteria": [one.as_json() for one in self.criteria]}
+        """Return ship-%, that of each model where there are several, and every criterion."""
+        models = {"models": found} if (found := self.by_model) else {}
+        return {"ship_percent": self.percent, **models, "criteria": [one.as_json() for one in self.criteria]}
 
     def line(self) -> str:
         """Return it in one line."""
         counts = {state: sum(one.state == state for one in self.criteria) for state in _ORDER}
         told = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items() if count)
-        return f"ship {self.percent:.1f} %: {told}" if self.percent is not None else f"no criterion applies: {told}"
+        if self.percent is None:
+            return f"no criterion applies: {told}"
+        each = [f"{name} {found:.1f} %" for name, found in self.by_model.items() if found is not None]
+        return f"ship {self.percent:.1f} %{' (' + ', '.join(each) + ')' if each else ''}: {told}"
 
 
 _ORDER: tuple[State, ...] = ("discharged", "open", "retracted", "not_applicable")

@@ -5,16 +5,19 @@ A link shows another place, a FIFO never ends and a socket cannot be read: none 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.audit.pruning import pruned_weights
 from reviews.trail.envelope import Recorded
 from specs.digests import digest_file, digest_path
+from specs.regular_files import read_regular
 from specs.stages.witness import ROWS
 
 _STORED = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")
@@ -183,6 +186,7 @@ class Compared:
             for one in reversed(self.entries)
             for what, digest in named_in_store(one, with_report=export)
         }
+        named = {**dict(self._kept_folders(there.files)), **named}
         for name in sorted(there.files):
             path = f"{self.store}/{name}"
             if not _STORED.fullmatch(name):
@@ -203,6 +207,25 @@ class Compared:
         for name, (one, what, digest) in named.items():
             if name not in there.files:
                 yield f"entry {one.entry.seq} ({one.entry.kind}): {what} {digest} is missing from the store"
+
+    def _kept_folders(self, there: set[str]) -> Iterator[tuple[str, tuple[Recorded, str, str]]]:
+        """Yield what an entry names by naming a folder of which the store keeps a copy: its list of files, and them."""
+        for one in self.entries:
+            for what, output in _table(one.body.get("outputs") if one.entry.kind == "exit" else None).items():
+                digest = _table(output).get("digest")
+                if _table(output).get("stored") is not False or not isinstance(digest, str):
+                    continue
+                listed = f"{digest[7:9]}/{digest[9:]}"
+                if listed not in there:
+                    continue
+                yield listed, (one, what, digest)
+                files: Any = None
+                # A list with other bytes than its name is damage anyway.
+                with suppress(OSError, ValueError, RecursionError):
+                    files = json.loads(read_regular(self.folder / self.store / listed))
+                for name, each in _table(files).items():
+                    if isinstance(each, str) and _DIGEST.fullmatch(each):
+                        yield f"{each[7:9]}/{each[9:]}", (one, f"{what}/{shown(name)}", each)
 
     def stored(self) -> list[str]:
         """Return the names of the files that are evidence, from the store on."""

@@ -104,6 +104,8 @@ class Evidence:
     """How many submissions were refused before, for claims the rows contradict."""
     witness: Witness | None = None
     """What a witness read of the rows; None where none was asked to."""
+    due: dict[str, str] = field(default_factory=dict[str, str])
+    """Families of checks that have to pass here, each with the defect at another stage that scheduled them."""
     earlier: dict[str, MetricSet] = field(default_factory=dict[str, MetricSet])
     """Metrics of accepted stages, by stage name."""
 

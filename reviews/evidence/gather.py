@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from reviews.evidence.defect_waves import due_at
 from reviews.evidence.evidence import Arm, Evidence, Witness
 from reviews.evidence.weight_lineage import lineages
 from reviews.trail.envelope import Recorded
@@ -172,6 +173,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         attempts=_attempts(seen, stage_name),
         evaluations_of_heldout=evaluations(seen, resolved),
         heldout_elsewhere=_used(ended),
+        due=due_at(seen, store, stage_name),
         earlier=_earlier(seen, store, resolved),
         arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
         withdrawn=_withdrawn(seen, store, stage_name, attempt),

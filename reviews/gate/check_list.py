@@ -31,6 +31,7 @@ from reviews.comparison import (
     power_checks,
     subgroup_checks,
 )
+from reviews.evidence.defect_waves import family_of
 from reviews.evidence.evidence import Evidence
 from reviews.gate import measurer
 from reviews.gate.design_checks import DESIGN_CHECKS
@@ -156,4 +157,10 @@ def run_checks(evidence: Evidence, metrics: MetricSet | None) -> tuple[CheckResu
     """Run every check that belongs to the stage's kind, in a fixed order."""
     kind = kind_of(evidence.stage)
     asked = [check for check in all_checks(evidence.resolved) if check.belongs_to(kind)]
-    return tuple(without_secrets(apply(check, evidence, metrics)) for check in asked)
+    return tuple(without_secrets(_scheduled(apply(check, evidence, metrics), evidence)) for check in asked)
+
+
+def _scheduled(found: CheckResult, evidence: Evidence) -> CheckResult:
+    """Return a result that says which defect of its family it has to pass for; advice stays advice."""
+    by = evidence.due.get(family_of(found.id)) if found.blocking else None
+    return found.model_copy(update={"due": by}) if by else found

@@ -17,7 +17,6 @@ from specs.stages.stage import Range
 from specs.text import one_line
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import (
-    CLOSED,
     CheckResult,
     Condition,
     ConditionResult,
@@ -151,7 +150,7 @@ def decide(
         met = f", and every criterion is met ({', '.join(str(one.criterion) for one in criteria)})" if criteria else ""
         reasons = [
             f"none of {applied} checks closes the gate{met}",
-            *(_lifted(check, lifted[check.id]) for check in checks if check.id in lifted and _closes(check)),
+            *(_lifted(check, lifted[check.id]) for check in checks if check.id in lifted and check.closes),
             *(_line(_dissent(vote)) for vote in verdict.votes if not vote.approve),
             *(_line(f"on the condition that before {one.stage}: {one.text}") for one in verdict.conditions),
         ]
@@ -186,10 +185,6 @@ def _finding_blockers(
     return found
 
 
-def _closes(check: CheckResult) -> bool:
-    return check.blocking and check.status in CLOSED
-
-
 def _lifted(check: CheckResult, by: str) -> str:
     return _line(f"check {check.id} is {check.status}, lifted by {by}")
 
@@ -197,15 +192,19 @@ def _lifted(check: CheckResult, by: str) -> str:
 def _check_blockers(checks: tuple[CheckResult, ...], lifted: Mapping[str, str], pointed: _Pointed) -> list[_Blocker]:
     return [
         _Blocker(
-            _line(f"check {check.id} is {check.status}: {check.detail}"),
+            _line(f"check {check.id} is {check.status}{_scheduled(check)}: {check.detail}"),
             f"/checks/{index}",
             [*([check.required_change] if check.required_change else []), *pointed.changes_at(f"/checks/{index}")],
             hopeless=check.status == "FAIL" and not check.repairable,
-            for_a_person=check.status != "FAIL",
+            for_a_person=check.status not in ("FAIL", "WARN"),
         )
         for index, check in enumerate(checks)
-        if _closes(check) and check.id not in lifted
+        if check.closes and check.id not in lifted
     ]
+
+
+def _scheduled(check: CheckResult) -> str:
+    return f" and has to pass because of {check.due}" if check.status == "WARN" else ""
 
 
 def _criterion_blockers(criteria: tuple[CriterionResult, ...], pointed: _Pointed) -> list[_Blocker]:

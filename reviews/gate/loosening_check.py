@@ -14,7 +14,7 @@ from reviews.trail.retractions import standing
 from reviews.trail.store import Store
 from specs.exact import exact
 from specs.session.session_spec import ResolvedSpec
-from specs.trail.verdict import CLOSED, CheckResult, Packet
+from specs.trail.verdict import CheckResult, Packet
 
 AMENDMENT_GATE = (AMENDMENT,)
 """In the place of stage kinds: this check gets two designs and the trail."""
@@ -77,7 +77,7 @@ def _failed(entries: Sequence[Recorded], store: Store, old: ResolvedSpec) -> Ite
             continue
         packet = Packet.model_validate(store.get_value(kept.body["packet"]))
         for check in packet.checks:
-            if check.blocking and check.status in CLOSED:
+            if check.closes:
                 yield from ((f"{check.id} at {stage}", limit) for limit in limits.get(check.id, ()))
         if any(one.hypothesis and not one.met for one in packet.criteria):
             yield from ((f"{_UNMET}{stage}", limit) for limit in _HYPOTHESIS)

@@ -81,7 +81,7 @@ class Checklist:
 
 
 def _of_check(packet_digest: str, index: int, check: CheckResult, *, lifted: bool) -> Finding:
-    severity: Severity = "blocking" if check.blocking and check.status in CLOSED and not lifted else "minor"
+    severity: Severity = "blocking" if check.closes and not lifted else "minor"
     statement = f"{check.title}: {check.status}. {check.detail}"
     span = Span(artifact=packet_digest, pointer=f"/checks/{index}", quote=check.id)
     change = check.required_change or (FOR_A_PERSON if check.repairable else None)

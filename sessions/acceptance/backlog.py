@@ -30,6 +30,8 @@ class Item(NamedTuple):
     id: str
     text: str
     state: State
+    issue: str
+    """Where it is discussed; empty where the spec names nothing."""
     missing: str
     """Why it is not discharged now."""
     needs: str
@@ -107,6 +109,7 @@ def _item(entries: Sequence[Recorded], resolved: ResolvedSpec, one: CriterionSta
         id=criterion.id,
         text=criterion.text,
         state=one.state,
+        issue=criterion.issue or "",
         missing=one.why,
         needs=criterion.needs(),
         refuted_by=criterion.refuted_by(),

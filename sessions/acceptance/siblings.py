@@ -1,17 +1,13 @@
-"""Defects come in waves: where a check found one, the checks of the same family at other stages are named.
-
-A checkpoint that one tool cannot use is rarely whole for the next: each tool downstream finds a fault of its own.
-"""
+"""Where a check found a defect, the checks of the same family that have not passed yet, here and at other stages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from reviews.acceptance.criterion_state import SHIP_CHECKS
+from reviews.evidence.defect_waves import defects_in, family_of
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from sessions.report.result import checks_of
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import kind_of
 
@@ -25,6 +21,8 @@ class Sibling(NamedTuple):
     """Its newest result there, or ``not judged``."""
     found_by: str
     """The check that found something, and where."""
+    due: bool
+    """Whether the gate of that stage opens only if it passes (:attr:`CheckResult.due`)."""
 
 
 def siblings_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Iterator[Sibling]:
@@ -32,30 +30,17 @@ def siblings_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpe
     # Imported here: all checks together take longer to import than `peergate status` takes otherwise.
     from reviews.gate.check_list import all_checks
 
-    newest: dict[str, dict[str, str]] = {}
-    defects: dict[str, str] = {}
-    for one in entries:
-        if one.entry.kind != "checks" or one.body["stage"] is None:
-            continue
-        stage, attempt = one.body["stage"], one.body["attempt"]
-        results = checks_of(entries, store, stage, attempt)
-        newest[stage] = {each.id: each.status for each in results}
-        for each in results:
-            if each.status == "FAIL" and each.blocking:
-                defects.setdefault(each.id, f"{each.id} at {stage}.{attempt}")
+    judged = [one.body for one in entries if one.entry.kind == "checks" and one.body["stage"] is not None]
+    newest: dict[str, dict[str, str]] = {one["stage"]: one["summary"] for one in judged}
     seen: set[tuple[str, str]] = set()
-    for check, place in defects.items():
+    for defect in defects_in(entries, store):
         for stage in resolved.spec.stages:
             for other in all_checks(resolved):
                 at = (other.id, stage.name)
                 state = newest.get(stage.name, {}).get(other.id, "not judged")
-                same = family_of(other.id) == family_of(check) and other.belongs_to(kind_of(stage))
-                itself = place.startswith(f"{other.id} at {stage.name}.")
+                same = family_of(other.id) == family_of(defect.check) and other.belongs_to(kind_of(stage))
+                itself = at == (defect.check, defect.stage)
                 if same and not itself and state not in ("PASS", "NOT_APPLICABLE") and at not in seen:
                     seen.add(at)
-                    yield Sibling(other.id, stage.name, state, place)
-
-
-def family_of(check: str) -> str:
-    """Return the family of a check: the first part of its id, or the ship gate."""
-    return "ship" if check.startswith(SHIP_CHECKS) else check.partition(".")[0]
+                    due = other.blocking and stage.name != defect.stage
+                    yield Sibling(other.id, stage.name, state, defect.told, due)

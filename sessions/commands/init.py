@@ -18,9 +18,7 @@ app = typer.Typer()
 
 @app.command("init")
 def init(
-    folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where to write it; made if it is not there.")
-    ] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it; made if it is not there.")] = Path(),
     template: Annotated[
         Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"] | None,
         typer.Option("--template", help="What it does; by default what fits the data, sft without any."),
@@ -53,9 +51,11 @@ def init(
     if against and template != "evaluate":
         raise UserError("is for comparing two models", where="--against", hint="--template evaluate")
     # Slow: the power of the test needs scipy.
-    from sessions.starters.starter import make_starter
+    from sessions.starters.starter import SMALL, make_starter, source_of
 
-    made = make_starter(name or _name_of(folder), template, data, verifier, model, against)
+    first = source_of(model, folder, "--model") if model else SMALL
+    other = source_of(against, folder, "--against") if against else SMALL
+    made = make_starter(name or _name_of(folder), template, data, verifier, first, other)
     taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
     if taken:
         hint = "name another folder: peergate init DIR"
@@ -72,7 +72,7 @@ def init(
     print_line(f"{folder}: {', '.join(sorted(made.files))}")
     for line in made.told:
         print_line(f"  {line}")
-    print_line(f"next: peergate start {folder / 'experiment.yaml'}")
+    print_line(f"next: peergate start {folder}" if folder.name else "next: peergate start")
 
 
 def _same(path: Path, text: bytes) -> bool:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+import threading
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sessions.commands.audit.trail_place import Place, session_at
 from sessions.commands.options import DEFAULT_RUNS, Profile, Runs, SessionName, session_words
 from sessions.commands.output import print_line
 from sessions.commands.run import finish
 from sessions.report.overview import find_runs
 from sessions.run.private_files import warn_of_readers
+from sessions.run.run_layout import TRAIL
 from sessions.session import Paused
+from sessions.view.places import Scope
 from specs.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -26,7 +30,13 @@ app = typer.Typer()
 
 @app.command("mcp")
 def serve(
-    target: Annotated[str, typer.Argument(metavar="RUN|SPEC", help="A session, or the spec to open one with.")],
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN|SPEC]", help="A session, or the spec to open one with.", show_default=False),
+    ] = None,
+    read: Annotated[
+        bool, typer.Option("--read", help="Only let the client read: one session, or all without RUN.")
+    ] = False,
     name: SessionName = None,
     runs: Runs = DEFAULT_RUNS,
     http: Annotated[
@@ -37,10 +47,15 @@ def serve(
     ] = None,
     profile: Profile = None,
 ) -> None:
-    """Let an MCP client, such as Claude Code or Codex, build a session (docs/how-to/mcp.md).
+    """Let an MCP client, such as Claude Code or Codex, build or read sessions (docs/how-to/mcp.md).
 
     Ends with the session's exit code.
     """
+    if read:
+        _let_read(target, runs, http, token_file)
+        return
+    if target is None:
+        raise UserError("no session and no spec was named", hint="`peergate mcp SPEC`, or --read to only read")
     try:
         from sessions.builder.mcp.session_driver import Serving, find_target
     except ModuleNotFoundError as error:
@@ -55,6 +70,25 @@ def serve(
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     with redirect_stdout(sys.stderr):
         finish(run)
+
+
+def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path | None) -> None:
+    """Serve states, numbers, gates and curves until the client leaves or Ctrl-C."""
+    try:
+        from sessions.view.mcp_reader import SessionReader, make_server
+    except ModuleNotFoundError as error:
+        raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
+    place = None
+    if target is not None:
+        run = session_at(Path(target), runs).folder.resolve()
+        place = Place(run, run / TRAIL)
+    if place is None and not runs.is_dir():
+        raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
+    transport, gone = _transport(http, token_file), threading.Event()
+    transport.start(make_server(SessionReader(Scope(runs, place))), gone.set)
+    with suppress(KeyboardInterrupt):
+        gone.wait()
+    transport.stop()
 
 
 def _transport(http: str | None, token_file: Path | None) -> Transport:

@@ -30,6 +30,20 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
+def complete_spec(incomplete: str) -> list[str]:
+    """Return the shipped specs, YAML files and folders that begin with what was typed, for the shell."""
+    # Slow: few commands read specs.
+    from specs.session.loading import shipped
+
+    folder = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else Path(incomplete)
+    try:
+        found = [f"{one}/" if one.is_dir() else str(one) for one in folder.iterdir()]
+    except OSError:
+        found = []
+    files = (one for one in found if one.endswith(("/", ".yaml", ".yml")))
+    return sorted(one for one in (*shipped(), *files) if one.startswith(incomplete))
+
+
 Runs = Annotated[
     Path,
     typer.Option("--runs", envvar=RUNS_VARIABLE, help="Folder that holds the run folders.", show_default=True),
@@ -37,7 +51,7 @@ Runs = Annotated[
 Run = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[RUN]",
+        metavar="RUN",
         help="A session: its name in the folder of --runs, or its run folder. The newest without it.",
         autocompletion=complete_run,
         show_default=False,
@@ -54,7 +68,7 @@ SomeRun = Annotated[
 TrailRun = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[RUN|EXPORT]",
+        metavar="RUN|EXPORT",
         help="A session by name or run folder, a folder of requested reviews, or an export. The newest session "
         "without it.",
         autocompletion=complete_run,
@@ -72,7 +86,13 @@ SomeTrail = Annotated[
 PodName = Annotated[str, typer.Argument(help="Name of the session.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="Which of the spec's profiles; its own by default.")]
-SpecName = Annotated[str, typer.Argument(help="Spec file, or the name of a shipped spec.")]
+SPEC_FILE = "Spec file; or a folder, for its experiment.yaml; or the name of a shipped spec"
+HERE = "."
+"""The folder one is in."""
+SpecName = Annotated[
+    str,
+    typer.Argument(metavar="SPEC", help=f"{SPEC_FILE}.", autocompletion=complete_spec, show_default="this folder"),
+]
 SessionName = Annotated[str | None, typer.Option("--name", help="Name of the session; the spec's name by default.")]
 Answer = Literal["retry", "approve", "stop"]
 AnswerReason = Annotated[str, typer.Option("--reason", help="Why; recorded in the trail. Needed with --answer.")]

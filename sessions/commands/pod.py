@@ -12,6 +12,7 @@ import typer
 
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.options import (
+    HERE,
     Answer,
     AnswerReason,
     Json,
@@ -51,7 +52,7 @@ DEFAULT_PODS = Path("pods")
 class Wanted:
     """A spec and the machine to run it on."""
 
-    spec: SpecName
+    spec: SpecName = HERE
     host: Annotated[
         str | None,
         typer.Option("--host", metavar="USER@HOST[:PORT]", help="The machine, or a Host of ~/.ssh/config."),

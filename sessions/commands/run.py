@@ -12,6 +12,8 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import checked, keep_database
 from sessions.commands.options import (
     DEFAULT_RUNS,
+    HERE,
+    SPEC_FILE,
     Answer,
     AnswerReason,
     By,
@@ -21,6 +23,7 @@ from sessions.commands.options import (
     SessionName,
     SomeRun,
     chosen,
+    complete_spec,
     need_reason,
     session_words,
 )
@@ -41,7 +44,15 @@ app = typer.Typer()
 
 @app.command()
 def start(
-    spec: Annotated[str, typer.Argument(help=f"Spec file, or the name of a shipped one: {', '.join(shipped())}.")],
+    spec: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPEC",
+            help=f"{SPEC_FILE}: {', '.join(shipped())}.",
+            autocompletion=complete_spec,
+            show_default="this folder",
+        ),
+    ] = HERE,
     name: SessionName = None,
     runs: Runs = DEFAULT_RUNS,
     profile: Profile = None,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sessions.commands.options import DEFAULT_RUNS, Json, Profile, SpecName
+from sessions.commands.options import DEFAULT_RUNS, HERE, Json, Profile, SpecName
 from sessions.commands.output import print_json, print_line
 from sessions.money.estimate import estimate
 from specs.errors import PeergateError, PluginFault, Problem, SpecError
@@ -30,7 +30,7 @@ _PLAN = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False
 
 @app.command("check")
 def check(
-    spec: SpecName,
+    spec: SpecName = HERE,
     as_json: Json = False,
     profile: Annotated[str | None, typer.Option("--profile", help="Only this profile; every one by default.")] = None,
 ) -> None:
@@ -192,7 +192,7 @@ def schema() -> None:
 
 
 @app.command("show")
-def show(spec: SpecName, as_json: Json = False, profile: Profile = None) -> None:
+def show(spec: SpecName = HERE, as_json: Json = False, profile: Profile = None) -> None:
     """Show a spec with everything resolved, and its registration digest."""
     resolved = load_spec(find_spec(spec), profile)
     data = resolved.model_dump(mode="json")

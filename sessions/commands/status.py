@@ -214,7 +214,7 @@ def diagnose(
 def transcript(
     run: Run = None,
     attempt: Annotated[
-        str | None, typer.Argument(metavar="[STAGE[.ATTEMPT]]", help="Only this stage, or this attempt of it.")
+        str | None, typer.Argument(metavar="STAGE[.ATTEMPT]", help="Only this stage, or this attempt of it.")
     ] = None,
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import typer
 
+from reviews.trail.anchors import read_anchor
 from reviews.trail.tiles import is_export
 from sessions.commands.audit.trail_place import place_of
 from sessions.commands.options import DEFAULT_RUNS, NEWEST, By, Runs, complete_run
@@ -28,7 +29,7 @@ def view(
     run: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RUN|EXPORT]",
+            metavar="RUN|EXPORT",
             help="A session by name or run folder, a folder of requested reviews, or an export; - for the newest "
             "session. All sessions without it.",
             autocompletion=complete_run,
@@ -39,6 +40,13 @@ def view(
     port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; a free one for 0.", min=0, max=65535)] = 0,
     act: Annotated[bool, typer.Option("--act", help="Also answer what sessions ask you, on their pages.")] = False,
     by: By = None,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="List all sessions in the workspace's database.")
+    ] = False,
+    anchor: Annotated[
+        list[Path] | None,
+        typer.Option("--anchor", help="Signed head of RUN kept elsewhere, to check its trail by; can be repeated."),
+    ] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
 ) -> None:
     """Show sessions in a browser on this machine: results, samples, gates, numbers, trails.
@@ -52,16 +60,24 @@ def view(
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[view]'") from error
     if run is None:
-        if not runs.is_dir():
+        if anchor:
+            raise UserError("an anchor is of one trail", hint="name its session or export")
+        if not everywhere and not runs.is_dir():
             raise UserError(
                 "there is no such folder", where=str(runs), hint="--runs names the folder of the run folders"
             )
-        scope, path = Scope(runs), ""
+        scope, path = Scope(runs, everywhere=everywhere), ""
+        if everywhere:
+            # A database that cannot be reached is an error now, and not a page.
+            scope.listed()
     else:
+        if everywhere:
+            raise UserError("--everywhere lists a whole database", hint="leave RUN out")
         place = place_of(None if run == NEWEST else run, runs)
         is_session = not is_export(place.folder) and place.trail.name == TRAIL
         folder = place.folder.resolve()
-        scope = Scope(folder.parent) if is_session else Scope(folder.parent, place)
+        heads = tuple(read_anchor(one) for one in anchor or ())
+        scope = Scope(folder.parent, None if is_session and not heads else place, anchors=heads)
         # The address that is printed leads to a page whose name needs no quoting.
         path = f"s/{quote(folder.name)}/" if re.fullmatch(r"[\w.-]+", folder.name, re.ASCII) else ""
     bound = Bound(scope, port, (by or getpass.getuser()) if act else None)

@@ -13,7 +13,7 @@ from reviews.checks.remedies import remedy_of
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from sessions.diagnosis.attempts import Attempt
-from sessions.diagnosis.causes import binding, closes, detector_of, fired
+from sessions.diagnosis.causes import binding, detector_of, fired
 from specs.session.session_spec import ResolvedSpec
 from specs.trail.verdict import CheckResult
 
@@ -51,7 +51,7 @@ def actions_for(
         if first is None or not fired(one) or not remedy:
             continue
         same = detector_of(one).cause == detector_of(first).cause
-        gain = SURE if closes(one) else LIKELY if same else POSSIBLE
+        gain = SURE if one.closes else LIKELY if same else POSSIBLE
         again = _again(resolved, attempt.stage, from_data=detector_of(one).cause == "data")
         minutes, measured = minutes_of(entries, resolved, again)
         found.append(Action(remedy, one.id, gain, minutes, again, measured))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from specs.trail.verdict import CLOSED, CheckResult
+from specs.trail.verdict import CheckResult
 
 Cause = Literal["infrastructure", "optimisation", "data"]
 CAUSES: tuple[Cause, ...] = ("infrastructure", "optimisation", "data")
@@ -112,11 +112,6 @@ def binding(found: Sequence[CheckResult]) -> CheckResult | None:
         return one.status == "WARN", CAUSES.index(detector.cause), -DEPTHS.index(detector.depth)
 
     return min((one for one in found if one.id in DETECTORS and fired(one)), key=rank, default=None)
-
-
-def closes(found: CheckResult) -> bool:
-    """Say whether a check keeps the gate closed."""
-    return found.blocking and found.status in CLOSED
 
 
 def steps_in(found: CheckResult) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from sessions.diagnosis.actions import Action, actions_for
 from sessions.diagnosis.attempts import Attempt, Curves, attempt_of, newest_of
 from sessions.diagnosis.causes import CAUSES, DETECTORS, IN_WORDS, Cause, binding, detector_of, fired, steps_in
 from sessions.diagnosis.five_whys import Why, whys_of
+from sessions.diagnosis.hypotheses import Hypothesis, hypotheses_of
 from sessions.run.run_layout import STORE, TRAIL
 from specs.errors import EvidenceMissing, PeergateError, UserError
 from specs.session.session_spec import ResolvedSpec
@@ -59,6 +60,8 @@ class Diagnosis(NamedTuple):
     """Detectors without a result: the attempt did not end, or this version cannot read its record."""
     whys: tuple[Why, ...]
     actions: tuple[Action, ...]
+    hypotheses: tuple[Hypothesis, ...]
+    """What the attempts up to this one show of each other's causes."""
     curves: Curves
 
     @property
@@ -76,8 +79,12 @@ class Diagnosis(NamedTuple):
             "readings": [one._asdict() for one in self.readings],
             "whys": [one._asdict() for one in self.whys],
             "actions": [one._asdict() | {"worth": round(one.worth, 4)} for one in self.actions],
+            "hypotheses": [one._asdict() for one in self.hypotheses],
             "curves": self.curves._asdict(),
         }
+        if not self.hypotheses:
+            # Reports of sessions that tested none stay as they were.
+            del found["hypotheses"]
         return found if curves else {name: value for name, value in found.items() if name != "curves"}
 
 
@@ -174,6 +181,11 @@ def _of(
     every = [one for one in results if one.id in DETECTORS]
     every.sort(key=lambda one: (not fired(one), one.status == "WARN", CAUSES.index(detector_of(one).cause)))
     first = binding(every)
+    numbers = sorted(
+        one.body["attempt"]
+        for one in entries
+        if one.entry.kind == "plan" and one.body["stage"] == attempt.stage and one.body["attempt"] <= attempt.attempt
+    )
     return Diagnosis(
         stage=attempt.stage,
         attempt=attempt.attempt,
@@ -185,6 +197,9 @@ def _of(
         absent=tuple(sorted(sources.keys() - {one.id for one in every})),
         whys=whys_of(entries, store, resolved, attempt, every),
         actions=actions_for(entries, resolved, attempt, every),
+        hypotheses=tuple(
+            hypotheses_of([attempt_of(entries, store, resolved, attempt.stage, number) for number in numbers])
+        ),
         curves=attempt.curves,
     )
 

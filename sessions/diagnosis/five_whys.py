@@ -9,7 +9,7 @@ from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.diagnosis.attempts import Attempt
-from sessions.diagnosis.causes import DEPTHS, IN_WORDS, binding, closes, detector_of, fired, rows_in_words, steps_in
+from sessions.diagnosis.causes import DEPTHS, IN_WORDS, binding, detector_of, fired, rows_in_words, steps_in
 from sessions.report.result import checks_of, comparison_of
 from specs.exact import holds
 from specs.session.session_spec import ResolvedSpec
@@ -80,7 +80,7 @@ def _because(entries: Sequence[Recorded], store: Store, last: Recorded | None) -
     if last is None:
         return ""
     found = checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"])
-    closing = [f"{one.id} {one.status}" for one in found if closes(one)]
+    closing = [f"{one.id} {one.status}" for one in found if one.closes]
     return f": {', '.join(closing[:5])}" if closing else f": {last.body['reasons'][0]}" if last.body["reasons"] else ""
 
 

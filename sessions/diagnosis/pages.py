@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from sessions.diagnosis.causes import rows_in_words
@@ -31,16 +31,12 @@ def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
     yield from told(f"{one.place} ({one.state}): {one.told}", more="  ")
     if one.curves.steps:
         yield from told(_curve_in_words(one), "  ")
-    if one.whys:
-        yield ""
-        yield "why"
+    yield from _heading("why", one.whys)
     for number, why in enumerate(one.whys, 1):
         yield from told(why.told, f"  {number}. ")
         yield from told("; ".join(why.cites), "     - ")
     fired = [each for each in one.readings if each.remedy or each.status in ("FAIL", "WARN", "ERROR")]
-    if fired:
-        yield ""
-        yield "what was found"
+    yield from _heading("what was found", fired)
     for each in fired:
         advice = "" if each.blocking else ", advice"
         now = "" if each.recorded else ", computed now"
@@ -56,13 +52,19 @@ def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
     if one.absent:
         yield ""
         yield from told(", ".join(one.absent), "without a result: ", "  ")
-    if one.actions:
-        yield ""
-        yield "what to do next, by gain over effort"
+    yield from _heading("what further attempts show", one.hypotheses)
+    for each in one.hypotheses:
+        yield from told(f"{each.conclusion}: {each.told}", "  ", "    ")
+        yield from told(f"{each.before}; then {each.after}: {each.why} ({', '.join(each.cites)})", "    ")
+    yield from _heading("what to do next, by gain over effort", one.actions)
     for number, action in enumerate(one.actions, 1):
         yield from told(f"{action.do} (against {action.against})", f"  {number}. ")
         minutes = f"{action.minutes:.1f} minutes{'' if action.measured else ' at most'} of {', '.join(action.again)}"
         yield from told(f"gain {action.gain:g} for {minutes}: {action.worth:.2g} an hour", "     - ")
+
+
+def _heading(title: str, some: Sequence[object]) -> Sequence[str]:
+    return ("", title) if some else ()
 
 
 def _curve_in_words(one: Diagnosis) -> str:

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from reviews.trail.envelope import Recorded
 from reviews.trail.integrity import walk_trail
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries, read_trail
+from sessions.exports.source import Source
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.errors import AuditDamage, EvidenceMissing, UserError
-
-
-class Source(NamedTuple):
-    """A session whose trail holds together."""
-
-    run: Path
-    entries: Sequence[Recorded]
-    store: Store
 
 
 @dataclass(frozen=True)
@@ -32,12 +24,19 @@ class Format:
     """A format: what it is for, and the function that writes it, ``module:function``.
 
     The function gets the session and an empty folder, and returns one line for each file and for what it left out.
+    That of a tracker gets a :class:`sessions.exports.tracked_run.Tracked`, a folder that may have earlier parts of it,
+    and whether to send it.
     """
 
     told: str
     write: str
+    tracks: bool = False
+    sends: str = ""
+    """Of a tracker that can send a run: the variable that it needs for that."""
+    adds: bool = False
+    """Of a tracker: whether its folder takes further parts of a run; others are written anew."""
 
-    def writer(self) -> Callable[[Source, Path], list[str]]:
+    def writer(self) -> Callable[..., Any]:
         """Return the function; only then is its module imported."""
         module, _, name = self.write.partition(":")
         return getattr(import_module(module), name)
@@ -48,11 +47,27 @@ FORMATS: Mapping[str, Format] = {
         "a log for each evaluation, for `inspect view` and `read_eval_log`", "sessions.exports.inspect_format:write"
     ),
     "tensorboard": Format(
-        "metrics, curves and gates, for `tensorboard --logdir DIR`", "sessions.exports.tensorboard_format:write"
+        "metrics, curves and gates, for `tensorboard --logdir DIR`",
+        "sessions.exports.tensorboard_format:write",
+        tracks=True,
+        adds=True,
     ),
-    "wandb": Format("the same as an offline run, for `wandb sync`", "sessions.exports.wandb_format:write"),
-    "mlflow": Format("the same, for `mlflow ui --backend-store-uri DIR`", "sessions.exports.mlflow_format:write"),
-    "trackio": Format("the same, for `TRACKIO_DIR=DIR trackio show`", "sessions.exports.trackio_format:write"),
+    "wandb": Format(
+        "the same as an offline run, for `wandb sync`",
+        "sessions.exports.wandb_format:write",
+        tracks=True,
+        sends="WANDB_API_KEY",
+    ),
+    "mlflow": Format(
+        "the same, for `mlflow ui --backend-store-uri DIR`",
+        "sessions.exports.mlflow_format:write",
+        tracks=True,
+        sends="MLFLOW_TRACKING_URI",
+        adds=True,
+    ),
+    "trackio": Format(
+        "the same, for `TRACKIO_DIR=DIR trackio show`", "sessions.exports.trackio_format:write", tracks=True
+    ),
 }
 
 
@@ -78,7 +93,7 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
         partial.mkdir(parents=True)
         # Libraries print; what is on stdout is the command's own.
         with redirect_stdout(sys.stderr):
-            lines = FORMATS[name].writer()(Source(run, read_entries(path), Store(run / STORE)), partial)
+            lines = _written(FORMATS[name], Source(run, read_entries(path), Store(run / STORE)), partial)
         if not any(partial.iterdir()):
             why = "; ".join(lines) or "no stage that it has a form for has ended"
             raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
@@ -89,3 +104,14 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return lines
+
+
+def _written(form: Format, source: Source, folder: Path) -> list[str]:
+    if not form.tracks:
+        return form.writer()(source, folder)
+    # Imported here: it imports all code of a gate.
+    from sessions.exports.tracking import tracked
+
+    run = tracked(source)
+    form.writer()(run, folder)
+    return run.told()

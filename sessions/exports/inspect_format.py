@@ -16,7 +16,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
 from reviews.stages.evaluation.benchmark_rows import log_file
 from reviews.stages.evaluation.judged_answers import Answered, answered
-from sessions.exports.formats import Source
+from sessions.exports.source import Source
 from specs.errors import EvidenceMissing
 from specs.masking import current
 from specs.stages.registry import kind_of

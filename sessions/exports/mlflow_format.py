@@ -1,4 +1,4 @@
-"""A session as a run of an MLflow file store: `mlflow ui --backend-store-uri FOLDER`."""
+"""A session as a run of an MLflow file store, `mlflow ui --backend-store-uri FOLDER`, or of a tracking server."""
 
 from __future__ import annotations
 
@@ -8,36 +8,44 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sessions.exports.formats import Source
-from sessions.exports.tracked_run import PROJECT, tracked
+from sessions.exports.tracked_run import PROJECT, Tracked
 
 _BATCH = 1000
 """The most that MLflow takes at once."""
+_TAG = "peergate.id"
 
 
-def write(source: Source, folder: Path) -> list[str]:
-    """Write the run: metrics, curves, gates and registration."""
+def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
+    """Write the run, or add to it: metrics, curves, gates, registration and state.
+
+    ``online`` sends it to the server that ``MLFLOW_TRACKING_URI`` names.
+    """
     # MLflow warns of its file store; a folder is what an export is.
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-    run = tracked(source)
     entities: Any = import_module("mlflow.entities")
     tracking: Any = import_module("mlflow.tracking")
 
     at = int(run.began * 1000)
-    client = tracking.MlflowClient(tracking_uri=folder.resolve().as_uri())
-    experiment = client.create_experiment(PROJECT)
-    made = client.create_run(experiment, start_time=at, run_name=run.name).info.run_id
+    client = tracking.MlflowClient(tracking_uri=None if online else folder.resolve().as_uri())
+    found = client.get_experiment_by_name(PROJECT)
+    experiment = found.experiment_id if found else client.create_experiment(PROJECT)
+    there = client.search_runs([experiment], filter_string=f"tags.`{_TAG}` = '{run.id}'", max_results=1)
+    if there:
+        made = there[0].info.run_id
+    else:
+        made = client.create_run(experiment, start_time=at, run_name=run.name, tags={_TAG: run.id}).info.run_id
+        params = [entities.Param(name, json.dumps(value)[:6000]) for name, value in run.config.items()]
+        client.log_batch(made, params=params)
     points = [entities.Metric(name, value, at, 0) for name, value in run.metrics.items()]
     points += [
         entities.Metric(name, value, at, step)
         for name, values in run.curves.items()
         for step, value in enumerate(values, 1)
     ]
-    params = [entities.Param(name, json.dumps(value)[:6000]) for name, value in run.config.items()]
-    client.log_batch(made, params=params)
     for first in range(0, len(points), _BATCH):
         client.log_batch(made, metrics=points[first : first + _BATCH])
     for stage, attempt, outcome, reviewer in run.gates:
         client.set_tag(made, f"gate.{stage}.{attempt}", f"{outcome} ({reviewer})")
-    client.set_terminated(made, "FINISHED", at)
-    return run.told()
+    for name, value in run.state.items():
+        client.set_tag(made, name, json.dumps(value)[:4000])
+    client.set_terminated(made, "FINISHED" if run.state["decision"] != "open" else "RUNNING", at)

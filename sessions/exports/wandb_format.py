@@ -1,4 +1,4 @@
-"""A session as an offline run of Weights & Biases: `wandb sync FOLDER/wandb/offline-run-*` sends it."""
+"""A session as a run of Weights & Biases: offline, for `wandb sync FOLDER/wandb/offline-run-*`, or sent at once."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sessions.exports.formats import Source
-from sessions.exports.tracked_run import PROJECT, tracked
+from sessions.exports.tracked_run import PROJECT, Tracked
 
 
-def write(source: Source, folder: Path) -> list[str]:
-    """Write the run; nothing is sent, and nothing of this machine is recorded."""
-    run = tracked(source)
+def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
+    """Write the run, and nothing of this machine; ``online`` adds it to the run on the server."""
     wandb: Any = import_module("wandb")
 
     settings = wandb.Settings(
         console="off", silent=True, disable_git=True, x_disable_stats=True, x_disable_meta=True, host="-"
     )
-    made = wandb.init(
-        project=PROJECT, name=run.name, config=run.config, dir=str(folder), mode="offline", settings=settings
-    )
+    given: dict[str, Any] = {"mode": "online", "resume": "allow"} if online else {"mode": "offline"}
+    made = wandb.init(project=PROJECT, name=run.name, id=run.id, dir=str(folder), settings=settings, **given)
+    made.config.update(run.config | run.state, allow_val_change=True)
     for name, values in run.curves.items():
         made.define_metric(name, step_metric=f"{name} step")
         for step, value in enumerate(values, 1):
@@ -29,4 +27,3 @@ def write(source: Source, folder: Path) -> list[str]:
     columns = ["stage", "attempt", "decision", "reviewer"]
     made.log({"gates": wandb.Table(columns=columns, data=[list(one) for one in run.gates])})
     made.finish()
-    return run.told()

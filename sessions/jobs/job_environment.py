@@ -19,8 +19,8 @@ JOB_VARIABLES = {
 """For every job, in a sandbox or not."""
 _KEPT = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"),
-    # Where another library's environment is.
-    *("PEERGATE_CACHE", "PEERGATE_INSPECT_PYTHON", "XDG_CACHE_HOME"),
+    # Where other libraries are.
+    *("PEERGATE_CACHE", "PEERGATE_INSPECT_PYTHON", "PEERGATE_SCRIPT_PACKAGES", "XDG_CACHE_HOME"),
 )
 _SET = JOB_VARIABLES | {"PYTHONUNBUFFERED": "1"}
 

@@ -71,7 +71,6 @@ def build(session: Session, state: State) -> State:
         model=session.body("model")["digest"],
         price_cap_usd=attempt_usd(session.resolved.spec.budget, stage),
     )
-    session.store.put_value(order_of(session, state))
     return {"route": "go"}
 
 

@@ -26,6 +26,9 @@ from specs.stages.stage import FOLDERS
 from specs.strict_json import read_json
 from specs.text import plain
 
+MOST_KEPT = 64 << 20
+"""Bytes of a folder of files that the store keeps a copy of. Larger ones, as an exported model, stay where they are."""
+
 MANIFEST_BYTES = 1 << 26
 MOST_NAMES, NAME_CHARS = 8, 80
 """How many names are recorded of files that are no outputs, and how much of each."""
@@ -109,11 +112,11 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool
             # Evidence is kept unchanged or not at all: its digest and the metrics belong to these bytes.
             _uncounted(session, stage, name, f"holds the value of {named}")
             continue
-        if kind == "files":
+        size = path.stat().st_size if stored else _bytes_in(path)
+        if kind == "files" and size <= MOST_KEPT:
             digest = keep_files(session.store, path)
         else:
             digest = session.store.put(path.read_bytes()) if stored else digest_path(path)
-        size = path.stat().st_size if stored else _bytes_in(path)
         relative = path.relative_to(session.run).as_posix()
         outputs[name] = {"path": relative, "digest": digest, "bytes": size, "stored": stored}
     return None if raw is None else session.store.put(raw), outputs

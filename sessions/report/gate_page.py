@@ -40,11 +40,14 @@ def gate_page(entries: Sequence[Recorded], store: Store, stage: str, attempt: in
         "attempt": attempt,
         "entry": decided.entry.seq,
         "conditions": decided.body.get("conditions", []),
+        "claims": [one | {"attempt": _measured(entries, decided, one["claim"])} for one in gate["claims"]],
         "count": len(checks),
         "by_status": [(status, [_check(one) for one in checks if one.status == status]) for status in ORDER],
         "reviewer": judged.body.get("reviewer", "") if judged else "",
         "error": judged.body.get("error", "") if judged else "not on record",
         "judged": judged.entry.seq if judged else None,
+        "sent": judged.body.get("request") if judged else None,
+        "answered": judged.body.get("response") if judged else None,
         "verdict_value": verdict,
         "votes": [
             {"vote": one, "verdict": verdict_of(store, one.verdict)} for one in (verdict.votes if verdict else ())
@@ -90,6 +93,13 @@ def _since(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) 
         "checks": checks,
         "metrics": metrics,
     }
+
+
+def _measured(entries: Sequence[Recorded], decided: Recorded, claim: dict[str, Any]) -> int | None:
+    """Return the attempt whose metrics a claim was compared with; None if its stage had none."""
+    before = (one for one in entries[: decided.entry.seq] if one.entry.kind == "metrics" and one.body["metrics"])
+    found = [one.body["attempt"] for one in before if one.body["stage"] == claim["stage"]]
+    return found[-1] if found else None
 
 
 def _attempts(entries: Sequence[Recorded], stage: str) -> list[int]:

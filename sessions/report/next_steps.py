@@ -17,7 +17,7 @@ from sessions.report.result import checks_of, question
 from specs.job_records import ExitRecord
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import kind_of
-from specs.trail.verdict import CLOSED, CheckResult
+from specs.trail.verdict import CheckResult
 
 _MAY_DIFFER = ("jobs", "witness", "provenance", "claims", "registration")
 """Groups of checks about what happened around the rows: another attempt may pass them with the same rows."""
@@ -102,7 +102,7 @@ def remedies(entries: Sequence[Recorded], store: Store) -> list[dict[str, str]]:
 
 
 def _closing(checks: Sequence[CheckResult]) -> list[CheckResult]:
-    return [one for one in checks if one.blocking and one.status in CLOSED]
+    return [one for one in checks if one.closes]
 
 
 def _answer(effect: str, *commands: str, answer: str = "") -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Overview:
     """approve, null, overridden, reject, stop, budget, cancelled or retracted; None while the session is open."""
     stage: str | None
     attempt: int | None
+    gate: str | None
+    """The newest decision of a gate: ``STAGE.ATTEMPT OUTCOME``."""
     started: str | None
     ended: str | None
     reasons: tuple[str, ...]
@@ -80,7 +82,7 @@ def spent_nothing(run: Path) -> bool:
 
 def damaged(name: str, path: Path, error: Exception) -> Overview:
     """Return the overview of a session whose trail cannot be read."""
-    return Overview(name, path, "damaged", None, None, None, None, None, (str(error),), 0)
+    return Overview(name, path, "damaged", None, None, None, None, None, None, (str(error),), 0)
 
 
 def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overview:
@@ -90,6 +92,7 @@ def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overv
     judged = newest_judgement(entries)
     taken_back = closed is not None and judged is not None and judged.entry.kind == "retraction"
     decision = closed.body["decision"] if closed else None
+    gate = next((one.body for one in reversed(entries) if one.entry.kind == "decision"), None)
     return Overview(
         name=name,
         path=path,
@@ -97,6 +100,7 @@ def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overv
         decision="retracted" if taken_back else decision,
         stage=last_plan.body["stage"] if last_plan else None,
         attempt=last_plan.body["attempt"] if last_plan else None,
+        gate=f"{gate['stage'] or 'design'}.{gate['attempt']} {gate['outcome']}" if gate else None,
         started=when(entries[0]) if entries else None,
         ended=when(closed) if closed else None,
         reasons=_reasons(entries, judged),

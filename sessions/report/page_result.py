@@ -73,6 +73,7 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
         "costs": {
             "spent": f"{balance.spent_usd:.4f}",
             "most": f"{resolved.spec.budget.max_cost_usd:g}",
+            "left": f"{balance.left_usd:.4f}",
             "reserved": f"{balance.reserved_usd:.4f}" if balance.reserved_usd else "",
             "minutes": f"{balance.hours * 60:.0f}",
             "parties": [{"party": party, "usd": f"{usd:.4f}"} for party, usd in sorted(parties.items())],

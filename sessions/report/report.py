@@ -200,6 +200,8 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "left": left._asdict() if (left := final_model(entries, resolved.spec)) else None,
         "plots": [],
     }
+    if resolved.spec.companions:
+        data["companions"] = {name: one.model_dump(mode="json") for name, one in resolved.spec.companions.items()}
     if resolved.spec.criteria:
         data["acceptance"] = acceptance_of(entries, store).as_json()
     return data, arms

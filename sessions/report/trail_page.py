@@ -29,6 +29,7 @@ from sessions.report.overview import when
 from sessions.report.template import FOLDER, template
 from specs import text as plain_text
 from specs.errors import PeergateError
+from specs.masking import Masker
 from specs.regular_files import read_regular
 from specs.text import one_line, plain
 from specs.trail.key_policy import Policy
@@ -44,11 +45,13 @@ MOST_EVIDENCE = 20_000_000
 """Characters of all values together; later values are named by their file in the store."""
 GROUP = 250
 """Entries that open at once."""
+MOST_EVENTS = 2_000
+"""Of the transcript, the newest: each has up to 6,000 characters."""
 MOST_GATES = 200
 """Gates whose checks are on the page: each is looked up in all entries."""
 _TEMPLATE = "trail.html.j2"
 _SOURCES = (
-    *("gate_page", "page_result", "plots", "report", "result", "template", "timeline"),
+    *("gate_page", "page_result", "plots", "report", "result", "template", "timeline", "transcript"),
     *("samples/judged_samples", "samples/page_samples"),
 )
 _SAMPLES = re.compile(r'<section id="samples">.*?</section>', re.DOTALL)
@@ -104,6 +107,8 @@ def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = Tr
             for place, one in enumerate(gates_of(entries, store), 1)
         ],
         curves=_read_or(curves_of, entries, store) or [],
+        stages=_read_or(_stages, entries, store) or [],
+        transcript=_read_or(_transcript, entries, store),
         samples=_read_or(page_samples, entries, store) if with_samples else None,
         told=[
             {"seq": one.entry.entry.seq, "kind": one.entry.entry.kind, "time": _time(one.entry)}
@@ -121,6 +126,34 @@ def _whole(entries: list[Recorded], store: Store, gate: dict[str, Any]) -> dict[
     from sessions.report.gate_page import gate_page
 
     return _read_or(gate_page, entries, store, gate["stage"], gate["attempt"])
+
+
+def _stages(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+    """Return every attempt with its metrics."""
+    from reviews.evidence.gather import registered_spec
+    from sessions.report.report import stage_of
+
+    spec = registered_spec(entries, store)[0].spec
+    found = [stage_of(entries, store, one.name, one.kind, spec.thresholds) for one in spec.stages]
+    return [one for one in found if one["attempts"]]
+
+
+def _transcript(entries: Sequence[Recorded], store: Store) -> dict[str, Any] | None:
+    """Return the newest events of the builder's transcript; None if it called no tool."""
+    from sessions.report.transcript import Transcript
+
+    # Without the secrets of this environment: whoever has an export makes the same page. They were masked before.
+    attempts = list(Transcript(store, Masker({})).attempts(entries))
+    if not any(event.kind == "call" for one in attempts for event in one.events):
+        return None
+    seqs = sorted(event.seq for one in attempts for event in one.events)
+    first = seqs[-MOST_EVENTS:][0]
+    shown = [
+        {"stage": one.stage, "attempt": one.attempt}
+        | {"events": [{"at": "", "event": event} for event in one.events if event.seq >= first]}
+        for one in attempts
+    ]
+    return {"attempts": [one for one in shown if one["events"]], "left_out": max(0, len(seqs) - MOST_EVENTS)}
 
 
 def _read_or(read: Callable[..., Any], *given: Any) -> Any:

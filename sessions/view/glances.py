@@ -1,13 +1,14 @@
-"""Effect and money of many sessions for the list: computed when a browser asks, kept until the trail changes."""
+"""What the list adds to a session's state when a browser asks for it: effect, money, what is waited for, damage."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
 
-from sessions.report.page_result import page_result
+from sessions.report.page_result import UNREADABLE, page_result
 from sessions.view.places import Reader, stamp_of
-from specs.errors import PeergateError
+from sessions.view.trail_state import Checks
+from sessions.view.waits import busy_with
 
 MOST = 5_000
 
@@ -15,13 +16,14 @@ MOST = 5_000
 class Glances:
     """What the list shows of a session beside its state."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, checks: Checks) -> None:
         self._reader = reader
+        self._checks = checks
         self._kept: dict[str, tuple[str, dict[str, Any]]] = {}
         self._lock = threading.Lock()
 
     def of(self, name: str) -> dict[str, Any]:
-        """Return effect and money of a session; nothing where they cannot be read."""
+        """Return effect and money of a session, what it waits for while it runs, and whether its trail is damaged."""
         try:
             place = self._reader.scope.place(name)
             stamp = stamp_of(place)
@@ -29,9 +31,10 @@ class Glances:
                 return known[1]
             entries = place.entries()
             found = page_result(entries, place.store)
-        except (PeergateError, OSError):
+            damaged = bool(self._checks.of(name).damage)
+            told = (_told(found) if found else {}) | {"busy": busy_with(entries), "damaged": damaged}
+        except (*UNREADABLE, OSError):
             return {}
-        told = _told(found) if found else {}
         with self._lock:
             if len(self._kept) >= MOST:
                 self._kept.clear()
@@ -45,5 +48,5 @@ class Glances:
 
 def _told(found: dict[str, Any]) -> dict[str, Any]:
     effect = found["effect"]
-    money = {name: found["costs"][name] for name in ("spent", "most")}
+    money = {name: found["costs"][name] for name in ("spent", "most", "left")}
     return money | ({name: effect[name] for name in ("gain", "interval", "p")} if effect else {})

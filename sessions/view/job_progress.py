@@ -20,6 +20,7 @@ from specs.strict_json import read_json
 
 MOST_BYTES = 1_000_000
 """Of a progress file, its end."""
+MOST_CURVES = 4
 
 
 def running_job(run: Path, entries: Sequence[Recorded]) -> dict[str, Any] | None:
@@ -30,12 +31,22 @@ def running_job(run: Path, entries: Sequence[Recorded]) -> dict[str, Any] | None
     lines = progress_of(job_folder(run, key))
     _, stage, attempt = key.removesuffix(WITNESS).rsplit(".", 2)
     found: dict[str, Any] = {"stage": stage, "attempt": attempt, "witness": key.endswith(WITNESS), "total": 0}
+    found["noted"] = noted(lines)
     if lines:
         last = lines[-1]
-        losses = [one.note["loss"] for one in lines if isinstance(one.note.get("loss"), float)]
-        found |= {"done": last.done, "total": last.total, "unit": last.unit, "note": last.note, "losses": losses}
+        found |= {"done": last.done, "total": last.total, "unit": last.unit, "note": last.note}
         found["left"] = last.seconds_left(lines[0])
     return found
+
+
+def noted(lines: Sequence[Progress]) -> dict[str, list[float]]:
+    """Return the numbers that a job notes as it goes, by name: a loss, a learning rate."""
+    found: dict[str, list[float]] = {}
+    for one in lines:
+        for name, value in one.note.items():
+            if isinstance(value, float):
+                found.setdefault(name, []).append(value)
+    return dict(list(found.items())[:MOST_CURVES])
 
 
 def running_key(entries: Sequence[Recorded]) -> str | None:

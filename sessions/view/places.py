@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from reviews.trail.anchors import Anchor
 from reviews.trail.envelope import Recorded
 from reviews.trail.file_seal import seal_path
 from reviews.trail.store import Store
@@ -16,7 +18,7 @@ from reviews.trail.tiles import CHECKPOINT
 from sessions.commands.audit.trail_place import Place
 from sessions.jobs.heartbeat import mark_of
 from sessions.report.overview import OPEN, Overview, damaged, summary
-from sessions.report.session_list import listed
+from sessions.report.session_list import everywhere, listed
 from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run
 from specs.errors import PeergateError, UserError
@@ -49,10 +51,20 @@ class Scope:
 
     runs: Path
     alone: Place | None = None
+    everywhere: bool = False
+    """Whether the list is of the workspace's whole database."""
+    anchors: tuple[Anchor, ...] = ()
+    """Signed heads that were kept elsewhere, of the trail that is looked at."""
 
     def listed(self) -> list[Overview]:
-        """Return the sessions in a few words, by name."""
+        """Return the sessions in a few words, by name; of a whole database with the machines they are on."""
+        if self.everywhere:
+            return everywhere(self.runs)
         return listed(self.runs) if self.alone is None else [state_of(self.alone)]
+
+    def is_here(self, one: Overview) -> bool:
+        """Say whether a listed session has its run folder in this workspace, so that its pages can be shown."""
+        return not self.everywhere or str(one.path) == f"{platform.node()}:{self.runs.resolve() / one.name}"
 
     def place(self, name: str) -> Place:
         """Return the place of a session; raises UserError if there is no such session here."""

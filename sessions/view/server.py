@@ -51,8 +51,8 @@ class Viewer:
         self.reader = Reader(scope)
         self.samples = SampleReader()
         self.rows = RowFiles()
-        self.glances = Glances(self.reader)
         self.checks = Checks(scope)
+        self.glances = Glances(self.reader, self.checks)
 
     def app(self) -> Starlette:
         """Return the application."""
@@ -88,10 +88,11 @@ class Viewer:
         """List the sessions."""
         found = self.reader.scope.listed()
         known = {"sessions": found, "runs": str(self.reader.scope.runs), "glance": self.glances.known}
+        known |= {"here": self.reader.scope.is_here, "everywhere": self.reader.scope.everywhere}
         return _html("sessions.html.j2", **known, stamp=_mark(_listed(found)))
 
     def sessions_json(self, request: Request) -> Response:
-        """Return effect and money of the sessions that are named."""
+        """Return what the list adds of the sessions that are named."""
         names = request.query_params.getlist("name")[:100]
         return JSONResponse({name: self.glances.of(name) for name in names})
 

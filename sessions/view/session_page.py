@@ -14,6 +14,7 @@ from reviews.gate.packet import DESIGN
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.next_steps import remedies, waiting_for
+from sessions.report.overview import waits_for_verdict
 from sessions.report.page_result import page_result
 from sessions.report.plots import curve
 from sessions.report.report import curves_of, stage_of
@@ -22,6 +23,7 @@ from sessions.report.trail_page import gates_of
 from sessions.report.transcript import Attempt, Event, Transcript
 from sessions.view.job_progress import running_job
 from sessions.view.places import Read, state_of
+from sessions.view.waits import busy_with
 from specs.session.session_spec import ResolvedSpec
 
 NEWEST_EVENTS = 8
@@ -44,13 +46,14 @@ def session_page(read: Read) -> dict[str, Any]:
         "state": state,
         "result": page_result(entries, store),
         "numbers": numbers_of(entries, resolved, f"/s/{quote(read.name, safe='')}/number"),
-        "strip": gate_strip(entries, store, resolved, job),
-        "job": job | {"curve": curve(job.get("losses", ()), "loss")} if job else None,
+        "strip": gate_strip(entries, store, resolved, job, waits),
+        "job": job | {"curves": [curve(values, name) for name, values in job["noted"].items()]} if job else None,
         "curves": curves_of(entries, store),
         "stages": [one for one in stages if one["attempts"]],
         "conditions": obligations(entries, int(entries[-1].entry.time_ns)),
         "acceptance": acceptance_of(entries, store),
         "waits": waits,
+        "busy": busy_with(entries) if state.state == "running" else "",
         "remedies": remedies(entries, store),
         "seeds": further_seeds(entries, store),
         "newest": newest_events(attempts, NEWEST_EVENTS),
@@ -60,20 +63,33 @@ def session_page(read: Read) -> dict[str, Any]:
 
 
 def gate_strip(
-    entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec, job: dict[str, Any] | None
+    entries: list[Recorded],
+    store: Store,
+    resolved: ResolvedSpec,
+    job: dict[str, Any] | None,
+    waits: dict[str, Any] | None,
 ) -> list[dict[str, Any]]:
-    """Return one mark for each gate that has decided, for the stage that runs, and for each that is still to come."""
+    """Return one mark for each gate that has decided, for the stage that runs, and for each that is still to come.
+
+    ``waits`` says what is asked of a person, whose gate is marked.
+    """
     lifted = {(one.body.get("stage") or DESIGN) for one in entries if is_override(one)}
     marks = [
         one | {"lifted": one["outcome"] != "approve" and one["stage"] in lifted} for one in gates_of(entries, store)
     ]
+    for one in marks:
+        if waits is not None and waits["since"] == one["seq"]:
+            one |= {"outcome": "waiting for a person", "state": "escalate"}
     decided = {one["stage"] for one in marks}
+    packet = waits_for_verdict(entries)
+    judging = (packet.body["stage"] or DESIGN) if packet is not None else None
     closed = any(one.entry.kind == "close" for one in entries)
     for name in (DESIGN, *(one.name for one in resolved.spec.stages)):
         runs_now = job is not None and job["stage"] == name
         if runs_now or name not in decided:
             outcome = "running" if runs_now else "not reached" if closed else "to come"
-            marks.append({"stage": name, "attempt": None, "outcome": outcome, "state": "", "lifted": False})
+            mark = {"stage": name, "attempt": None, "outcome": outcome, "state": "", "lifted": False}
+            marks.append(mark | ({"outcome": "waiting for a verdict", "state": "escalate"} if name == judging else {}))
     return marks
 
 

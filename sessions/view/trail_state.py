@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from reviews.audit.export import verify_export
 from reviews.audit.verify import Audit, verify_trail
+from reviews.trail.anchors import Anchor
 from sessions.commands.audit.trail_place import Place
 from sessions.report import timeline
 from sessions.report.overview import when
@@ -38,12 +40,12 @@ def trail_page(read: Read, first: int) -> dict[str, Any]:
     }
 
 
-def checked_trail(place: Place) -> Audit:
+def checked_trail(place: Place, anchors: Sequence[Anchor] = ()) -> Audit:
     """Verify signatures, roles, order, tree and head of a trail; of an export, its files and what it means too."""
     if place.is_export:
-        return verify_export(place.folder)
+        return verify_export(place.folder, anchors=anchors)
     before = stamp_of(place)
-    found = verify_trail(place.folder, place.trail.name)[0]
+    found = verify_trail(place.folder, place.trail.name, anchors=anchors)[0]
     late = [one for one in found.damage if one.startswith(SEAL)]
     if late and is_running(place.folder):
         # Who runs it seals it at the end; until then the seal is of entries before.
@@ -51,7 +53,7 @@ def checked_trail(place: Place) -> Audit:
         found.notes += late
     elif late and stamp_of(place) != before:
         # It was sealed meanwhile.
-        found = verify_trail(place.folder, place.trail.name)[0]
+        found = verify_trail(place.folder, place.trail.name, anchors=anchors)[0]
     return found
 
 
@@ -70,7 +72,7 @@ class Checks:
         holds = known is not None and known[2].readable and not known[2].damage
         if known is not None and (known[0] == stamp or (holds and now - known[1] < AGAIN_AFTER_S)):
             return known[2]
-        found = checked_trail(place)
+        found = checked_trail(place, self._scope.anchors)
         self._kept[name] = stamp, now, found
         return found
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
+import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,10 +21,11 @@ from specs.digests import digest_value
 from specs.text import plain
 
 Step = Literal["invalid", "empty", "failed", "overtime", "passed"]
-_STEPS = ("valid", "ran", "invalid", "empty", "failed", "passed")
 _RUNNER = Path(program_runner.__file__)
 """Imported, so that it is part of the measuring code; run from its text, so that nothing of Peergate is mounted."""
-_LINE = 4096
+_LINE = 1 << 20
+"""The longest arguments or result of a call, as bytes of JSON."""
+_STDERR = 4096
 _ROOM_MB = 256
 """What Python reserves beside what the program may hold."""
 _KEPT = 20_000
@@ -37,6 +39,8 @@ class Program(NamedTuple):
     text: str
     entry_point: str
     tests: str
+    prompt: str = ""
+    """The problem's own text, of which the tests may use what it defines."""
 
 
 class Limits(NamedTuple):
@@ -69,12 +73,26 @@ def run_all(programs: Sequence[Program], limits: Limits) -> list[Ended]:
 
 def require_sandbox() -> None:
     """Raise NoSandbox where a program would run unconfined."""
-    host = bubblewrap.this_host()
+    host = _host()
     why = bubblewrap.why_missing(host)
     if host is None or why:
         raise NoSandbox(why)
     if seen := bubblewrap.uncovered(host, [Path.home()]):
         raise NoSandbox(f"it would show {seen[0]}")
+
+
+def _host() -> bubblewrap.Host | None:
+    """Return this machine with Python alone: an installed package may hold the solutions of a benchmark."""
+    host = bubblewrap.this_host(os.path.realpath(sys.executable), [sys.base_prefix])
+    return host._replace(hidden=(*host.hidden, *_packages(*host.environment))) if host else None
+
+
+@cache
+def _packages(*environment: str) -> tuple[str, ...]:
+    """Return the folders of installed packages in what is mounted."""
+    places = (Path(one) for one in (*environment, "/usr", "/usr/local"))
+    found = (one.resolve() for place in places for one in place.glob("lib*/python3*/*-packages"))
+    return tuple(dict.fromkeys(str(one) for one in found if one.is_dir()))
 
 
 def _remembered(program: Program, limits: Limits) -> Ended:
@@ -95,90 +113,116 @@ _LOCK = threading.Lock()
 
 
 def _run(program: Program, limits: Limits) -> Ended:
-    host = bubblewrap.this_host()
-    assert host is not None  # As run_all found.
-    with bubblewrap.refused_calls(alone=True) as refusing:
-        line = bubblewrap.opening(host, "program", {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8"}, refusing)
-        line += [*bubblewrap.environment(host), "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            [*line, "--", host.python, "-I", "-S", "-B", "-c", _RUNNER.read_text(encoding="utf-8")],
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            env={},
-            cwd="/",
-            pass_fds=(refusing,),
-            bufsize=0,
-            start_new_session=True,
-        )
     late = threading.Event()
+    started: list[_Child] = []
+
+    def start() -> _Child:
+        started.append(_Child(late))
+        if late.is_set():
+            started[-1].process.kill()
+        return started[-1]
 
     def end() -> None:
         late.set()
-        process.kill()
+        for one in started:
+            one.process.kill()
 
     watch = threading.Timer(4 * limits.seconds + 5, end)
     watch.start()
     try:
-        return _exchange(process, program, limits, late)
+        return _exchange(start, program, limits)
+    except _Broken as broken:
+        return broken.ended
     finally:
         watch.cancel()
-        process.kill()
-        process.wait()
-        for one in (process.stdin, process.stdout, process.stderr):
-            with suppress(OSError):
-                if one:
-                    one.close()
+        for one in started:
+            one.close()
 
 
-def _exchange(process: subprocess.Popen[bytes], program: Program, limits: Limits, late: threading.Event) -> Ended:
+def _exchange(start: Callable[[], _Child], program: Program, limits: Limits) -> Ended:
+    """Carry calls and values between the two processes; that of the tests alone says whether they passed."""
     mb = 1024 * 1024
     held = (limits.memory_mb + _ROOM_MB) * mb
     limited = {"CPU": limits.seconds, "AS": held, "FSIZE": 0, "CORE": 0, "NOFILE": 32}
-    _send(process, {"program": program.text, "entry_point": program.entry_point, "limits": limited})
-    said, word = _read(process), ""
-    if said is None:
-        _require_started(process)
-    if said is not None and said["step"] == "valid":
-        said = _read(process)
-        if said is not None and said["step"] == "ran":
-            word = secrets.token_hex(16)
-            _send(process, {"tests": program.tests, "word": word})
-            said = _read(process)
-    if said is None:
+    given: dict[str, Any] = {"limits": limited, "entry_point": program.entry_point}
+    runs = start()
+    runs.send(given | {"program": program.text})
+    said = runs.read("valid", "invalid", "empty")
+    if said["step"] == "valid":
+        said = runs.read("ran", "failed")
+    if said["step"] == "ran":
+        tests = start()
+        tests.send(given | {"tests": program.tests, "prompt": program.prompt})
+        while (said := tests.read("call", "failed", "passed"))["step"] == "call":
+            runs.send({"call": said["call"]})
+            tests.send(runs.read("called"))
+    return Ended(said["step"], plain(str(said.get("why", "")), 100))
+
+
+class _Broken(Exception):
+    """A process that ended, or said what it was not asked."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(ended.why)
+        self.ended = ended
+
+
+class _Child:
+    """The runner in a sandbox of its own."""
+
+    def __init__(self, late: threading.Event) -> None:
+        self._late, self._heard = late, False
+        host = _host()
+        assert host is not None  # As run_all found.
+        with bubblewrap.refused_calls(alone=True) as refusing:
+            line = bubblewrap.opening(host, "program", {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8"}, refusing)
+            line += [*bubblewrap.environment(host), "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
+            pipe = subprocess.PIPE
+            self.process = subprocess.Popen(
+                [*line, "--", host.python, "-I", "-S", "-B", "-c", _RUNNER.read_text(encoding="utf-8")],
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                env={},
+                cwd="/",
+                pass_fds=(refusing,),
+                start_new_session=True,
+            )
+
+    def send(self, said: dict[str, Any]) -> None:
+        """Write a line; who does not read is found when nothing is answered."""
+        left = memoryview(json.dumps(said).encode() + b"\n")
+        with suppress(BrokenPipeError):
+            while self.process.stdin and left:
+                left = left[os.write(self.process.stdin.fileno(), left) :]
+
+    def read(self, *steps: str) -> dict[str, Any]:
+        """Return the next line, which has to be one of these steps; raises _Broken and NoSandbox."""
+        line = self.process.stdout.readline(_LINE) if self.process.stdout else b""
+        if not line:
+            raise _Broken(self._how())
+        self._heard = True
+        with suppress(ValueError, RecursionError):
+            said = json.loads(line)
+            if isinstance(said, dict) and said.get("step") in steps:
+                return said
+        raise _Broken(Ended("failed", "it says what it was not asked"))
+
+    def _how(self) -> Ended:
+        code = self.process.wait()
+        said = self.process.stderr.read(_STDERR) if self.process.stderr and not self._heard else b""
+        if said.startswith(b"bwrap:"):
+            raise NoSandbox(bubblewrap.why_refused(said))
         # The system ends what took its time of the processor, and a timer what waits.
-        code = process.wait()
-        if late.is_set() or code in (-24, 128 + 24, 128 + 9, -9):
+        if self._late.is_set() or code in (-24, 128 + 24, 128 + 9, -9):
             return Ended("overtime", "it took longer than allowed")
         return Ended("failed", f"its process ended with code {code}")
-    step = said["step"]
-    if step == "passed" and (not word or said.get("word") != word):
-        return Ended("failed", "it ended before its tests")
-    if step in ("valid", "ran"):
-        return Ended("failed", "it says what it has said")
-    return Ended(step, "" if step == "passed" else plain(str(said.get("why", "")), 100))
 
-
-def _send(process: subprocess.Popen[bytes], said: dict[str, Any]) -> None:
-    left = memoryview(json.dumps(said).encode() + b"\n")
-    with suppress(BrokenPipeError):
-        while process.stdin and left:
-            left = left[os.write(process.stdin.fileno(), left) :]
-
-
-def _read(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
-    """Return the next line; None where there is none, or none of the runner's form."""
-    line = process.stdout.readline(_LINE) if process.stdout else b""
-    with suppress(ValueError, RecursionError):
-        said = json.loads(line)
-        if isinstance(said, dict) and said.get("step") in _STEPS:
-            return said
-    return None
-
-
-def _require_started(process: subprocess.Popen[bytes]) -> None:
-    process.wait()
-    said = process.stderr.read(_LINE) if process.stderr else b""
-    if said.startswith(b"bwrap:"):
-        raise NoSandbox(bubblewrap.why_refused(said))
+    def close(self) -> None:
+        """End it, and whatever is left of it."""
+        self.process.kill()
+        self.process.wait()
+        for one in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with suppress(OSError):
+                if one:
+                    one.close()

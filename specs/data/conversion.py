@@ -114,6 +114,8 @@ def _made(held: As, values: dict[str, Any], learned: Learned) -> list[Contract]:
 
 
 def _item(values: dict[str, Any]) -> Item:
+    if {"entry_point", "test"} <= values.keys():
+        values = _problem(values)
     column = next((one for one in ("prompt", "question", "messages") if one in values), "prompt")
     before, prompt = _asked(values, column)
     own = {
@@ -133,6 +135,16 @@ def _item(values: dict[str, Any]) -> Item:
         constraint=fields,
         before=before,
     )
+
+
+def _problem(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a problem with HumanEval's columns as ``code_eval`` reads it."""
+    name, prompt = _needed(values, "entry_point"), _needed(values, "prompt")
+    solution = values.get("canonical_solution")
+    known = {"id": values.get("task_id"), "tests": f"{_needed(values, 'test')}\n\ncheck({name})\n"}
+    known |= {"solution": f"{prompt}{solution}"} if solution is not None else {}
+    rest = {key: one for key, one in values.items() if key not in ("task_id", "test", "canonical_solution")}
+    return rest | known
 
 
 def _read_text(values: dict[str, Any]) -> Item:
@@ -257,7 +269,7 @@ def _turns(column: str, messages: Any, *, answered: bool) -> list[Turn]:
     due = ["user", "assistant"] * len(spoken)
     if spoken != due[: len(spoken)] or not spoken:
         hint = "user and assistant by turns, perhaps the system's turn before them"
-        raise Wrong(column, f"its turns are {', '.join(roles) or 'none'}", hint)
+        raise Wrong(column, f"its turns are {', '.join(roles)}" if roles else "there are no turns", hint)
     if answered != (spoken[-1] == "assistant"):
         if answered:
             raise Wrong(column, "the last turn is not the assistant's", "it is what the model learns to say")

@@ -15,13 +15,14 @@ from specs.session.problems import printable
 
 MAX_DATA_BYTES = 1 << 28
 _MARKS = {
-    b"\xff\xfe": "is UTF-16 text",
-    b"\xfe\xff": "is UTF-16 text",
-    b"\xef\xbb\xbf": "begins with a byte order mark",
-    b"PK": "is a ZIP archive (a spreadsheet?)",
-    b"\x1f\x8b": "is compressed",
-    b"PAR1": "is Parquet",
+    b"\xff\xfe": ("is UTF-16 text", "save it as UTF-8"),
+    b"\xfe\xff": ("is UTF-16 text", "save it as UTF-8"),
+    b"\xef\xbb\xbf": ("begins with a byte order mark", "save it as UTF-8 without one"),
+    b"PK": ("is a ZIP archive (a spreadsheet?)", "save it as CSV"),
+    b"\x1f\x8b": ("is compressed", "unpack it"),
+    b"PAR1": ("is Parquet", "name it .parquet"),
 }
+"""How files begin that are no plain text, and what helps."""
 _DELIMITERS = (",", ";", "\t")
 
 
@@ -104,9 +105,9 @@ def _is_json(text: str) -> bool:
 
 
 def _text(raw: bytes) -> str:
-    for mark, told in _MARKS.items():
+    for mark, (told, hint) in _MARKS.items():
         if raw.startswith(mark):
-            raise Unreadable(f"the file {told}", "save it as plain UTF-8 text, or name it by its format")
+            raise Unreadable(f"the file {told}", hint)
     if not raw:
         raise Unreadable("the file holds no rows", "one row a line")
     try:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
-from specs.digests import Contract, omitted
+from specs.digests import Contract, Digest, omitted
 from specs.stages.stage import Criterion, Name
+
+Link = Annotated[str, StringConstraints(pattern=r"^https://[^\s<>()\[\]\"'`|\\]+$", max_length=500)]
+"""An address on the web. It is shown, and never fetched."""
+
+
+class Companion(Contract):
+    """A document that belongs to the experiment: an analysis plan, the spec of a sibling, a discussion."""
+
+    path: str | None = omitted()
+    """A file, relative to the spec; its digest is registered, so that everybody can see which text was meant."""
+    link: Link | None = omitted()
+    digest: Digest | None = omitted()
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.path is None) == (self.link is None):
+            raise ValueError("needs a path or a link, and not both")
+        return self
 
 
 class AcceptanceCriterion(Contract):
@@ -31,6 +49,11 @@ class AcceptanceCriterion(Contract):
     """Its part of ship-%."""
     effort_hours: Annotated[float, Field(gt=0, le=10_000)] | None = omitted()
     """What is planned for it, of machines and people; not stated, the limits of the stages that lead to it."""
+    model: Annotated[str, StringConstraints(pattern=r"^(model|[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)$")] | None = omitted()
+    """Which of several models it speaks of: ``model``, or a checkpoint (``STAGE.OUTPUT``) that its stage reads or
+    leaves. ship-% is then shown for each model as well."""
+    issue: Link | None = omitted()
+    """Where it is discussed."""
     applies_if: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$")] | None = omitted()
     """``STAGE.PARAMETER``: where that is registered as ``no``, false, 0 or null, the criterion does not apply, and
     ship-% leaves it out. A session that cannot show something is never excused otherwise."""

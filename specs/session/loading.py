@@ -36,6 +36,8 @@ _HINTS: dict[Loc, str] = {
     ("budget", "machine_usd_per_hour"): "what the machine costs you; 0 where it is your own",
 }
 """What to write where nothing can be filled in."""
+EXPERIMENT = "experiment.yaml"
+"""The spec that a folder holds."""
 
 
 def load_spec(
@@ -69,7 +71,7 @@ def load_spec(
         raise document.error(path, filled)
     files = NamedFiles(path, allow_missing_data)
     spec, constitution, digests = files.read_all(spec)
-    spec, task_text = files.task(spec)
+    spec, task_text = files.task(files.companions(spec))
     spec, scripts = files.scripts(spec)
     spec, reading = files.reading(spec)
     problems = [*lint(spec), *files.problems]
@@ -167,21 +169,30 @@ def shipped() -> dict[str, Path]:
 
 
 def find_spec(text: str) -> Path:
-    """Return the file, or the shipped spec, that a user means; raises UserError, with the shipped names, if neither."""
+    """Return the file that a user means: a spec, that of a folder (:data:`EXPERIMENT`), or a shipped one by its name.
+
+    Raises:
+        UserError: there is no such spec; with the shipped names.
+    """
     path = Path(text)
     known = shipped()
+    told = f"there is no spec '{text}'"
     try:
         if path.is_file():
             return path
-        other = "a folder" if path.is_dir() else "no file" if path.exists() else ""
+        if path.is_dir():
+            if (path / EXPERIMENT).is_file():
+                return path / EXPERIMENT
+            told = f"there is no {EXPERIMENT} in {'this folder' if text == '.' else repr(text)}"
+        elif path.exists():
+            told = f"'{text}' is not a file"
     except (OSError, ValueError):  # A name no file can have: too long, or with a NUL character.
-        other = ""
+        pass
     if text in known:
         return known[text]
-    match = closest(path.name.removesuffix(".yaml"), known)
+    match = closest(path.name.removesuffix(".yaml"), known) if told.startswith("there is no spec") else None
     names = f"shipped specs: {', '.join(known) or 'none'}"
-    hint = f"did you mean '{match}'? {names}" if match else names
-    raise UserError(f"'{text}' is {other}, not a spec" if other else f"there is no spec '{text}'", hint=hint)
+    raise UserError(told, hint=f"did you mean '{match}'? {names}" if match else f"name a spec file; {names}")
 
 
 def read_resolved(text: str | bytes) -> ResolvedSpec:

@@ -12,6 +12,7 @@ from specs.data.registered import Registered, read_registered
 from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
 from specs.digests import digest_bytes
 from specs.errors import Problem, SpecError, UserError
+from specs.session.acceptance import Companion
 from specs.session.constitution import Constitution
 from specs.session.explain import validate
 from specs.session.item_lines import at_most, check_items
@@ -71,6 +72,22 @@ class NamedFiles:
         elif self.allow_missing:
             digests["heldout"] = split.digest
         return spec.model_copy(update={"data": data, "heldout": split}), constitution, digests
+
+    def companions(self, spec: SessionSpec) -> SessionSpec:
+        """Return the spec with the digest of each companion that is a file; problems are collected."""
+        found: dict[str, Companion] = {}
+        for name, one in spec.companions.items():
+            loc: Loc = ("companions", name)
+            found[name] = one
+            if one.path is None or (self.allow_missing and not (self.folder / one.path).exists()):
+                continue
+            if (raw := self._read((*loc, "path"), one.path)) is None:
+                continue
+            found[name] = one.model_copy(update={"digest": digest_bytes(raw)})
+            if one.digest not in (None, found[name].digest):
+                message = f"'{one.path}' has the digest {found[name].digest}, the spec registers {one.digest}"
+                self.problems.append(LintProblem((*loc, "digest"), message, _RESTORE))
+        return spec.model_copy(update={"companions": found})
 
     def task(self, spec: SessionSpec) -> tuple[SessionSpec, str | None]:
         """Return the spec with its task file pinned by its digest, and the file's text; problems are collected.

@@ -1,4 +1,4 @@
-"""Digests of data files, written into a spec: everything else of the file stays as it is, byte for byte."""
+"""Digests of data files and companions, written into a spec: every other byte of the file stays as it is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pin(NamedTuple):
 
 
 def pin(path: Path) -> list[Pin]:
-    """Write the digest of every data file into a spec, those of its profiles too; returns them all.
+    """Write the digest of every data file and companion into a spec, those of its profiles too; returns them all.
 
     Raises:
         SpecError: the spec is no YAML, or a file that it names cannot be read; nothing was written.
@@ -55,7 +55,7 @@ def pin(path: Path) -> list[Pin]:
 
 
 def _files(document: Document) -> Iterator[tuple[Loc, Keyed]]:
-    """Yield the mappings of a spec, and of each of its profiles, that name a data file."""
+    """Yield the mappings of a spec, and of each of its profiles, that name a data file or a companion."""
     top: Keyed = document.data
     profiles = top.get("profiles")
     every: list[tuple[Loc, Any]] = [((), top)]
@@ -64,9 +64,11 @@ def _files(document: Document) -> Iterator[tuple[Loc, Keyed]]:
     for base, one in every:
         if not isinstance(one, Keyed):
             continue
-        data = one.get("data")
+        data, companions = one.get("data"), one.get("companions")
         named: list[tuple[Loc, Any]] = [((*base, "heldout"), one.get("heldout"))]
         named += [((*base, "data", name), file) for name, file in data.items()] if isinstance(data, Keyed) else []
+        if isinstance(companions, Keyed):
+            named += [((*base, "companions", name), file) for name, file in companions.items()]
         for loc, file in named:
             if isinstance(file, Keyed) and isinstance(file.get("path"), str):
                 yield loc, file

@@ -12,8 +12,9 @@ from specs.data.conversion import As, Learned
 from specs.data.registered import registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
 from specs.notices.notify import Notify
+from specs.notices.trackers import TrackerName
 from specs.resources import LauncherName, Resources, filled
-from specs.session.acceptance import AcceptanceCriterion
+from specs.session.acceptance import AcceptanceCriterion, Companion
 from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
 from specs.session.thresholds import Thresholds
 from specs.stages.recipes import script_file
@@ -191,10 +192,14 @@ class SessionSpec(Contract):
     """``required``: only code of a known commit opens sessions and gates. ``stated``: other code is a warning."""
     notify: tuple[Notify, ...] = omitted(())
     """Who is told when a person is asked, money runs low, a job is lost, a gate rejects, or the session ends."""
+    trackers: tuple[TrackerName, ...] = omitted(())
+    """Where its metrics, curves and gates are shown too, while it runs: in folders below ``trackers/`` of its own."""
     evaluation: EvaluationPlan | None = omitted()
     """The gap before training, what must not fall, and the sample that admits the scorer."""
     criteria: tuple[AcceptanceCriterion, ...] = omitted(())
     """What the session has to have shown in the end. They decide no gate: ``peergate backlog`` ranks what is left."""
+    companions: dict[Name, Companion] = omitted({})
+    """Documents that belong to it; reports and the model card name them."""
     stages: tuple[Stage, ...] = Field(min_length=1)
 
     def reviewers(self) -> tuple[Reviewer, ...]:

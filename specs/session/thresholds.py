@@ -97,7 +97,7 @@ class Thresholds(Contract):
     parameters_per_token: Annotated[float, Field(gt=0, le=1e9)] = 1e5
     """Ratio: trained parameters to distinct tokens that carry loss."""
     gradient_spike: Annotated[float, Field(gt=1, le=1e6)] = 20.0
-    """Ratio: largest gradient norm of the optimizer steps, before clipping, to their median."""
+    """Ratio: gradient norm of an optimizer step, before clipping, to the median of the nine steps before it."""
     schedule_deviation: Annotated[float, Field(gt=0, le=0.25)] = 0.02
     """Fraction of the granted learning rate: farthest distance of a step's rate from the granted schedule."""
     loss_drop: Share = 0.01

@@ -44,6 +44,13 @@ class CheckResult(Contract):
     required_change: RequiredChange | None = None
     repairable: bool = True
     """False when no parameter can mend it: the data or the design itself is wrong."""
+    due: str | None = omitted()
+    """The defect at another stage that scheduled it: a blocking check has to pass then, and a warning is not enough."""
+
+    @property
+    def closes(self) -> bool:
+        """Whether it keeps the gate closed, if no person lifts it."""
+        return self.blocking and (self.status in CLOSED or (self.due is not None and self.status == "WARN"))
 
 
 class Span(Contract):

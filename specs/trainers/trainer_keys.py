@@ -44,13 +44,9 @@ _SAVED: dict[str, tuple[Any, str]] = {
     "save_total_limit": (None, LAST),
     "save_only_model": (None, LAST),
     "resume_from_checkpoint": (None, "a job begins with the granted checkpoint"),
-    "push_to_hub": (False, NOWHERE),
     "hub_model_id": (None, NOWHERE),
+    "hub_revision": (None, NOWHERE),
     "hub_strategy": (None, NOWHERE),
-    "hub_token": (None, NOWHERE),
-    "report_to": ("none", NOWHERE),
-    "run_name": (None, NOWHERE),
-    "logging_dir": (None, NOWHERE),
     "trust_remote_code": (False, OWN_CODE),
 }
 
@@ -71,8 +67,12 @@ TRL = Trainer(
         "use_cpu": "the stage's `gpu`",
     },
     off=_SAVED
+    | {"push_to_hub": (False, NOWHERE), "report_to": ("none", NOWHERE), "save_on_each_node": (False, LAST)}
     | dict.fromkeys(
-        ("hub_private_repo", "hub_always_push", "hub_revision", "project", "trackio_space_id", "trackio_bucket_id"),
+        (
+            *("hub_token", "hub_private_repo", "hub_always_push", "run_name", "logging_dir"),
+            *("project", "trackio_space_id", "trackio_static_space_id", "trackio_bucket_id"),
+        ),
         (None, NOWHERE),
     ),
     refused={
@@ -80,7 +80,16 @@ TRL = Trainer(
         "chat_template_path": "the checkpoint keeps the template of its base",
         "load_best_model_at_end": LAST,
         **dict.fromkeys(
-            ("accelerate_config", "num_processes", "num_machines", "deepspeed", "fsdp", "fsdp_config"), ONE
+            (
+                "accelerate_config",
+                "num_processes",
+                "num_machines",
+                "deepspeed",
+                "fsdp",
+                "fsdp_config",
+                "parallelism_config",
+            ),
+            ONE,
         ),
     },
     harmless=("eos_token", "pad_token"),
@@ -91,9 +100,7 @@ AXOLOTL = Trainer(
     distribution="axolotl",
     marks=("base_model", "datasets|pretraining_dataset"),
     given={
-        **dict.fromkeys(
-            ("base_model", "base_model_config", "revision_of_model", "tokenizer_config", "processor_config"), CHECKPOINT
-        ),
+        **dict.fromkeys(("base_model", "base_model_config", "revision_of_model", "tokenizer_config"), CHECKPOINT),
         **dict.fromkeys(("datasets", "pretraining_dataset", "test_datasets"), ROWS),
         "output_dir": KEPT,
         "dataset_prepared_path": "a folder of the sandbox",
@@ -114,6 +121,7 @@ AXOLOTL = Trainer(
             ),
             *("mlflow_tracking_uri", "mlflow_experiment_name", "mlflow_run_name", "hf_mlflow_log_artifacts"),
             *("comet_api_key", "comet_workspace", "comet_project_name", "comet_experiment_key", "comet_mode"),
+            *("comet_online", "comet_experiment_config", "otel_metrics_host", "otel_metrics_port"),
             *("use_wandb", "use_mlflow", "use_comet", "use_tensorboard", "use_otel_metrics", "push_dataset_to_hub"),
             *("trackio_project_name", "trackio_run_name", "trackio_space_id", "use_trackio", "hf_use_auth_token"),
         ),
@@ -121,6 +129,8 @@ AXOLOTL = Trainer(
     )
     | {
         "saves_per_epoch": (None, LAST),
+        "save_first_step": (False, LAST),
+        "dynamic_checkpoint": (None, LAST),
         "auto_resume_from_checkpoints": (False, "a job begins with the granted checkpoint"),
         "save_safetensors": (True, "weights are taken as safetensors only"),
     },
@@ -129,7 +139,17 @@ AXOLOTL = Trainer(
         "chat_template_jinja": "the checkpoint keeps the template of its base",
         "tokens": "the checkpoint keeps the vocabulary of its base",
         "load_best_model_at_end": LAST,
-        **dict.fromkeys(("deepspeed", "fsdp", "fsdp_config", "use_ray", "tensor_parallel_size"), ONE),
+        "trainer_cls": OWN_CODE,
+        **dict.fromkeys(
+            (
+                *("deepspeed", "fsdp", "fsdp_config", "fsdp_version", "fsdp_final_state_dict_type"),
+                "fp8_enable_fsdp_float8_all_gather",
+                *("use_ray", "ray_run_name", "ray_num_workers", "resources_per_worker"),
+                *("tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree"),
+                *("dp_shard_size", "dp_replicate_size"),
+            ),
+            ONE,
+        ),
     },
     harmless=("special_tokens",),
 )
@@ -137,11 +157,28 @@ AXOLOTL = Trainer(
 TRAINERS = (TRL, AXOLOTL)
 PREFERENCE_KEYS = frozenset(
     ("beta", "label_smoothing", "ld_alpha", "loss_weights", "f_divergence_type", "precompute_ref_log_probs")
-    + ("precompute_ref_batch_size", "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "use_weighting")
+    + (
+        "disable_dropout",
+        "discopop_tau",
+        "f_alpha_divergence_coef",
+        "precompute_ref_batch_size",
+        "sync_ref_model",
+        "ref_model_mixup_alpha",
+        "ref_model_sync_steps",
+        "use_weighting",
+    )
 )
 """Keys of TRL's DPO that its SFT does not have."""
 EXAMPLE_KEYS = frozenset(
-    ("packing", "packing_strategy", "eval_packing", "assistant_only_loss", "completion_only_loss", "dataset_kwargs")
+    (
+        "packing",
+        "packing_strategy",
+        "eval_packing",
+        "assistant_only_loss",
+        "completion_only_loss",
+        "dataset_kwargs",
+        "shuffle_dataset",
+    )
 )
 """Keys of TRL's SFT that its DPO does not have."""
 RL = ("dpo", "ipo", "orpo", "simpo")

@@ -28,6 +28,16 @@ _MARK = re.compile(r"<\S|\[/?[A-Z]{2,}")
 Row = Example | Preference | Item
 
 
+def has_template(folder: Path) -> bool:
+    """Say by its files whether a model's tokenizer has a chat template; True where they cannot be read."""
+    if any((folder / name).exists() for name in ("chat_template.jinja", "chat_template.json")):
+        return True
+    try:
+        return bool(json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template"))
+    except (OSError, ValueError, AttributeError):
+        return True
+
+
 class Fault(NamedTuple):
     """What does not fit, at a place of the spec; one that is not ``closing`` is a warning."""
 
@@ -103,6 +113,14 @@ def data_faults(spec: SessionSpec, data: dict[str, bytes], folder: Callable[[], 
         Unchecked: a row is long or has turns or marks, and the model is not here.
     """
     model, said = _Model(folder, spec.model.source), set[str]()
+    if spec.model.kind == "instruct" and any(kind_of(stage).reads_turns for stage in spec.stages):
+        found = folder()
+        if found is not None and not has_template(found):
+            hint = "kind: base, or a model with a template"
+            yield Fault(
+                ("model", "kind"), "the model is declared instruct, and its tokenizer has no chat template", hint
+            )
+            return
     for index, stage in enumerate(spec.stages):
         trains = kind_of(stage).trains
         reference = stage.inputs.get(trains, "")

@@ -76,7 +76,7 @@ def tried(evidence: Evidence) -> list[Tried]:
             raise EvidenceMissing(f"a row answers '{plain(row.item, 60)}', which is no problem", where="code rows")
         entry = str(item.constraint["entry_point"])
         text = program_in(row.output, item.prompt, row.form, entry)
-        programs.append(Program(text, entry, str(item.constraint["tests"])))
+        programs.append(Program(text, entry, str(item.constraint["tests"]), item.prompt))
     return [Tried(row, one) for row, one in zip(rows, _ended(evidence, programs), strict=True)]
 
 
@@ -163,7 +163,7 @@ def _harness(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _program(item: Item, text: str) -> Program:
-    return Program(text, str(item.constraint["entry_point"]), str(item.constraint["tests"]))
+    return Program(text, str(item.constraint["entry_point"]), str(item.constraint["tests"]), item.prompt)
 
 
 @CHECKS.add(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-from reviews.evidence.gather import find
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import Refused, Work
-from sessions.money.ledger import Accounts
+from sessions.exports.metric_history import history_of
 from specs.trail.builder_tools import MetricHistory, ReadFindings
 from specs.trail.verdict import Decision, Finding, Verdict
 from specs.vendors.untrusted_text import enclose
@@ -19,34 +18,12 @@ MOST_ATTEMPTS = 100
 def metric_history(work: Work, arguments: MetricHistory) -> str:
     """Return the metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
     session = work.session
-    entries = list(session.trail.iterate())
-    spent = {line.key: line.usd for line in Accounts(entries, session.resolved.spec.budget).select("job")}
-    told: list[str] = []
-    known: set[str] = set()
-    for one in entries:
-        at = one.body.get("stage"), one.body.get("attempt")
-        if one.entry.kind != "metrics" or arguments.stage not in (None, at[0]):
-            continue
-        measured = session.metrics(str(at[0]), int(at[1] or 0))
-        known |= measured.metrics.keys() if measured else set()
-        if measured is None or (found := measured.metrics.get(arguments.metric)) is None:
-            continue
-        key = f"{at[0]}.{at[1]}"
-        plan, decided = find(entries, f"plan/{key}"), find(entries, f"decision/{key}")
-        line = {
-            "attempt": key,
-            "value": found.value,
-            "interval_95": found.interval,
-            "n": found.n,
-            "changes": plan.body["changes"] if plan else {},
-            "outcome": decided.body["outcome"] if decided else "open",
-            "job_usd": spent.get(f"{session.name}.{key}", 0.0),
-        }
-        told.append(json.dumps(line))
-    if not told:
-        names = ", ".join(sorted(known)) or "nothing was measured yet"
+    budget = session.resolved.spec.budget
+    found = history_of(list(session.trail.iterate()), session.store, budget, arguments.metric, arguments.stage)
+    if not found.attempts:
+        names = ", ".join(sorted(found.known)) or "nothing was measured yet"
         raise Refused(f"no attempt has the metric '{work.wall.clean(arguments.metric, 100)}'; there are: {names}")
-    return "\n".join(told[-MOST_ATTEMPTS:])
+    return "\n".join(json.dumps(one) for one in found.attempts[-MOST_ATTEMPTS:])
 
 
 def read_findings(work: Work, arguments: ReadFindings) -> str:

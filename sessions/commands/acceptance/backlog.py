@@ -52,6 +52,8 @@ def _backlog_lines(found: Backlog) -> Iterator[str]:
         cost = f"{one.hours:.2f} h ({hours}), at most {one.usd:.2f} USD"
         yield f"   +{one.gain:.1f} points for {cost}: {one.worth:.3g} an hour"
         yield f"   missing: {one.missing}"
+        if one.issue:
+            yield f"   issue: {one.issue}"
         yield f"   shown if {one.needs}; refuted by {one.refuted_by}"
         if one.out_of_reach:
             yield f"   out of reach: {one.out_of_reach}"
@@ -65,7 +67,8 @@ def _sibling_lines(siblings: tuple[Sibling, ...]) -> Iterator[str]:
         yield ""
         yield "defects come in waves; look at these too"
     for one in siblings:
-        yield f"   {one.check} at {one.stage} ({one.state}), because of {one.found_by}"
+        due = ", has to pass" if one.due else ""
+        yield f"   {one.check} at {one.stage} ({one.state}{due}), because of {one.found_by}"
 
 
 @app.command()
@@ -114,3 +117,5 @@ def acceptance_lines(found: Acceptance) -> Iterator[str]:
     for one in found.criteria:
         proof = f" (entry {one.proof.entry}, {one.proof.evidence})" if one.proof else ""
         yield f"  {one.criterion.id} {one.state}: {one.why}{proof}"
+        if one.criterion.issue:
+            yield f"    {one.criterion.issue}"

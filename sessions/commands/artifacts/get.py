@@ -22,7 +22,7 @@ def get_model(
     run: Run = None,
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="Folder to make; NAME-model here without it.", show_default=False),
+        typer.Argument(metavar="DIR", help="Folder to make; NAME-model here without it.", show_default=False),
     ] = None,
     unaccepted: Annotated[
         bool, typer.Option("--unaccepted", help="Also of a session that is open or was not accepted.")

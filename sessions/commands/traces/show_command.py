@@ -23,7 +23,7 @@ _MOST = 2000
 
 app = typer.Typer()
 
-Folder = Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder that `traces ingest` wrote.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `traces ingest` wrote.")]
 
 
 @app.command()
@@ -56,7 +56,7 @@ def stats(folder: Folder = Path("traces"), as_json: Json = False) -> None:
 def show(
     folder: Folder = Path("traces"),
     state: Annotated[
-        str, typer.Argument(metavar="[STATE]", help="A state: its number in the list, or the beginning of its id.")
+        str, typer.Argument(metavar="STATE", help="A state: its number in the list, or the beginning of its id.")
     ] = "",
     turns: Annotated[int, typer.Option("--turns", min=0, help="How many turns before the state are shown.")] = 6,
     as_json: Json = False,

@@ -60,7 +60,7 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
     if not isinstance(digest, str) and kind.runs_code:
         raise EvidenceMissing("no script was handed in", where=order.key)
     code = store.get(digest) if isinstance(digest, str) else None
-    host = bubblewrap.this_host()
+    host = sandbox.script_host()
     if why := sandbox.why_not(host):
         remedy = "install bubblewrap 0.8 or newer" if host is None else "let bubblewrap make user namespaces here"
         by = lifted_checks(entries, stage, time.time_ns()).get(SANDBOX) if kind.runs_code else None

@@ -76,7 +76,7 @@ def recipe(job: Job[RecipeParameters]) -> Done:
     if missing := script_file.lacking(parameters.requires):
         refuse(f"{job.order.key}: not installed here: {', '.join(missing)}")
     _require_room(job, parameters)
-    host = bubblewrap.this_host()
+    host = sandbox.script_host()
     why = sandbox.why_not(host)
     if why and not (job.folder / ALLOWED).exists():
         refuse(f"{job.order.key}: {why}")
@@ -181,7 +181,7 @@ def _inside(job: Job[RecipeParameters], script: Path, host: bubblewrap.Host) -> 
         return run_script(
             job,
             job.parameters,
-            {"code": sandbox.CODE, "out": sandbox.OUT},
+            {"code": sandbox.CODE, "out": sandbox.OUT, **_packages()},
             lambda told: sandbox.arguments(host, work, job.parameters, [told], refusing),
             {},
             (refusing,),
@@ -197,8 +197,13 @@ def _outside(job: Job[RecipeParameters], script: Path, folder: Path) -> Ran:
         (inputs / role).symlink_to(path.resolve())
     variables = sandbox.variables(job.parameters, str(inputs), str(out)) | {"HOME": str(folder)}
     command = [sys.executable, "-I", "-B", str(STARTER)]
-    places = {"code": str(script), "out": str(out)}
+    places = {"code": str(script), "out": str(out), **_packages()}
     return run_script(job, job.parameters, places, lambda told: [*command, told], variables)
+
+
+def _packages() -> dict[str, str]:
+    folder = script_file.packages()
+    return {} if folder is None else {"packages": str(folder)}
 
 
 def run_script(

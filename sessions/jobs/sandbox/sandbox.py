@@ -15,6 +15,7 @@ from sessions.jobs.job_environment import JOB_VARIABLES
 from specs.confinement import bubblewrap
 from specs.confinement.bubblewrap import Host
 from specs.stages.recipes.parameters import RecipeParameters
+from specs.stages.recipes.script_file import packages
 
 INPUTS, OUT, CODE, STARTER = "/inputs", "/out", "/code/recipe.py", "/code/start.py"
 PROBE = "import ctypes, json, socket"
@@ -63,6 +64,12 @@ def variables(parameters: RecipeParameters, inputs: str, out: str) -> dict[str, 
         **JOB_VARIABLES,
     }
     return found if parameters.gpu else found | {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def script_host() -> Host | None:
+    """Describe this machine, with the folder of packages that scripts import first; None without bubblewrap."""
+    host, folder = bubblewrap.this_host(), packages()
+    return host if host is None or folder is None else host._replace(environment=(*host.environment, str(folder)))
 
 
 def why_not(host: Host | None) -> str:

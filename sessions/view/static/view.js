@@ -76,17 +76,25 @@ if (table) {
   state.addEventListener("change", shown);
   const fill = async () => {
     for (let at = 0; at < body.rows.length; at += 25) {
-      const rows = [...body.rows].slice(at, at + 25);
+      const rows = [...body.rows].filter(row => row.dataset.name).slice(at, at + 25);
+      if (!rows.length) break;
       const asked = new URLSearchParams(rows.map(row => ["name", row.dataset.name]));
       const answer = await fetch(`/sessions.json?${asked}`);
       if (!answer.ok) return;
       const told = await answer.json();
       for (const row of rows) {
         const one = told[row.dataset.name];
-        if (!one || !one.most) continue;
+        if (!one) continue;
+        if (one.damaged) {
+          const [state, result] = [row.querySelector("[data-shown]"), row.querySelector("[data-name=result]")];
+          if (row.dataset.state !== "damaged" && result.textContent) result.textContent = `says ${result.textContent}`;
+          row.dataset.state = state.textContent = state.className = result.className = "damaged";
+        }
+        if (row.dataset.state === "running") row.querySelector("[data-busy]").textContent = one.busy;
+        if (!one.most) continue;
         const [effect, money] = [row.querySelector("[data-effect]"), row.querySelector("[data-money]")];
         if (one.gain) { effect.textContent = `${one.gain} [${one.interval}]`; effect.dataset.value = one.gain; }
-        money.textContent = `${one.spent} of ${one.most} USD`;
+        money.textContent = `${one.spent}, ${one.left} left`;
         money.dataset.value = one.spent;
       }
     }

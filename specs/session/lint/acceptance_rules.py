@@ -8,6 +8,7 @@ from specs.session.acceptance import AcceptanceCriterion
 from specs.session.lint.criterion_rules import lint_bound
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
+from specs.stages.registry import kind_of
 
 
 def lint_acceptance(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -28,6 +29,21 @@ def lint_acceptance(spec: SessionSpec) -> Iterator[LintProblem]:
         if one.metric is not None:
             yield from lint_bound(spec, spec.stage(one.stage), one.metric, (*loc, "metric"))
         yield from _lint_applies(spec, one, loc)
+        yield from _lint_model(spec, one, loc)
+
+
+def _lint_model(spec: SessionSpec, one: AcceptanceCriterion, loc: Loc) -> Iterator[LintProblem]:
+    """Return why a criterion does not speak of the model that it names: what its stage reads and leaves decides."""
+    if one.model is None:
+        if any(each.model for each in spec.criteria):
+            yield LintProblem(loc, f"'{one.id}' names no model, and others do", "name the model of each, or of none")
+        return
+    stage = spec.stage(one.stage)
+    left = [f"{one.stage}.{name}" for name, kind in kind_of(stage).outputs.items() if kind == "checkpoint"]
+    read = [given for name, given in stage.inputs.items() if kind_of(stage).inputs.get(name) == "checkpoint"]
+    if one.model not in (*left, *read):
+        message = f"stage '{one.stage}' neither reads nor leaves '{one.model}'"
+        yield LintProblem((*loc, "model"), message, suggest(one.model, [*read, *left], "models of the stage"))
 
 
 def _lint_applies(spec: SessionSpec, one: AcceptanceCriterion, loc: Loc) -> Iterator[LintProblem]:

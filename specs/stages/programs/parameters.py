@@ -15,7 +15,8 @@ class CodeEvalParameters(Writing):
     """Have the model write Python functions; Peergate runs each with its problem's tests, in a sandbox.
 
     An item is a problem: its ``prompt`` is the beginning of a function with a docstring, ``constraint`` holds
-    ``entry_point`` (the function's name), ``tests`` (assertions) and, to test the harness itself, ``solution``.
+    ``entry_point`` (the function's name), ``tests`` (assertions) and, to test the harness itself, ``solution``. Tests
+    get copies: arguments and results are numbers, texts and containers of Python's own. HumanEval's file is read too.
     """
 
     samples: Annotated[int, Field(ge=1, le=256)] = 1

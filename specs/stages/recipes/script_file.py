@@ -7,18 +7,24 @@ same limits (:func:`require_script`).
 from __future__ import annotations
 
 import ast
+import os
+import sys
 import warnings
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specs.digests import digest_bytes
-from specs.errors import UserError
+from specs.errors import Blocked, UserError
+from specs.home import HOME
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 SCRIPT_BYTES = 32_768
 """A reviewer has to read it as a whole."""
+PACKAGES = "PEERGATE_SCRIPT_PACKAGES"
+"""Names a folder of packages that conflict with Peergate's."""
 
 
 def path_of(script: str) -> str:
@@ -69,15 +75,30 @@ def is_requirement(text: str) -> bool:
     return found.url is None and found.marker is None and not found.extras
 
 
+def packages() -> Path | None:
+    """Return the folder of packages that scripts import before those of Peergate's environment, None without one.
+
+    Raises:
+        Blocked: what :data:`PACKAGES` names is no folder, or holds Peergate itself, which no script may see.
+    """
+    named = os.environ.get(PACKAGES)
+    if not named:
+        return None
+    if not (folder := Path(named).resolve()).is_dir():
+        raise Blocked(f"'{named}' is not a folder", where=PACKAGES, hint="`pip install --target FOLDER` makes one")
+    if HOME.is_relative_to(folder):
+        raise Blocked(f"'{named}' holds Peergate", where=PACKAGES, hint="name a folder that holds only packages")
+    return folder
+
+
 def installed(requires: tuple[str, ...]) -> dict[str, str]:
-    """Return the version of each required distribution that is here and fits."""
+    """Return the version of each required distribution that scripts can import and that fits."""
     found: dict[str, str] = {}
+    folder = packages()
+    path = [*([str(folder)] if folder else []), *sys.path]
     for one in map(_parsed, requires):
-        try:
-            version = metadata.version(one.name)
-        except metadata.PackageNotFoundError:
-            continue
-        if one.specifier.contains(version, prereleases=True):
+        version = next((here.version for here in metadata.distributions(name=one.name, path=path)), None)
+        if version is not None and one.specifier.contains(version, prereleases=True):
             found[one.name] = version
     return found
 

@@ -13,7 +13,9 @@ from reviews.acceptance.criterion_state import Acceptance, acceptance_of
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.digests import digest_bytes
+from specs.session.loading import load_spec, shipped
 from specs.session.session_spec import ResolvedSpec
+from specs.stages.packaging import parameters as packaging_parameters
 from specs.trail.entry import GENESIS, Entry, EntryKind
 from tests.factories.bodies import body_of
 from tests.factories.spec_files import loads, write_spec
@@ -298,3 +300,17 @@ def _registered_once() -> Any:
 
 
 _REGISTERED = _registered_once()
+
+
+@pytest.mark.parametrize(("installed", "state"), [(True, "open"), (False, "not_applicable")])
+def test_the_demo_registers_whether_llama_cpp_reads_its_export(
+    installed: bool, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the extra nothing is missing by surprise: the registration says that the criterion does not apply."""
+    monkeypatch.setattr(packaging_parameters, "is_installed", lambda: installed)
+    resolved = load_spec(shipped()["demo"])
+    assert resolved.spec.stage("export").parameters.verify == ("llama_cpp" if installed else "no")
+    told = Told(resolved, Store(tmp_path / "store"))
+    found = {one.criterion.id: one for one in acceptance_of(told.entries, told.store).criteria}
+    assert [found[id].state for id in ("AC-2", "AC-3", "AC-4")] == ["open", "open", state]
+    assert installed or found["AC-4"].why == "the session registers export.verify as nothing to be shown"

@@ -159,6 +159,8 @@ def test_cohens_h_refuses_what_is_no_proportion(treatment: float, baseline: floa
         (9, "0.6", "0.2", "0.125"),
         # Here p is alpha too, and a binomial distribution in floating point says that it is less.
         (15, "0.9", "0.1", "0.11846923828125"),
+        # And here it is less than alpha by a rounding, which the distribution does not see.
+        (30, "0.9", "0.1", "5.9476122260093696e-05"),
         # Less than one discordant item is expected, and six may come all the same.
         (20, "0.04", "0", "0.05"),
     ],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +13,9 @@ from reviews.trail.file_seal import seal_path
 from reviews.trail.integrity import walk_trail
 from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.open_table import read_trail
+from reviews.trail.tables.sqlite_table import SqliteTable
 from reviews.trail.trail import Trail
-from specs.errors import LeaseLost
+from specs.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError
 
 ADA = {"by": "ada"}
 SPENT = {"what": "settle", "job": "small.sft.1", "party": "job", "stage": "sft", "usd": 0.25}
@@ -91,3 +95,69 @@ def test_who_was_taken_over_appends_nothing_acts_no_more_and_seals_nothing(tmp_p
     holds(other, ["workspace", "resume/0", "resume/1", "pause/1", "resume/2"])
     other.close()
     assert seal_path(trail.path).exists()
+
+
+def fails(error: Exception) -> Callable[..., Any]:
+    """Return a function that raises."""
+
+    def failing(*_: Any) -> None:
+        raise error
+
+    return failing
+
+
+def test_a_full_disk_records_nothing_and_says_so_and_the_next_append_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trail = begun(tmp_path)
+    full = sqlite3.OperationalError("database or disk is full")
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteTable, "commit", fails(full))
+        with pytest.raises(DiskUnwritable, match="database or disk is full; nothing was recorded") as raised:
+            trail.append("pause", "pause/1", ADA)
+    assert raised.value.__cause__ is full
+    trail.append("pause", "pause/2", ADA)
+    holds(trail, ["workspace", "pause/2"])
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("no space"), sqlite3.OperationalError("disk I/O error")], ids=["the system", "SQLite"]
+)
+def test_a_trail_that_cannot_be_sealed_loses_nothing_and_is_sealed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    trail = begun(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteTable, "settle", fails(error))
+        with pytest.raises(DiskUnwritable, match=r"cannot be sealed: .*; its entries are all there"):
+            trail.close()
+    assert not seal_path(trail.path).exists()
+    again = Trail(trail.path, "small")
+    again.close()
+    assert seal_path(trail.path).exists()
+    holds(again, ["workspace"])
+
+
+@pytest.mark.parametrize(
+    "error", [sqlite3.DatabaseError("malformed"), PeergateError("out of reach")], ids=["damaged", "out of reach"]
+)
+def test_a_trail_that_is_damaged_or_out_of_reach_is_closed_without_a_seal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    trail = begun(tmp_path)
+    monkeypatch.setattr(SqliteTable, "settle", fails(error))
+    trail.close()
+    assert not seal_path(trail.path).exists()
+    with pytest.raises(AuditDamage, match="closed database"):
+        trail.head()
+
+
+def test_a_mistake_while_closing_is_raised_and_the_file_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trail = begun(tmp_path)
+    monkeypatch.setattr(SqliteTable, "settle", fails(KeyError("mistake")))
+    with pytest.raises(KeyError):
+        trail.close()
+    with pytest.raises(AuditDamage, match="closed database"):
+        trail.head()

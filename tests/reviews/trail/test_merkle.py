@@ -95,6 +95,16 @@ def test_roots_and_proofs_are_those_of_the_standard(size: int) -> None:
         assert is_included(leaves[index], index, size, found, mth(entries))
 
 
+def test_the_root_of_any_subtree_is_that_of_its_entries() -> None:
+    """Of those that proofs are made of: a full subtree, and what is left of the tree after one."""
+    for size in (1, 2, 5, 8, 13):
+        entries, tree = entries_of(size), Tree(leaves_of(size))
+        assert len(tree) == size and tree.root(0, size) == mth(entries)
+        for start in range(0, size, 4):
+            for end in range(start + 1, min(start + 4, size) + 1):
+                assert tree.root(start, end) == mth(entries[start:end]), (start, end)
+
+
 def test_what_cannot_be_proven_is_refused() -> None:
     leaves = leaves_of(5)
     for index in (-1, 5):

@@ -8,20 +8,33 @@ from typing import Any
 
 import pytest
 
+from reviews.audit.verify import verify_run
+from reviews.evidence.gather import registered_spec
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import Backlog, backlog_of
 from sessions.acceptance.siblings import siblings_of
+from sessions.human_actions import lift_check
 from sessions.report.report import rendered_again
+from sessions.run.final_model import final_model
+from sessions.shipping.model_card import model_card
 from sessions.view.places import Scope
+from specs.digests import digest_file
+from specs.job_records import JobOrder
 from tests.e2e.sessions import called
+from tests.factories.evidence_on_disk import describe, weights
 from tests.factories.flaws import ROW_FLAWS
 from tests.factories.spec_files import problems_of, write_spec
+from tests.fixtures import quick_session as quick_session_module
 from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
 from tests.fixtures.view_client import Client
 from tests.reviews.acceptance.test_criterion_state import Told, registered
 
+ISSUE = "https://example.org/ada/eggs/issues/7?tab=*all*_open_"
 CRITERIA = """\
+companions:
+  plan: {path: prompts.jsonl}
+  sibling: {link: "https://example.org/ada/hens"}
 criteria:
   - {id: AC-001, text: It answers half of it., stage: tuned, metric: {metric: accuracy, at_least: 0.5}, weight: 4}
   - {id: AC-002, text: It reloads with equal outputs., stage: ship, metric: {metric: identical_outputs, at_least: 1}}
@@ -29,7 +42,13 @@ criteria:
   - {id: AC-004, text: The gradient stayed finite., stage: train, check: training.gradient, effort_hours: 20, weight: 4}
 stages:
 """
-CHANGE = ("stages:\n", CRITERIA)
+OF_MODELS = (
+    CRITERIA.replace("stage: base,", f'stage: base, model: model, issue: "{ISSUE}",')
+    .replace("stage: tuned,", "stage: tuned, model: train.checkpoint,")
+    .replace("stage: train,", "stage: train, model: train.checkpoint,")
+    .replace("stage: ship,", "stage: ship, model: train.checkpoint,")
+)
+CHANGE = ("stages:\n", OF_MODELS)
 
 
 def ran(folder: Path, flaw: str = "") -> Path:
@@ -67,9 +86,19 @@ def test_every_command_says_the_same_share(accepted: Path) -> None:
         "AC-003": "open",
         "AC-004": "discharged",
     }
-    assert "ship 90.0 %: 3 discharged, 1 open" in called("status", accepted).stdout
+    assert status["models"] == {"train.checkpoint": 100.0, "model": 0.0}
+    said = called("status", accepted).stdout
+    assert "ship 90.0 % (train.checkpoint 100.0 %, model 0.0 %): 3 discharged, 1 open" in said and ISSUE in said
+    assert f"issue: {ISSUE}" in called("backlog", accepted).stdout
     page = (accepted / "report" / "report.md").read_text(encoding="utf-8")
-    assert "Ship 90.0 %" in page and "| AC-003 | open | 1 |" in page
+    assert "Ship 90.0 %" in page and "| AC-003 | open | 1 |" in page and f"([issue]({ISSUE}))" in page
+    digest = digest_file(accepted.parent.parent / "prompts.jsonl")
+    entries = read_entries(accepted / "trail.sqlite")
+    resolved, _ = registered_spec(entries, Store(accepted / "store"))
+    model = final_model(entries, resolved.spec)
+    assert model is not None
+    for told in (page, model_card(accepted, entries, resolved, model)):
+        assert "- sibling: <https://example.org/ada/hens>\n" in told and f"- plan: `prompts.jsonl`, `{digest}`" in told
     assert rendered_again(accepted)["report/report.md"] == page.encode()
     assert called("audit", "verify", accepted).returncode == 0
 
@@ -102,10 +131,10 @@ def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> N
     results = {"checkpoint.files": "FAIL", "training.gradient": "PASS", "jobs.exit": "PASS"}
     told.check("train", 1, results)
     wave = list(siblings_of(told.entries, told.store, told.resolved))
-    assert {(one.check, one.stage, one.state) for one in wave} == {
-        ("package.weights", "ship", "not judged"),
-        ("package.probes", "ship", "not judged"),
-        ("checkpoint.files", "ship", "not judged"),
+    assert {(one.check, one.stage, one.state, one.due) for one in wave} == {
+        ("package.weights", "ship", "not judged", True),
+        ("package.probes", "ship", "not judged", True),
+        ("checkpoint.files", "ship", "not judged", True),
     }
     assert {one.found_by for one in wave} == {"checkpoint.files at train.1"}
     told.check("ship", 1, {"checkpoint.files": "PASS", "package.weights": "PASS", "package.probes": "WARN"})
@@ -113,6 +142,35 @@ def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> N
         ("package.probes", "WARN")
     ]
     assert not list(siblings_of(told.entries[:1], told.store, told.resolved)), "no defect, no wave"
+
+
+@pytest.mark.parametrize(("defect", "outcome"), [(True, "escalate"), (False, "approve")])
+def test_a_defect_has_the_checks_of_other_stages_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: bool, outcome: str
+) -> None:
+    """What a base lacks too is a warning, which a gate lets pass, as long as its family found no defect elsewhere."""
+    model, stops = tmp_path / "base", '{"eos_token_id": 3}'
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(weights("untouched"))
+    describe(model)
+    if not defect:
+        (model / "generation_config.json").write_text(stops, encoding="utf-8")
+    run, healthy = open_quick(tmp_path, model=model), quick_session_module._save  # pyright: ignore[reportPrivateUsage]
+
+    def save(order: JobOrder, run: Path, folder: Path) -> None:
+        healthy(order, run, folder)
+        (folder / "generation_config.json").write_text(stops, encoding="utf-8")
+
+    monkeypatch.setattr(quick_session_module, "_save", save)
+    lift_check(run, "checkpoint.files", "train", "ada", "the base does it", None)
+    drive(quick_session(run))
+    decisions = {one.entry.key: one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == "decision"}
+    assert decisions["decision/train.1"]["outcome"] == "approve"
+    assert decisions["decision/ship.1"]["outcome"] == outcome
+    due = "check checkpoint.files is WARN and has to pass because of checkpoint.files at train.1"
+    assert any(due in one for one in decisions["decision/ship.1"]["reasons"]) == defect
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert audit.damage == [], audit.damage
 
 
 AUDIT = """\
@@ -167,6 +225,13 @@ def test_a_session_without_criteria_says_nothing_of_them(tmp_path: Path) -> None
         ("check: training.gradient", "check: training.gradient, ship: true", "'AC-004' has check and ship"),
         ("check: training.gradient", "applies_if: train.speed", "stage 'train' has no parameter 'speed'"),
         ("AC-002", "C2", "AC-"),
+        ("stage: base,", "stage: base, model: train.checkpoint,", "stage 'base' neither reads nor leaves"),
+        ("stage: train,", "stage: train, model: train.checkpoint,", "'AC-001' names no model, and others do"),
+        ("stage: base,", 'stage: base, issue: "javascript:alert(1)",', "issue"),
+        ("stage: base,", 'stage: base, issue: "https://a.b/)[x](y",', "issue"),
+        ("prompts.jsonl}", "plan.md}", "there is no file 'plan.md'"),
+        ("prompts.jsonl}", f'prompts.jsonl, digest: "sha256:{"0" * 64}"}}', "spec pin"),
+        ("prompts.jsonl}", 'prompts.jsonl, link: "https://a.b"}', "needs a path or a link"),
     ],
 )
 def test_a_criterion_that_nothing_could_discharge_is_refused(tmp_path: Path, old: str, new: str, why: str) -> None:
@@ -195,5 +260,5 @@ def test_no_amendment_moves_a_criterion(stopped: Path, tmp_path: Path) -> None:
 
 def test_the_page_of_the_session_shows_each_criterion(accepted: Path) -> None:
     page = Client(Scope(accepted.parent)).get(f"/s/{accepted.name}/")
-    assert page.status == 200 and "ship 90.0 %: 3 discharged, 1 open" in page.text
+    assert page.status == 200 and "3 discharged, 1 open" in page.text
     assert "It answers nothing too long." in page.text

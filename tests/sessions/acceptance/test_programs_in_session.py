@@ -76,7 +76,7 @@ def test_a_session_whose_gate_could_run_no_program_is_not_begun(
     spec = resolved_spec(tmp_path, *CHANGES).spec
     require_machine(spec)
 
-    def nothing() -> None:
+    def nothing(*_: Any) -> None:
         return None
 
     monkeypatch.setattr(program_process.bubblewrap, "this_host", nothing)

@@ -92,7 +92,7 @@ def test_the_first_argument_of_every_command_on_a_session_is_the_same() -> None:
     requests = ("review ask", "review request", "review adversarial", "review draft-spec", "review import")
     requests += ("seeds", "export", "ship check")
     runs = {name: told for name, told in named.items() if name not in requests}
-    assert set(runs.values()) == {("[RUN]", False), ("RUN", True), ("[RUN|EXPORT]", False), ("RUN|EXPORT", True)}
+    assert set(runs.values()) == {("RUN", False), ("RUN", True), ("RUN|EXPORT", False), ("RUN|EXPORT", True)}
     # What ends or deletes something never picks its session; and an argument after RUN needs one before it.
     assert {name for name, (_, required) in runs.items() if required} == {
         *("cancel", "prune", "retract", "amend", "audit search", "audit show", "audit diff", "audit export"),
@@ -168,9 +168,9 @@ def test_a_name_that_no_session_can_have_is_refused_once(tmp_path: Path, name: s
 
 def test_version_and_short_help() -> None:
     assert peergate("--version").stdout.startswith("peergate 0.")
-    for command in ((), ("audit",), ("audit", "show"), ("start",)):
+    for command in ((), ("audit",), ("audit", "show"), ("start",), ("status",)):
         short, long = (CliRunner().invoke(app, [*command, one]).output for one in ("-h", "--help"))
-        assert short == long and "Usage:" in short
+        assert short == long and "Usage:" in short and "[[" not in short
 
 
 def test_the_help_of_start_lists_every_shipped_spec() -> None:
@@ -194,6 +194,11 @@ def test_the_shell_completes_commands_and_sessions(tmp_path: Path) -> None:
     assert completed("peergate aud", env) == ["audit"]
     assert completed("peergate status de", env) == ["demo", "demo_two"]
     assert completed("peergate audit show oth", env) == ["other"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine.yaml").touch()
+    (tmp_path / "mine.csv").touch()
+    assert completed(f"peergate start {tmp_path}/mi", env) == [f"{tmp_path}/mine.yaml", f"{tmp_path}/mine/"]
+    assert completed("peergate spec check demo_n", env) == ["demo_null"]
 
 
 def test_the_newest_is_said_on_stderr_alone(tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from agents.playbook import Playbook
+from agents.turns import ToolCall
+from agents.workbench_protocol import Workbench
 from reviews.gate.check_list import CHECKS
 from reviews.stages.finetuning import (
     checks,
@@ -22,15 +25,17 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.diagnosis import diagnosis as diagnosing
 from sessions.diagnosis.actions import LIKELY, POSSIBLE, SURE
-from sessions.diagnosis.attempts import Curves
+from sessions.diagnosis.attempts import Attempt, Curves
 from sessions.diagnosis.causes import CAUSES, DETECTORS, binding, detector_of, rows_in_words
 from sessions.diagnosis.curve_plots import Drawn, draw
 from sessions.diagnosis.diagnosis import Diagnosis, diagnose
+from sessions.diagnosis.hypotheses import hypotheses_of
 from sessions.diagnosis.pages import lines_of
 from sessions.jobs.launcher import JobState
 from sessions.report.report import rendered_again
 from specs.errors import UserError
 from specs.job_records import JobOrder
+from specs.trail.builder_tools import LaunchStage
 from specs.trail.verdict import CheckResult
 from tests.e2e.sessions import called
 from tests.factories.flaws import ROW_FLAWS
@@ -105,6 +110,65 @@ def test_a_plateau_leads_to_the_schedule_that_made_it(tmp_path: Path) -> None:
         "training.schedule": (3, 4, 5, 6, 7, 8, 9, 10),
         "training.plateau": (1, 4, 5, 6, 7, 8, 9, 10),
     }
+
+
+def attempt(number: int, status: str, figure: float, **given: Any) -> Attempt:
+    found = (result("training.plateau", status, figure=figure),)
+    return Attempt("train", number, True, True, found, Curves(), given, {}, {"sft_last_loss": 9.75})
+
+
+@pytest.mark.parametrize(
+    ("status", "given", "conclusion", "why"),
+    [
+        ("PASS", {"epochs": 4}, "supported", "passes with nothing else changed"),
+        ("WARN", {"epochs": 4}, "refuted", "fires with the other value too"),
+        ("PASS", {"epochs": 4, "seed": 2}, "not shown", "2 values changed at once"),
+        ("BLOCKED", {"epochs": 4}, "not shown", "has no result there"),
+    ],
+)
+def test_a_further_attempt_supports_or_refutes_what_explained_the_one_before(
+    status: str, given: dict[str, Any], conclusion: str, why: str
+) -> None:
+    """As in a public record: four times the steps left the loss where it was, so the schedule was not the cause."""
+    first = attempt(1, "WARN", 0.4, epochs=1, seed=1)
+    (found,) = hypotheses_of([first, attempt(2, status, 0.3, **{"epochs": 1, "seed": 1} | given)])
+    assert (found.conclusion, found.check) == (conclusion, "training.plateau") and why in found.why
+    assert found.told.startswith("training.plateau fires because of epochs 1 (then 4)")
+    assert found.before == "WARN, figure 0.4, last loss 9.75" and found.cites == ("checks/train.1", "checks/train.2")
+
+
+def test_nothing_is_tested_where_nothing_bound_or_nothing_changed() -> None:
+    found, passed = attempt(1, "WARN", 0.4, epochs=1), attempt(1, "PASS", 0.1, epochs=1)
+    assert not list(hypotheses_of([passed, attempt(2, "WARN", 0.4, epochs=4)]))
+    assert not list(hypotheses_of([found, attempt(2, "WARN", 0.4, epochs=1)]))
+    assert not list(hypotheses_of([found]))
+
+
+class Faster(Playbook):
+    """Tries another attempt with a larger rate."""
+
+    def work(self, bench: Workbench) -> None:
+        if bench.phase != "plan" or bench.view.opened_by != "retry":
+            return super().work(bench)
+        asked = LaunchStage(stage=bench.view.stage, changes={"learning_rate": 5e-5}, reason="the rate is too small")
+        bench.call(ToolCall(id="1", name="launch_stage", arguments=asked.model_dump_json(exclude_defaults=True)))
+
+
+def test_a_second_attempt_with_one_change_is_a_test_of_the_first(tmp_path: Path) -> None:
+    def rows(order: JobOrder) -> list[dict[str, Any]]:
+        return (
+            ROW_FLAWS["a dead gradient"]() if order.kind == "sft" and order.grant.attempt == 1 else healthy_rows(order)
+        )
+
+    run = open_quick(tmp_path)
+    drive(quick_session(run, Faster(), QuickLauncher(rows=rows)))
+    drive(quick_session(run, Faster(), QuickLauncher(rows=rows)), {"answer": "retry", "reason": "again", "by": "ada"})
+    (tested,) = one_of(run).hypotheses
+    assert (tested.check, tested.parameter, tested.conclusion) == ("training.gradient", "learning_rate", "supported")
+    assert tested.told == "training.gradient fires because of learning_rate 1e-05 (then 5e-05)"
+    shown = [" ".join(line.split()) for line in lines_of(one_of(run), 200)]
+    assert "what further attempts show" in shown and any(one.startswith(f"supported: {tested.told}") for one in shown)
+    assert diagnose(run, "train", 1)[0].hypotheses == (), "what came later is not known at the first"
 
 
 class Broken(BaseException):

@@ -18,8 +18,10 @@ import pytest
 
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.exports.formats import FORMATS, Source
-from sessions.exports.tracked_run import Tracked, tracked
+from sessions.exports.formats import FORMATS
+from sessions.exports.source import Source
+from sessions.exports.tracked_run import Tracked
+from sessions.exports.tracking import tracked
 from sessions.report.report import steps_of
 from tests.e2e.sessions import called, peergate
 from tests.fixtures.hostile_trail import small_trail
@@ -54,14 +56,14 @@ def test_a_tracker_gets_the_numbers_of_the_trail_and_no_words(run: Path) -> None
     what, source = tracked(source_of(run)), source_of(run)
     assert what.metrics["tuned.1/accuracy_gain"] == 1.0 and what.metrics["base.1/accuracy"] == 0.0
     assert what.curves["train.1/loss"] == steps_of(source.entries, source.store)["train", 1] != []
-    assert ("tuned", 1, "approve", "checklist") in what.gates and what.config["decision"] == "approve"
-    assert what.config["newest_entry"] == source.entries[-1].digest and "report/report.md" in what.config["report"]
-    assert "Write one line" not in json.dumps(what) and "answer" not in json.dumps(what)
+    assert ("tuned", 1, "approve", "checklist") in what.gates and what.state["decision"] == "approve"
+    assert what.state["newest_entry"] == source.entries[-1].digest and "report/report.md" in what.state["report"]
+    assert "Write one line" not in json.dumps(what) and "fine answer" not in json.dumps(what)
 
 
 def test_of_an_open_session_what_was_measured_is_there(tmp_path: Path) -> None:
     what = tracked(source_of(small_trail(tmp_path)))
-    assert what.config["decision"] == "open" and what.config["report"] == {} and what.metrics
+    assert what.state["decision"] == "open" and what.state["report"] == {} and what.metrics
 
 
 def test_what_has_no_numbers_or_no_library_is_one_line_and_leaves_nothing(run: Path, tmp_path: Path) -> None:

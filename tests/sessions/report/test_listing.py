@@ -17,8 +17,10 @@ from sessions.report import session_list
 from sessions.report.overview import overview
 from sessions.report.session_list import INDEX, everywhere, listed
 from sessions.run.lease import lease
+from sessions.view.places import Scope
 from specs.errors import UserError
 from tests.factories.bodies import body_of
+from tests.fixtures.view_client import Client
 
 pytestmark = pytest.mark.integration
 
@@ -119,6 +121,9 @@ def test_all_sessions_of_a_database_are_listed_wherever_they_are(
     assert places == {str(tmp_path / "one" / "same"): "paused", str(tmp_path / "two" / "same"): "running"}
     list_sessions(tmp_path / "one", all_of_database=True)
     assert str(tmp_path / "two" / "same") in capsys.readouterr().out
+    page = Client(Scope(tmp_path / "one", everywhere=True)).get("/").text
+    assert page.count('href="/s/same/"') == 1 and page.count("<tr data-name") == 1 and page.count("data-state=") == 2
+    assert all(f":{tmp_path / folder / 'same'}</span>" in page for folder in ("one", "two"))
     list_sessions(tmp_path / "one", as_json=True)
     assert [one["name"] for one in json.loads(capsys.readouterr().out)["sessions"]] == ["file", "same"]
     monkeypatch.delenv("PEERGATE_DATABASE")

@@ -54,7 +54,7 @@ function measure() {
     const page = frame.contentDocument, view = frame.contentWindow, width = view.innerWidth;
     const box = one => one ? one.getBoundingClientRect().toJSON() : null;
     const all = [...page.querySelectorAll('body *')];
-    const rows = [...page.querySelectorAll('table.gates tbody tr')];
+    const rows = [...page.querySelectorAll('#gates + table.gates > tbody > tr')];
     const style = one => { const s = view.getComputedStyle(one); return [s.color, s.backgroundColor]; };
     return {
       page: frame.dataset.page, scheme: frame.dataset.scheme, width, scrollWidth: page.documentElement.scrollWidth,

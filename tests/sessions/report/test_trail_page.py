@@ -32,7 +32,19 @@ pre header ul dl dt dd svg line rect polyline text
 figure figcaption section q
 """
 TAGS = set(LISTED.split())
-ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open"} | {
+ATTRIBUTES = {
+    "tabindex",
+    "scope",
+    "lang",
+    "charset",
+    "http-equiv",
+    "content",
+    "name",
+    "class",
+    "id",
+    "href",
+    "open",
+} | {
     *("role", "aria-label", "data-name", "viewbox", "preserveaspectratio", "vector-effect"),
     *("x", "y", "x1", "x2", "y1", "y2", "width", "height", "points", "text-anchor"),
 }
@@ -126,6 +138,25 @@ def test_the_page_tells_the_trail_in_order_and_holds_every_entry(trails: list[tu
     for said in ("session registered by", "job small.tuned.1 launched", "tuned.1 approve", "close: approve", "Signs"):
         assert said in session
     assert "recommends: " in " ".join(Page(trail_page(*trails[1])).text)
+
+
+def test_the_page_has_the_transcript_and_what_every_number_is(
+    trails: list[tuple[list[Recorded], Store]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries, store = trails[0]
+    text = trail_page(entries, store)
+    _, _, transcript = text.partition('<h2 id="transcript">')
+    calls = [one for one in entries if one.entry.kind == "call"]
+    shown = transcript.partition('<h2 id="entries">')[0]
+    assert shown.count("<strong>call</strong>") == len(calls) > 3 and "submit_stage" in shown
+    stages = text.partition('<h2 id="stages">')[2].partition('<section id="samples">')[0]
+    assert "treatment accuracy - baseline accuracy" in stages and "accuracy_gain" in stages
+    monkeypatch.setenv("SOME_API_KEY", "submit_stage")
+    assert trail_page(entries, store) == text
+    monkeypatch.setattr(pages, "MOST_EVENTS", 5)
+    assert "earlier events are left out here" in trail_page(entries, store)
+    # Of requested reviews nobody built anything.
+    assert 'id="transcript"' not in trail_page(*trails[1])
 
 
 def test_a_value_that_several_entries_name_stands_there_once(trails: list[tuple[list[Recorded], Store]]) -> None:

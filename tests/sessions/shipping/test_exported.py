@@ -17,7 +17,9 @@ from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.nodes import job_end
 from sessions.shipping.release import read_release
+from specs.digests import digest_path
 from specs.errors import EvidenceMissing
 from tests.e2e.sessions import called
 from tests.factories.evidence_on_disk import write_rows
@@ -49,7 +51,8 @@ def states(found: Evidence) -> dict[str, str]:
 
 def test_the_session_is_accepted_and_verified_with_and_without_a_reading(run: Path) -> None:
     assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
-    assert not verify_run(run, "trail.sqlite", "store").damage
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert not audit.damage and not [name for name in audit.not_covered if name.startswith("store/")]
     read = "PASS" if "llama_cpp" in str(run) else "NOT_APPLICABLE"
     assert states(evidence(run)) == {
         "jobs.measured": "PASS",
@@ -59,6 +62,29 @@ def test_the_session_is_accepted_and_verified_with_and_without_a_reading(run: Pa
         "export.tokens": read,
         "export.answers": read,
     }
+
+
+def test_a_file_of_a_kept_folder_that_is_missing_is_found(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "runs" / "small")
+    (exit,) = (one for one in read_entries(copy / "trail.sqlite") if one.entry.key == "exit/small.gguf.1")
+    store = Store(copy / "store")
+    (file,) = store.get_value(exit.body["outputs"]["export"]["digest"]).values()
+    store.path(file).unlink()
+    (damage,) = verify_run(copy, "trail.sqlite", "store").damage
+    assert f"export/model.gguf {file} is missing from the store" in damage
+
+
+def test_a_large_export_is_not_copied_into_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_end, "MOST_KEPT", 100)
+    run = open_quick(tmp_path, with_export("no"))
+    drive(quick_session(run))
+    (exit,) = (one for one in read_entries(run / "trail.sqlite") if one.entry.key == "exit/small.gguf.1")
+    recorded = exit.body["outputs"]["export"]
+    assert recorded["digest"] == digest_path(run / recorded["path"])
+    assert not Store(run / "store").path(recorded["digest"]).exists()
+    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert not audit.damage and not [name for name in audit.not_covered if name.startswith("store/")]
 
 
 def test_what_no_witness_read_is_in_the_report(run: Path) -> None:

@@ -6,6 +6,8 @@ import csv
 import gc
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from reviews.statistics.mcnemar import mcnemar_power
 from sessions import runtime
 from sessions.starters.starter import make_starter
 from specs.errors import SpecError, UserError
+from specs.home import HOME
 from specs.session.loading import load_spec
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
@@ -57,15 +60,29 @@ def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -
     with (tmp_path / "mine.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, ["prompt", "completion"])
         writer.writeheader()
-        # Each prompt twice: the copies stay together, and a held-out one is asked once.
-        writer.writerows(ASKED + ASKED)
+        # Each prompt three times: the copies stay together, and a held-out one is asked once.
+        writer.writerows(ASKED * 3)
     assert called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv").returncode == 0
     heldout, train = (rows_of(tmp_path / "mine" / name) for name in ("heldout.jsonl", "train.jsonl"))
     asked, taught = {row["prompt"] for row in heldout}, {row["prompt"] for row in train}
-    assert len(heldout) == 40 == len(asked) and len(train) == 40 and not asked & taught
+    assert len(heldout) == 30 == len(asked) and len(train) == 90 and not asked & taught
     assert all(row["answer"] == str(2 * int(row["prompt"].split()[2])) for row in heldout)
     spec = load_spec(tmp_path / "mine" / "experiment.yaml").spec
-    assert spec.task == "exact_answer" and spec.analysis.n == 40
+    assert spec.task == "exact_answer" and spec.analysis.n == 30
+
+
+def test_the_spec_of_the_readme_is_what_init_writes_in_15_lines(tmp_path: Path) -> None:
+    eggs = re.findall(r"```sh\n(.*?)```", (HOME / "docs/tutorials/your-own-data.md").read_text("utf-8"), re.DOTALL)[1]
+    rows = subprocess.run([sys.executable, "-c", eggs.split("END")[1].strip("'\n")], capture_output=True, check=True)
+    (tmp_path / "eggs.csv").write_bytes(rows.stdout)
+    assert called("init", "eggs", "--data", "eggs.csv", cwd=tmp_path).returncode == 0
+    spec = (tmp_path / "eggs" / "experiment.yaml").read_text(encoding="utf-8").splitlines()
+    written = [line for line in spec if not line.startswith("#")]
+    shown, more = re.findall(r"```yaml\n(.*?)```", (HOME / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert [re.sub(r"\s+#.*", "", line) for line in shown.splitlines()] == written and len(written) <= 15
+    called("init", "agent", "--data", "eggs.csv", "--template", "agent", cwd=tmp_path)
+    agent = (tmp_path / "agent" / "experiment.yaml").read_text(encoding="utf-8")
+    assert more in agent and len(more.splitlines()) == 3
 
 
 def test_the_gain_that_it_registers_is_the_smallest_that_its_items_find(tmp_path: Path) -> None:
@@ -75,7 +92,7 @@ def test_the_gain_that_it_registers_is_the_smallest_that_its_items_find(tmp_path
         (tmp_path / "out" / name).write_bytes(text)
     analysis = load_spec(tmp_path / "out" / "experiment.yaml").spec.analysis
     n, effect, lost = analysis.n, analysis.minimum_effect, analysis.expected_lost
-    assert n == 30 and f"30 of 60 rows are held out: they find a gain of {effect:g}" in made.told[0]
+    assert n == 30 and f"30 of 60 different prompts are held out: they find a gain of {effect:g}" in made.told[0]
     assert mcnemar_power(n, effect + lost, lost, analysis.alpha) >= analysis.power
     assert mcnemar_power(n, effect - 0.01 + lost, lost, analysis.alpha) < analysis.power
 
@@ -115,7 +132,7 @@ def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "told"),
     [
-        (ASKED[:10], {}, "10 rows leave 5 to hold out, too few"),
+        (ASKED[:10], {}, "10 different prompts leave 5 to hold out, too few"),
         (ASKED, {"template": "dpo"}, "dpo trains on pairs, these rows are examples"),
         ([{"text": "Once."}] * 60, {}, "plain texts have no answers"),
         ([{"prompt": f"Say {n}."} for n in range(60)], {}, "nothing says what a right answer is"),
@@ -170,14 +187,37 @@ def test_the_name_is_that_of_the_folder_as_far_as_it_can_be(folder: str, name: s
 
 def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
     data = json_lines(tmp_path / "a.jsonl", ASKED)
-    words = ("init", tmp_path / "e", "--data", data, "--template", "evaluate", "--against", "path:other")
-    assert called(*words).returncode == 0
+    (tmp_path / "other").mkdir()
+    words = ("init", "e", "--data", data, "--template", "evaluate", "--against", "path:other")
+    assert called(*words, cwd=tmp_path).returncode == 0
     spec = load_spec(tmp_path / "e" / "experiment.yaml").spec
     assert [(one.name, one.inputs["model"]) for one in spec.stages] == [("first", "model"), ("other", "control")]
-    assert spec.control and spec.control.source == "path:other" and spec.analysis.n == 60
+    assert spec.control and spec.control.source == "path:../other", "seen from the spec"
+    assert spec.analysis.n == 60
     assert (spec.analysis.baseline, spec.analysis.treatment) == ("first", "other")
-    refused = called("init", tmp_path / "f", "--against", "path:other")
+    refused = called("init", "f", "--against", "path:other", cwd=tmp_path)
     assert refused.returncode == 2 and "--template evaluate" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("path:gone", "--model: there is no folder 'gone'"),
+        ("nonsense", "--model: 'nonsense' names no model"),
+        ("here", "path:here"),
+        ("hub:one", "'hub:one' names no model"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_anything_is_written(source: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    refused = called("init", "f", "--model", source, cwd=tmp_path)
+    assert refused.returncode == 2 and told in refused.stderr and not (tmp_path / "f").exists(), refused
+    assert called("init", "f", "--model", "path:here", cwd=tmp_path).returncode == 0
+    found = load_spec(tmp_path / "f" / "experiment.yaml").spec.model
+    assert (found.source, found.kind) == ("path:../here", "instruct")
+    (tmp_path / "here" / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    assert called("init", "g", "--model", "path:here", cwd=tmp_path).returncode == 0
+    assert load_spec(tmp_path / "g" / "experiment.yaml").spec.model.kind == "base", "no template, no turns"
 
 
 def test_an_agents_experiment_needs_both_keys(tmp_path: Path) -> None:

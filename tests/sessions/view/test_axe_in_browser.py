@@ -1,4 +1,4 @@
-"""axe-core finds nothing serious on any page, in light and dark; the pages of exports too."""
+"""axe-core finds nothing serious on any page, wide and light, narrow and dark; the pages of exports too."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from sessions.view.places import Scope
 from tests.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
 from tests.fixtures.view_client import served
 
+ACTING = ("", "gate/tuned/1")
+"""Pages of a session that waits, with the forms of `--act`."""
 PACKAGE = importlib.util.find_spec("axe_core_python")
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
     pytest.mark.skipif(PACKAGE is None, reason="axe-core-python is not installed"),
 ]
@@ -48,13 +49,13 @@ def serious(page: Page) -> list[str]:
 
 def check(page: Page) -> None:
     page.run("document.querySelectorAll('details').forEach(one => one.open = true)")
-    for dark in (False, True):
-        page.look(1280, 900, dark=dark)
-        assert serious(page) == [], (page.run("location.pathname"), dark)
+    for width, dark in ((1280, False), (400, True)):
+        page.look(width, 900, dark=dark)
+        assert serious(page) == [], (page.run("location.pathname"), width, dark)
 
 
 def test_the_pages_of_sessions(chromium: Browser, waiting: Path, closed_quick: Path) -> None:
-    for run, by, paths in ((closed_quick, None, PATHS), (waiting, "ada", ("", "gate/tuned/1"))):
+    for run, by, paths in ((closed_quick, None, PATHS), (waiting, "ada", ACTING)):
         with served(Scope(run.parent), by) as bound:
             page = chromium.page()
             page.open(bound.address())

@@ -1,4 +1,4 @@
-"""The job that runs now, by the trail and the job's own words, which may be anything."""
+"""The job that runs now and who is at work, by the trail and the job's own words, which may be anything."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 
 from reviews.trail.envelope import Recorded
 from sessions.jobs.launcher import job_folder
-from sessions.view.job_progress import progress_of, running_job, running_key
+from sessions.view.job_progress import MOST_CURVES, progress_of, running_job, running_key
+from sessions.view.waits import busy_with
 from tests.factories.bodies import body_of
 from tests.factories.sessions_on_disk import OnDisk, open_session
+from tests.fixtures.reviewer_here import lenient
 
 KEY = "small.base.1"
 
@@ -54,7 +56,7 @@ def test_the_time_left_is_by_the_speed_since_the_first_line(session: OnDisk) -> 
     said(session, at(1, note={"loss": 2.0}), at(4, note={"loss": 1.0, "other": "x"}))
     found = running_job(session.run, entries(session))
     assert found is not None
-    assert (found["done"], found["total"], found["left"], found["losses"]) == (4, 10, 12.0, [2.0, 1.0])
+    assert (found["done"], found["total"], found["left"], found["noted"]) == (4, 10, 12.0, {"loss": [2.0, 1.0]})
 
 
 def test_lines_that_are_none_are_left_out(session: OnDisk) -> None:
@@ -70,3 +72,28 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(session: OnDisk, tmp_pa
     (folder / "progress.jsonl").rename(tmp_path / "elsewhere")
     (folder / "progress.jsonl").symlink_to(tmp_path / "elsewhere")
     assert progress_of(folder) == []
+
+
+def test_no_job_draws_more_curves_than_a_page_has_room_for(session: OnDisk) -> None:
+    session.trail.append("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
+    said(session, at(1, note={f"n{one}": float(one) for one in range(50)}))
+    found = running_job(session.run, entries(session))
+    assert found is not None and list(found["noted"]) == [f"n{one}" for one in range(MOST_CURVES)]
+
+
+def test_who_is_at_work_follows_from_the_newest_entry(session: OnDisk) -> None:
+    place = {"stage": "base", "attempt": 1}
+    lenient(session.trail)
+    steps: list[tuple[Any, str, dict[str, Any], str]] = [
+        ("call", "call/base.1/plan.1", place, "the builder of base.1"),
+        ("plan", "plan/base.1", place, ""),
+        ("launch", f"launch/{KEY}", place | {"key": KEY}, "the job of base.1"),
+        ("exit", f"exit/{KEY}", place | {"key": KEY}, ""),
+        ("challenge", "challenge/base.1", place, "a witness of base.1"),
+        ("witness", "witness/base.1", place, ""),
+        ("packet", "packet/base.1", place, "the reviewer of base.1"),
+        ("verdict", "verdict/base.1", place, ""),
+    ]
+    for kind, key, body, busy in steps:
+        session.trail.append(kind, key, body_of(kind, **body))
+        assert busy_with(entries(session)) == busy, kind

@@ -102,6 +102,10 @@ def test_the_list_is_searched_filtered_and_sorted(page: Page, address: str) -> N
     page.run("document.querySelector('#state').value = 'waiting'")
     page.run("document.querySelector('#state').dispatchEvent(new Event('change'))")
     assert page.run(shown) == ["waiting"]
+    page.run("document.querySelector('#state').value = 'damaged'")
+    page.run("document.querySelector('#state').dispatchEvent(new Event('change'))")
+    page.until("document.querySelector('[data-name=damaged]').dataset.state === 'damaged'")
+    page.until(f"JSON.stringify({shown}) === '[\"damaged\"]'")
     page.run("document.querySelector('#state').value = ''")
     page.run("document.querySelector('#state').dispatchEvent(new Event('change'))")
     page.click("#sessions th:nth-child(1) button")
@@ -202,6 +206,9 @@ def test_hostile_texts_are_seen_and_do_nothing(page: Page, address: str) -> None
 
 
 def test_a_damaged_trail_is_seen_at_once(page: Page, address: str) -> None:
+    page.until("document.querySelector('[data-name=damaged]').dataset.state === 'damaged'")
+    assert "says approve" in page.run("document.querySelector('[data-name=damaged]').innerText")
+    assert page.run("document.querySelector('[data-name=accepted]').dataset.state") == "closed"
     page.follow("[data-name=damaged] a")
     assert page.run("document.querySelector('[role=alert]').getBoundingClientRect().top") < 200
     page.follow("[role=alert] a")
@@ -280,7 +287,8 @@ class Slow(QuickLauncher):
 
 def say_progress(run: Path, done: int) -> None:
     with (job_folder(run, "live.train.1") / "progress.jsonl").open("a", encoding="utf-8") as file:
-        line = {"time": time.time(), "done": done, "total": 40, "unit": "steps", "note": {"loss": 2.0 / (1 + done)}}
+        note = {"loss": 2.0 / (1 + done), "learning_rate": 1e-4 / (1 + done)}
+        line = {"time": time.time(), "done": done, "total": 40, "unit": "steps", "note": note}
         file.write(json.dumps(line) + "\n")
 
 
@@ -309,7 +317,8 @@ def follow(chromium: Browser, run: Path, launcher: Slow) -> None:
                 say_progress(run, done)
                 page.until(f"document.querySelector('#done').textContent === '{done}'")
             assert "left" in page.run("document.querySelector('#job').innerText")
-            assert page.run("document.querySelectorAll('#job svg polyline').length") == 1
+            assert page.run("document.querySelectorAll('#job svg polyline').length") == 2
+            assert page.run("document.querySelector('#busy').textContent") == "the job of train.1"
             launcher.end.set()
             page.until("document.querySelector('h1').textContent === 'Accepted'")
             page.until("document.querySelector('.badge').textContent === 'closed'")

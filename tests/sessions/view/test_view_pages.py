@@ -11,16 +11,24 @@ from typing import Any
 
 import pytest
 
+from agents.playbook import Playbook
+from agents.turns import ToolCall
+from agents.workbench_protocol import Workbench
 from reviews.gate.panel import Panel
 from reviews.reviewers.checklist import Checklist
+from reviews.trail.anchors import read_anchor
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.commands.audit.trail_place import Place
 from sessions.report.page_result import page_result
 from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.trail_page import trail_page
 from sessions.view.places import Reader, Scope
 from specs.job_records import JobOrder
+from specs.trail.builder_tools import SubmitStage
+from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Finding, Packet, Span, Verdict
+from tests.e2e.sessions import called
 from tests.fixtures.hostile_trail import Critical, plant
 from tests.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
 from tests.fixtures.view_client import Answer, Client
@@ -132,7 +140,9 @@ def test_a_waiting_session_says_what_a_person_can_do(waiting: Path) -> None:
     assert "It waits for a person" in page and "peergate override" in page and "--answer stop" in page
     gate = client.get("/s/small/gate/tuned/1").text
     assert "blocking" in gate and "escalate" in gate
-    assert ">waiting<" in client.get("/").text
+    listed = client.get("/").text
+    assert ">waiting<" in listed and ">tuned.1 escalate<" in listed
+    assert page.count("waiting for a person</span>") == 1 and 'gate/tuned/1"><strong>tuned.1' in page
 
 
 def test_texts_of_models_cannot_leave_their_place(hostile: Path) -> None:
@@ -194,7 +204,30 @@ def test_a_damaged_trail_is_named_on_every_page(closed_quick: Path, tmp_path: Pa
     trail = client.get("/s/small/trail").text
     assert ">Damaged<" in trail and "entry 5" in trail
     assert "Accepted, says a damaged trail" in client.get("/s/small/").text
-    assert "This trail is damaged" not in Client(Scope(closed_quick.parent)).get("/s/small/").text
+    sound = Client(Scope(closed_quick.parent))
+    assert "This trail is damaged" not in sound.get("/s/small/").text
+    # The list is quick and does not verify; what it asks for afterwards does.
+    for asked, state in ((client, "damaged"), (sound, "closed")):
+        told = asked.get("/sessions.json?name=small").json()["small"]
+        assert told["damaged"] is (state == "damaged") and f'data-state="{state}"' in asked.get("/").text
+
+
+def test_a_trail_is_checked_by_the_heads_that_were_kept_elsewhere(closed_quick: Path, tmp_path: Path) -> None:
+    """By the head of this trail, and by that of another one of the same length."""
+
+    def anchored(head: Path) -> str:
+        scope = Scope(
+            closed_quick.parent, Place(closed_quick, closed_quick / "trail.sqlite"), anchors=(read_anchor(head),)
+        )
+        return Client(scope).get("/s/small/trail").text
+
+    assert called("audit", "anchor", closed_quick, "--folder", tmp_path / "heads").returncode == 0
+    (head,) = (one for one in (tmp_path / "heads").rglob("*") if one.is_file())
+    page = anchored(head)
+    assert "<p>anchor " in page and "no anchor kept elsewhere" not in page and "hold</h2>" in page
+    lines = head.read_text(encoding="utf-8").splitlines(keepends=True)
+    head.write_text("".join([lines[0], lines[1], "A" * 43 + "=\n", *lines[3:]]), encoding="utf-8")
+    assert ">Damaged<" in anchored(head)
 
 
 def test_a_trail_that_cannot_be_read_is_a_page_too(closed_quick: Path, tmp_path: Path) -> None:
@@ -220,12 +253,8 @@ def test_a_key_is_masked_wherever_it_is_shown(waiting: Path, tmp_path: Path, mon
 
 
 def test_requested_reviews_and_exports_are_shown_alone(closed_quick: Path, tmp_path: Path) -> None:
-    from tests.e2e.sessions import called
-
     done = called("audit", "export", closed_quick, tmp_path / "shared")
     assert done.returncode == 0, done.stderr
-    from sessions.commands.audit.trail_place import Place
-
     client = Client(Scope(tmp_path, Place(tmp_path / "shared", tmp_path / "shared")))
     assert "Signatures, order and tree hold" in client.get("/s/shared/trail").text
     assert client.get("/s/shared/samples.json?count=1").json()["total"] == N
@@ -281,6 +310,39 @@ def test_a_second_attempt_says_what_changed_since_the_first(tmp_path: Path) -> N
     page = client.get("/s/small/gate/tuned/2").text
     assert "Since attempt 1" in page and "<code>gained</code> 12 → 11" in page
     assert "Since attempt" not in client.get("/s/small/gate/tuned/1").text
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(("--anchor", "head"), "an anchor is of one trail"), (("small", "--everywhere"), "lists a whole database")],
+)
+def test_what_does_not_go_together_is_refused(
+    closed_quick: Path, tmp_path: Path, given: tuple[str, ...], said: str
+) -> None:
+    done = called("view", *given, "--runs", closed_quick.parent, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr and not done.stdout
+
+
+class Claiming(Playbook):
+    """Claims a number of the stage before, and one that nobody measured."""
+
+    def work(self, bench: Workbench) -> None:
+        if bench.phase == "submit" and bench.view.stage == "sample":
+            claims = (Claim(stage="base", metric="accuracy", value=0.0), Claim(stage="ship", metric="x", value=1.0))
+            arguments = SubmitStage(claims=claims).model_dump_json(exclude_defaults=True)
+            bench.call(ToolCall(id="1", name="submit_stage", arguments=arguments))
+        super().work(bench)
+
+
+def test_a_claim_leads_to_the_number_that_was_measured(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, Claiming()))
+    client = Client(Scope(run.parent))
+    page = client.get("/s/small/gate/sample/1").text
+    claims = page.partition("Claims of the builder")[2].partition("</table>")[0]
+    assert re.findall('href="([^"]*)"', claims) == ["/s/small/number/base/1/accuracy"]
+    assert claims.count(">supported<") == 1 and claims.count(">unsupported<") == 1
+    assert "ship x" in trail_page(read_entries(run / "trail.sqlite"), Store(run / "store"))
 
 
 class Member:

@@ -304,8 +304,23 @@ def test_find_spec_prefers_an_existing_file_and_lists_shipped_names_otherwise(tm
     path = write_spec(tmp_path)
     assert find_spec(str(path)) == path
     for text in ("no-such-spec", str(tmp_path), "a\x00b", "x" * 5000, "../etc/passwd"):
-        with pytest.raises(UserError, match="shipped specs: "):
+        with pytest.raises(UserError) as caught:
             find_spec(text)
+        assert "shipped specs: " in str(caught.value.hint)
+
+
+def test_a_folder_stands_for_the_spec_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"there is no experiment\.yaml in this folder"):
+        find_spec(".")
+    write_spec(tmp_path).rename(tmp_path / "experiment.yaml")
+    assert find_spec(".").resolve() == find_spec(str(tmp_path)) == tmp_path / "experiment.yaml"
+    # A shipped spec keeps its name beside a folder that holds none; a device is no spec.
+    (tmp_path / "demo").mkdir()
+    assert find_spec("demo").name == "demo.yaml"
+    with pytest.raises(UserError, match="'/dev/null' is not a file") as caught:
+        find_spec("/dev/null")
+    assert "did you mean" not in str(caught.value.hint)
 
 
 def test_find_spec_finds_a_shipped_spec_by_bare_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -67,10 +67,12 @@ def test_every_way_to_write_a_mapping_keeps_its_form(tmp_path: Path, heldout: st
 
 
 def test_profiles_are_pinned_with_their_own_files(tmp_path: Path) -> None:
-    profiles = "profile: a\nprofiles:\n  a: {}\n  b:\n    heldout: {path: other.jsonl}\nstages:"
+    companions = "companions: {plan: {path: prompts.jsonl}, sibling: {link: 'https://a.b'}}\n"
+    profiles = f"{companions}profile: a\nprofiles:\n  a: {{}}\n  b:\n    heldout: {{path: other.jsonl}}\nstages:"
     path = write_spec(tmp_path, UNPINNED, ("stages:", profiles))
     (tmp_path / "other.jsonl").write_text(items("o", 3), encoding="utf-8")
-    assert [one.where for one in pin(path)] == ["heldout", "data.prompts", "profiles.b.heldout"]
+    assert [one.where for one in pin(path)] == ["heldout", "data.prompts", "companions.plan", "profiles.b.heldout"]
+    assert load_spec(path).spec.companions["plan"].digest == digest_file(tmp_path / "prompts.jsonl")
     assert load_spec(path, "b").spec.heldout.digest == digest_file(tmp_path / "other.jsonl")
 
 

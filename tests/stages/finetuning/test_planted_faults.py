@@ -194,7 +194,7 @@ def test_a_run_that_stops_early_after_a_spike_and_leaves_its_first_weights(
     found = judged(tmp_path, job, run(job))
     assert len(losses_of(tmp_path)) == STEPS * 2 // 5 + 1, "the fault is in the run"
     assert found["training.steps"].startswith("FAIL"), found["training.steps"]
-    assert found["training.gradient"].startswith("WARN: the largest gradient norm is "), found["training.gradient"]
+    assert found["training.gradient"].startswith("WARN: a gradient norm is "), found["training.gradient"]
     assert found["training.moved"].startswith("FAIL"), found["training.moved"]
 
 

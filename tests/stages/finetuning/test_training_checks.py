@@ -124,6 +124,25 @@ def test_a_loss_or_gradient_that_is_no_number_is_no_evidence(tmp_path: Path, nam
     assert {results[id].status for id in ("training.gradient", "training.steps", "training.loss")} == {"BLOCKED"}
 
 
+@pytest.mark.parametrize(
+    ("norms", "status", "shown"),
+    [
+        # As healthy trainings of small models leave them: the first is 200 times the median of all.
+        ([6.5, 2.9, 3.6, 3.1, 2.0, 0.05, 0.03, 0.03, 0.03, 0.03], "PASS", []),
+        ([90.0, *[1.0] * 9], "WARN", [1]),
+        ([*[1.0] * 7, 30.0, 900.0, 1.0], "WARN", [8, 9]),
+        ([*[1.0] * 9, 19.0], "PASS", []),
+        ([*[1.0] * 9, 21.0], "WARN", [10]),
+    ],
+)
+def test_a_spike_stands_out_from_the_steps_before_it(
+    tmp_path: Path, norms: list[float], status: str, shown: list[int]
+) -> None:
+    rows = [row | {"grad_norm": norm} for row, norm in zip(steps(), norms, strict=True)]
+    found = results_of(evidence_of(tmp_path, "train", rows))["training.gradient"]
+    assert (found.status, [row["step"] for row in found.shown]) == (status, shown), found
+
+
 def test_one_step_shows_no_course_of_the_loss(tmp_path: Path) -> None:
     rising = [row | {"loss": row["step"]} for row in steps()]
     found = [results_of(evidence_of(tmp_path, "train", rising[:count]))["training.loss"] for count in (1, 2)]

@@ -1,7 +1,7 @@
 """The script that a TRL or Axolotl file becomes: TRL itself in the sandbox; Axolotl through a stand-in for its module.
 
-Not run with Axolotl itself, whose pins conflict with Peergate's. The stand-in (``tests/fixtures/stand_in_axolotl``)
-reads the file as Axolotl does, refuses keys that Axolotl does not have, and trains with the trainer of transformers.
+Axolotl's pins conflict with Peergate's: ``test_trainer_keys.py`` runs it where it is. The stand-in
+(``tests/fixtures/stand_in_axolotl``) reads the file as Axolotl does and trains with the trainer of transformers.
 """
 
 from __future__ import annotations
@@ -109,17 +109,23 @@ def trained(folder: Path, given: Path, text: str, told: Given, path: str = "") -
     return Ran(folder, text, told, path)
 
 
-@needs_sandbox
-@pytest.mark.integration
-def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -> None:
-    (tmp_path / "sft.yaml").write_text(TRL.replace("num_train_epochs: 2", "max_steps: 2"), encoding="utf-8")
+def session_with(folder: Path, text: str) -> Path:
+    """Run a session that trains by a file in the sandbox; return its folder."""
+    (folder / "sft.yaml").write_text(text, encoding="utf-8")
     stage = YAML_STAGE.replace("max_minutes: 5", "max_minutes: 20")
     changes = (("  - name: train\n", f"{stage}  - name: train\n"), *TRAINED[2:])
-    run = open_quick(tmp_path, *changes, model=line_writer(tmp_path / "writer"))
+    run = open_quick(folder, *changes, model=line_writer(folder / "writer"))
     launcher = RealJobs()
     with collected():
         drive(quick_session(run, launcher=launcher))
     launcher.local.poll(run)
+    return run
+
+
+@needs_sandbox
+@pytest.mark.integration
+def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -> None:
+    run = session_with(tmp_path, TRL.replace("num_train_epochs: 2", "max_steps: 2"))
     assert outcomes(run)["look"] == "approve"
     store, bodies = Store(run / "store"), {one.entry.key: one.body for one in read_entries(run / "trail.sqlite")}
     packet = Packet.model_validate(store.get_value(bodies["packet/look.1"]["packet"]))

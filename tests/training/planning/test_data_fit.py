@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,18 @@ def test_a_template_that_refuses_a_turn_closes(tmp_path: Path, model: Path) -> N
     template.write_text(check + template.read_text(encoding="utf-8"), encoding="utf-8")
     (found,) = faults(spec, refusing)
     assert found.closing and "refuses turns of system, user, assistant: no system here" in found.message
+
+
+def test_an_instruct_model_without_a_template_closes(tmp_path: Path, model: Path) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(model, bare)
+    (bare / "chat_template.jinja").unlink()
+    (found,) = faults(experiment(tmp_path, bare), bare)
+    assert found.closing and found.loc == ("model", "kind") and "has no chat template" in found.message
+    told = called("spec", "check", tmp_path / "spec.yaml")
+    assert told.returncode == 2 and "spec.yaml:6:37: model.kind: the model is declared instruct" in told.stderr
+    (tmp_path / "spec.yaml").write_text(SPEC.replace("kind: instruct", "kind: base"), encoding="utf-8")
+    assert faults(tmp_path / "spec.yaml", bare) == []
 
 
 def test_without_the_model_it_is_said_that_nothing_was_checked(tmp_path: Path) -> None:

@@ -220,7 +220,8 @@ def _reports(job: Job[Any]) -> Any:
                 state.log_history[-1]["sketch"] = list(sketch(trained(self.trainer.model)))
                 if not job.order.challenge:
                     # A witness counts the steps of its challenge itself.
-                    job.progress(state.global_step, state.max_steps, "steps", loss=float(logs["loss"]))
+                    shown = {name: float(logs[name]) for name in ("loss", "learning_rate") if name in logs}
+                    job.progress(state.global_step, state.max_steps, "steps", **shown)
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.trainer.begins(self.trainer.model)

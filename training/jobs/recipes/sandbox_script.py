@@ -19,6 +19,14 @@ DEPTH = 8
 """As many as the other side takes."""
 NICENESS = 10
 """So that whoever watches over the recipe gets the processor when it wants to end it."""
+AFTER_PACKAGES = """
+import runpy, sys
+_, folder, script = sys.argv
+sys.path.insert(0, folder)
+sys.argv = [script]
+runpy.run_path(script, run_name="__main__")
+"""
+"""Runs a script that imports from a folder of packages first: an isolated Python reads no PYTHONPATH."""
 
 
 class TooDeep(Exception):
@@ -30,9 +38,9 @@ def main() -> int:
     told = json.loads(sys.argv[1])
     set_limits(told["limits"])
     os.nice(NICENESS)
-    code = subprocess.run(
-        [sys.executable, "-I", "-B", "-u", told["code"]], stdin=subprocess.DEVNULL, cwd=told["out"], check=False
-    ).returncode
+    before = ["-c", AFTER_PACKAGES, told["packages"]] if "packages" in told else []
+    command = [sys.executable, "-I", "-B", "-u", *before, told["code"]]
+    code = subprocess.run(command, stdin=subprocess.DEVNULL, cwd=told["out"], check=False).returncode
     if code != 0:
         # As a shell tells it: an exit code cannot be negative.
         return code if code > 0 else 128 - code

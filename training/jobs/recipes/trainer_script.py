@@ -58,6 +58,10 @@ def _trl(config: dict[str, Any], work: Path, splits: dict[str, Path]) -> None:
 def _axolotl(config: dict[str, Any], work: Path, splits: dict[str, Path], chat: bool) -> None:
     """Run what ``axolotl train FILE`` runs, in this process."""
     config |= {"base_model": str(BASE), "dataset_prepared_path": str(work / "prepared"), "save_safetensors": True}
+    # Without a network its telemetry waits for ever when the process ends.
+    os.environ["AXOLOTL_DO_NOT_TRACK"] = "1"
+    if not SETTINGS["gpu"]:
+        _for_a_processor(config)
     if chat:
         config["chat_template"] = "tokenizer_default"
     sets = {name: [_axolotl_set(path, chat)] for name, path in splits.items()}
@@ -66,6 +70,15 @@ def _axolotl(config: dict[str, Any], work: Path, splits: dict[str, Path], chat: 
         config |= {"test_datasets": sets["eval"], "val_set_size": 0}
     sys.argv = ["axolotl.cli.train", _file(work, config)]
     runpy.run_module("axolotl.cli.train", run_name="__main__", alter_sys=True)
+
+
+def _for_a_processor(config: dict[str, Any]) -> None:
+    """Leave out what Axolotl chooses by itself and only a GPU can do: float16, and kernels for adapters."""
+    if config.get("bf16", "auto") == "auto":
+        config["bf16"] = False
+    if config.get("adapter"):
+        for part in ("mlp", "qkv", "o", "embedding"):
+            config.setdefault(f"lora_{part}_kernel", False)
 
 
 def _axolotl_set(path: Path, chat: bool) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""One metric over the attempts of a session, for whoever asks over MCP: its builder, or somebody who only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from reviews.evidence.gather import find
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from sessions.money.accounts import Accounts
+from specs.session.session_spec import Budget
+from specs.stages.metric import MetricSet
+
+
+class History(NamedTuple):
+    """The attempts that have a metric, and the names of all metrics that were measured."""
+
+    attempts: list[dict[str, Any]]
+    known: set[str]
+
+
+def history_of(
+    entries: Sequence[Recorded], store: Store, budget: Budget, metric: str, stage: str | None = None
+) -> History:
+    """Return a metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
+    name = entries[0].entry.session if entries else ""
+    spent = {line.key: line.usd for line in Accounts(entries, budget).select("job")}
+    told: list[dict[str, Any]] = []
+    known: set[str] = set()
+    for one in entries:
+        body = one.body
+        if one.entry.kind != "metrics" or not body["metrics"] or stage not in (None, body["stage"]):
+            continue
+        measured = MetricSet.model_validate(store.get_value(body["metrics"]))
+        known |= measured.metrics.keys()
+        if (found := measured.metrics.get(metric)) is None:
+            continue
+        key = f"{body['stage']}.{body['attempt']}"
+        plan, decided = find(entries, f"plan/{key}"), find(entries, f"decision/{key}")
+        told.append(
+            {
+                "attempt": key,
+                "value": found.value,
+                "interval_95": found.interval,
+                "n": found.n,
+                "changes": plan.body["changes"] if plan else {},
+                "outcome": decided.body["outcome"] if decided else "open",
+                "job_usd": spent.get(f"{name}.{key}", 0.0),
+            }
+        )
+    return History(told, known)

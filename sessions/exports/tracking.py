@@ -1,0 +1,66 @@
+"""Reads from a session's trail what trackers are given of it.
+
+Trackers send what they get to servers, so nothing in it quotes an item, an answer or the reason of a gate.
+"""
+
+from __future__ import annotations
+
+from reviews.evidence.gather import registered_spec
+from sessions.exports.source import Source
+from sessions.exports.tracked_run import Tracked
+from sessions.report.page_result import page_result
+from sessions.report.report import steps_of
+from sessions.report.trail_page import gates_of
+from specs.errors import EvidenceMissing
+from specs.masking import current
+
+
+def tracked(source: Source) -> Tracked:
+    """Return what a tracker is given.
+
+    Raises:
+        EvidenceMissing: nothing was measured yet, or what was is not in the store.
+    """
+    entries, store = source.entries, source.store
+    resolved, _ = registered_spec(entries, store)
+    metrics: dict[str, float] = {}
+    for one in entries:
+        if one.entry.kind == "metrics" and one.body["metrics"]:
+            found = store.get_value(one.body["metrics"])["metrics"]
+            metrics |= {f"{one.body['stage']}.{one.body['attempt']}/{id}": each["value"] for id, each in found.items()}
+    if not metrics:
+        raise EvidenceMissing("nothing was measured yet", where=str(source.run))
+    curves = {
+        f"{stage}.{attempt}/{name}": values
+        for name in ("loss", "learning_rate")
+        for (stage, attempt), values in steps_of(entries, store, name).items()
+        if values
+    }
+    gates = [(one["stage"], one["attempt"], one["outcome"], one["reviewer"]) for one in gates_of(entries, store)]
+    opened, spec = entries[0], resolved.spec
+    result = page_result(list(entries), store)
+    config = {
+        "session": opened.entry.session,
+        "registration": opened.body["registration"],
+        "task": spec.task,
+        "model": spec.model.source,
+        "analysis": spec.analysis.model_dump(mode="json"),
+        "verify": f"peergate audit verify {opened.entry.session}",
+    }
+    state = {
+        "decision": next((one.body["decision"] for one in entries if one.entry.kind == "close"), "open"),
+        "result": result["sentence"] if result else "",
+        "entries": len(entries),
+        "newest_entry": entries[-1].digest,
+        "report": next((one.body["files"] for one in entries if one.entry.kind == "report"), {}),
+    }
+    return Tracked(
+        name=opened.entry.session,
+        id=f"{opened.entry.session}-{opened.digest.removeprefix('sha256:')[:12]}",
+        config=current().value(config),
+        state=current().value(state),
+        curves=curves,
+        metrics=metrics,
+        gates=gates,
+        began=int(opened.entry.time_ns) / 1e9,
+    )

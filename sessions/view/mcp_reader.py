@@ -1,0 +1,174 @@
+"""Sessions for an MCP client that only reads: states, measured numbers, gates and curves, from verified trails.
+
+Nothing that it tells quotes an item, an answer or a reason: who reads may be a builder too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import anyio.to_thread
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from pydantic import StringConstraints, ValidationError
+
+from reviews.evidence.gather import registered_spec
+from sessions.exports.metric_history import history_of
+from sessions.exports.source import Source
+from sessions.exports.tracking import tracked
+from sessions.report.page_result import UNREADABLE
+from sessions.terminal import masked_line
+from sessions.view.places import Read, Reader, Scope
+from sessions.view.trail_state import Checks
+from specs.digests import Contract
+from specs.errors import AuditDamage, PeergateError, UserError
+from specs.masking import current
+
+MOST_ATTEMPTS = 200
+MOST_POINTS = 500
+"""Of a longer curve every so many-th value is told."""
+INSTRUCTIONS = """\
+These tools read Peergate sessions: which there are, what was measured from raw rows, how gates decided, and curves of
+trainings. They change nothing. Call sessions first."""
+Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class Sessions(Contract):
+    """List the sessions: state, newest gate, decision, and since when."""
+
+
+class Session(Contract):
+    """Show one session: registration, result, newest entries, gates, every metric, and the names of its curves."""
+
+    session: Word
+
+
+class MetricHistory(Contract):
+    """Show one metric over all attempts, of one session or of all, with what each attempt changed, outcome and cost."""
+
+    metric: Word
+    session: Word | None = None
+    """All without it."""
+    stage: Word | None = None
+
+
+class Curve(Contract):
+    """Show a curve of a training by step, as its raw rows have it: loss or learning_rate."""
+
+    session: Word
+    curve: Word
+    """STAGE.ATTEMPT/loss, as `session` names it."""
+
+
+class SessionReader:
+    """Carries out the tools on the sessions of a scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._reader, self._checks = Reader(scope), Checks(scope)
+        self.tools: dict[str, tuple[type[Contract], Callable[[Any], Any]]] = {
+            "sessions": (Sessions, self._sessions),
+            "session": (Session, self._session),
+            "metric_history": (MetricHistory, self._history),
+            "curve": (Curve, self._curve),
+        }
+
+    def call(self, name: str, given: dict[str, Any]) -> tuple[str, bool]:
+        """Return what a tool tells, and whether that is an error."""
+        if name not in self.tools:
+            return f"there is no tool '{masked_line(name, 100)}'; there are {', '.join(self.tools)}", True
+        arguments, carry_out = self.tools[name]
+        try:
+            told = carry_out(arguments.model_validate(given))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            return f"{'.'.join(map(str, first['loc']))}: {first['msg']}", True
+        except PeergateError as error:
+            return masked_line(f"{error.message}{f' ({error.hint})' if error.hint else ''}", 1000), True
+        except (*UNREADABLE, OSError) as error:
+            # Another version of Peergate may have written what is read.
+            return f"this cannot be read: {type(error).__name__}", True
+        # In ASCII: no control character of a text that others wrote reaches the client's terminal.
+        return json.dumps(current().value(told)), False
+
+    def _sessions(self, _: Sessions) -> Any:
+        shown = ("name", "state", "decision", "gate", "stage", "attempt", "started", "ended")
+        return [{name: getattr(one, name) for name in shown} for one in self._reader.scope.listed()]
+
+    def _session(self, asked: Session) -> Any:
+        found = tracked(self._source(asked.session))._asdict()
+        return found | {"curves": sorted(found["curves"])}
+
+    def _history(self, asked: MetricHistory) -> Any:
+        named = [asked.session] if asked.session else [one.name for one in self._reader.scope.listed()]
+        told: list[dict[str, Any]] = []
+        known: set[str] = set()
+        left_out: list[str] = []
+        for name in named:
+            try:
+                source = self._source(name)
+                budget = registered_spec(source.entries, source.store)[0].spec.budget
+                found = history_of(source.entries, source.store, budget, asked.metric, asked.stage)
+            except UNREADABLE as error:
+                if asked.session:
+                    raise
+                left_out.append(f"{name}: {error.message if isinstance(error, PeergateError) else 'cannot be read'}")
+                continue
+            known |= found.known
+            told += [{"session": name} | one for one in found.attempts]
+        if not told and not left_out:
+            names = ", ".join(sorted(known)) or "nothing was measured yet"
+            raise UserError("no attempt has this metric", hint=f"there are: {names}")
+        return {"attempts": told[-MOST_ATTEMPTS:], "left_out": left_out}
+
+    def _curve(self, asked: Curve) -> Any:
+        curves = tracked(self._source(asked.session)).curves
+        if asked.curve not in curves:
+            raise UserError("there is no such curve", hint=f"there are: {', '.join(sorted(curves)) or 'none'}")
+        values = curves[asked.curve]
+        step = -(-len(values) // MOST_POINTS)
+        return {"steps": len(values), "points": [[place + 1, values[place]] for place in range(0, len(values), step)]}
+
+    def _source(self, name: str) -> Source:
+        read: Read = self._reader.read(name)
+        if not read.is_session:
+            raise UserError("this is no session")
+        if damage := self._checks.of(name).damage:
+            raise AuditDamage(f"the trail is damaged: {damage[0]}", hint="`peergate audit verify` lists all damage")
+        return Source(read.place.folder, read.entries, read.store)
+
+
+def make_server(reader: SessionReader) -> Server[Any]:
+    """Return the MCP server."""
+    only_reads = types.ToolAnnotations(read_only_hint=True)
+
+    async def list_tools(
+        _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(
+                    name=name,
+                    description=" ".join((form.__doc__ or "").split()),
+                    input_schema=form.model_json_schema(),
+                    annotations=only_reads,
+                )
+                for name, (form, _) in reader.tools.items()
+            ]
+        )
+
+    async def call_tool(_: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
+        text, is_error = await anyio.to_thread.run_sync(reader.call, params.name, params.arguments or {})
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
+
+    return Server(
+        "peergate-reader",
+        version=version("peergate"),
+        title="Peergate sessions",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )

@@ -1,0 +1,53 @@
+"""A defect schedules the checks of its family at other stages: there a warning is not enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.evidence.defect_waves import due_at
+from tests.reviews.acceptance.test_criterion_state import Told, registered
+from tests.reviews.gate.test_decide import MOVE, check, decided
+
+
+def test_a_family_is_due_at_every_stage_but_that_of_the_defect(tmp_path: Path) -> None:
+    told = Told(*registered(tmp_path))
+    told.check("train", 1, {"checkpoint.files": "PASS", "training.loss": "WARN", "jobs.exit": "BLOCKED"})
+    assert due_at(told.entries, told.store, "ship") == {}, "only a failure is a defect"
+    told.check("train", 2, {"checkpoint.files": "FAIL", "training.loss": "FAIL"})
+    told.check("train", 3, {"checkpoint.files": "PASS", "training.loss": "PASS"})
+    told.check("ship", 1, {"package.probes": "FAIL"})
+    families = {"ship": "checkpoint.files at train.2", "training": "training.loss at train.2"}
+    assert due_at(told.entries, told.store, "ship") == families
+    assert due_at(told.entries, told.store, "train") == {"ship": "package.probes at ship.1"}
+    assert due_at(told.entries[:2], told.store, "ship") == {}, "what came later is not known"
+
+
+def test_advice_that_failed_is_no_defect(tmp_path: Path) -> None:
+    told = Told(*registered(tmp_path))
+    result = {"id": "power.margin", "title": "t", "status": "FAIL", "blocking": False, "detail": ""}
+    at = {"stage": "base", "attempt": 1, "summary": {"power.margin": "FAIL"}}
+    told.add("checks", "checks/base.1", checks=told.store.put_value([result]), **at)
+    assert due_at(told.entries, told.store, "tuned") == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "outcome"),
+    [
+        ({"due": "package.probes at ship.1"}, "escalate"),
+        ({"due": "package.probes at ship.1", "required_change": MOVE}, "revise"),
+        # Advice stays advice, and a warning that nothing scheduled is one.
+        ({"due": "package.probes at ship.1", "blocking": False}, "approve"),
+        ({}, "approve"),
+    ],
+)
+def test_a_check_that_a_defect_elsewhere_scheduled_has_to_pass(more: dict[str, Any], outcome: str) -> None:
+    decision = decided((check("WARN", **more),))
+    assert decision.outcome == outcome
+    if outcome == "escalate":
+        assert decision.reasons == ("check c is WARN and has to pass because of package.probes at ship.1: d",)
+    passing = (check("PASS", **more), check("NOT_APPLICABLE", **more))
+    assert decided(passing).outcome == "approve"
+    assert decided((check("WARN", **more),), lifted={"c": "ada: seen"}).outcome == "approve"

@@ -1,0 +1,107 @@
+"""Sessions for an MCP client that only reads: numbers of verified trails, and no words of items or gates."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.commands.audit.trail_place import Place
+from sessions.report.report import steps_of
+from sessions.view.mcp_reader import MOST_POINTS, SessionReader
+from sessions.view.places import Scope
+from tests.e2e.sessions import called
+from tests.fixtures.mcp_client import REAL, over_stdio
+from tests.sessions.view.test_view_pages import damaged
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def runs(closed_quick: Path, hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An accepted session, one with hostile texts that waits, and a damaged one."""
+    folder = tmp_path_factory.mktemp("read") / "runs"
+    shutil.copytree(closed_quick, folder / "accepted")
+    shutil.copytree(hostile, folder / "waiting")
+    shutil.copytree(damaged(closed_quick, tmp_path_factory.mktemp("damaged")), folder / "damaged")
+    return folder
+
+
+def told(reader: SessionReader, tool: str, **given: Any) -> Any:
+    text, is_error = reader.call(tool, given)
+    assert not is_error, text
+    return json.loads(text)
+
+
+def refused(reader: SessionReader, tool: str, **given: Any) -> str:
+    text, is_error = reader.call(tool, given)
+    assert is_error, text
+    return text
+
+
+def test_a_client_reads_what_was_measured_and_cannot_do_more(runs: Path) -> None:
+    with over_stdio("--read", runs, REAL) as driver:
+        tools = {one.name: one for one in driver.ask("list_tools").tools}
+        assert set(tools) == {"sessions", "session", "metric_history", "curve"}
+        assert all(one.annotations.read_only_hint for one in tools.values())
+        names = {one["name"]: one["state"] for one in json.loads(driver.call("sessions").text)}
+        assert names == {"accepted": "closed", "damaged": "closed", "waiting": "waiting"}
+        found = json.loads(driver.call("metric_history", metric="accuracy_gain", session="accepted").text)
+        assert [(one["attempt"], one["value"], one["outcome"]) for one in found["attempts"]] == [
+            ("tuned.1", 1.0, "approve")
+        ]
+        assert driver.call("launch_stage", stage="base").is_error
+
+
+def test_what_is_told_is_what_the_trail_has(runs: Path) -> None:
+    reader = SessionReader(Scope(runs))
+    one = told(reader, "session", session="accepted")
+    assert one["metrics"]["tuned.1/accuracy_gain"] == 1.0 and one["state"]["decision"] == "approve"
+    entries = read_entries(runs / "accepted" / "trail.sqlite")
+    losses = steps_of(entries, Store(runs / "accepted" / "store"))["train", 1]
+    curve = told(reader, "curve", session="accepted", curve="train.1/loss")
+    assert curve == {"steps": len(losses), "points": [[step, value] for step, value in enumerate(losses, 1)]}
+    assert len(losses) < MOST_POINTS
+    every = told(reader, "metric_history", metric="accuracy")
+    assert {(each["session"], each["attempt"]) for each in every["attempts"]} == {
+        (name, at) for name in ("accepted", "waiting") for at in ("base.1", "tuned.1")
+    }
+    assert len(every["left_out"]) == 1 and every["left_out"][0].startswith("damaged: the trail is damaged")
+
+
+def test_no_item_answer_or_reason_is_told_and_no_control_character(runs: Path) -> None:
+    reader = SessionReader(Scope(runs))
+    texts = [reader.call("sessions", {})[0], reader.call("session", {"session": "waiting"})[0]]
+    texts.append(reader.call("metric_history", {"metric": "accuracy"})[0])
+    words = ("Write one line", "fine answer", "Wrong Answer", "look again", "points at nothing")
+    assert not [word for word in words for one in texts if word in one]
+    assert "tuned.1 escalate" in texts[0] and all(one.isascii() and one.isprintable() for one in texts)
+
+
+def test_what_cannot_be_told_is_one_line(runs: Path) -> None:
+    reader = SessionReader(Scope(runs))
+    assert "the trail is damaged" in refused(reader, "session", session="damaged")
+    assert "there are: train.1/learning_rate, train.1/loss" in refused(
+        reader, "curve", session="accepted", curve="train.1/x"
+    )
+    assert "there is no session" in refused(reader, "session", session="../accepted")
+    assert "no attempt has this metric (there are: acceptance_rate" in refused(
+        reader, "metric_history", metric="x", session="accepted"
+    )
+    assert refused(reader, "session") == "session: Field required"
+    assert refused(reader, "curve", session="accepted", curve="train.1/loss", more=1).startswith("more: Extra")
+    assert "there is no tool 'launch_stage'" in refused(reader, "launch_stage")
+    alone = Place(runs / "accepted", runs / "accepted" / "trail.sqlite")
+    assert "there is no session" in refused(SessionReader(Scope(runs, alone)), "session", session="waiting")
+
+
+def test_without_a_session_to_build_the_command_says_so(tmp_path: Path) -> None:
+    done = called("mcp", "--runs", tmp_path)
+    assert done.returncode == 2 and "no session and no spec was named" in done.stderr
+    done = called("mcp", "--read", "--runs", tmp_path / "none")
+    assert done.returncode == 2 and "there is no such folder" in done.stderr
