@@ -2,7 +2,7 @@
 
 It is the evidence of the packet and nothing else: rows and texts that the attempt read and left, those of the arms it
 is compared with, registered data, the end of the log, the script. Where held-out items were seen, texts are replaced by
-their length and by which rows have the same; the packet shows what a reviewer sees of them. Secrets are masked.
+their length and a number that equal texts share; the packet shows what a reviewer sees of them. Secrets are masked.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Shelf:
 
     def names(self) -> list[str]:
         """Return what may be read, a line each, for the reviewer."""
-        hidden = " (texts are replaced by characters, words and `same`, the number of the first row with it)"
+        hidden = " (texts are replaced by characters, words and `same`, a number that equal texts share)"
         return [f"{one.name}: {one.what}{hidden if one.hides else ''}" for one in self.readable.values()]
 
     def answer(self, tool: str, arguments: str, most: int = MOST_ANSWER) -> Answer:
@@ -150,9 +150,18 @@ class Shelf:
                 f"'{plain(name, 60)}' is not among the evidence: {', '.join(self.readable) or 'there is none'}"
             )
         if name not in self._texts:
-            text = found.read()[: 4 * MOST_READABLE].decode("utf-8", "replace")[:MOST_READABLE]
-            self._texts[name] = forms_only().json(without_texts(text)) if found.hides else forms_only().text(text)
+            text = _beginning(found)
+            self._texts[name] = forms_only().text(without_texts(text, self._numbers) if found.hides else text)
         return self._texts[name]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Number the texts that are withheld, over all files in their order, whichever of them is asked for."""
+        found: dict[str, int] = {}
+        for one in self.readable.values():
+            if one.hides:
+                without_texts(_beginning(one), found)
+        return found
 
     def _lines(self, metric: str) -> str:
         if self._evidence is None:
@@ -170,9 +179,15 @@ class Shelf:
         return enclose("lines", "\n".join(told))
 
 
-def without_texts(text: str) -> str:
-    """Return rows of held-out items without any text but labels; lines that are no rows are left out."""
-    known: dict[str, int] = {}
+def _beginning(file: Readable) -> str:
+    return file.read()[: 4 * MOST_READABLE].decode("utf-8", "replace")[:MOST_READABLE]
+
+
+def without_texts(text: str, numbers: dict[str, int]) -> str:
+    """Return rows of held-out items without any text but labels; lines that are no rows are left out.
+
+    Texts without a number get the next one.
+    """
     kept: list[str] = []
     for line in filter(str.strip, text.splitlines()):
         try:
@@ -180,20 +195,20 @@ def without_texts(text: str) -> str:
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
-            kept.append(json.dumps(_hidden(cast(dict[str, Any], row), known), ensure_ascii=False))
+            kept.append(json.dumps(_hidden(cast(dict[str, Any], row), numbers), ensure_ascii=False))
     return "\n".join(kept)
 
 
-def _hidden(value: Any, known: dict[str, int]) -> Any:
+def _hidden(value: Any, numbers: dict[str, int]) -> Any:
     if isinstance(value, dict):
         items = cast(dict[str, Any], value).items()
         return {
-            name: one if name in LABELS and isinstance(one, str) else _hidden(one, known)
+            name: one if name in LABELS and isinstance(one, str) else _hidden(one, numbers)
             for name, one in items
             if name not in TOKEN_IDS and name not in ANSWERS
         }
     if isinstance(value, list):
-        return [_hidden(one, known) for one in cast(list[Any], value)]
+        return [_hidden(one, numbers) for one in cast(list[Any], value)]
     if not isinstance(value, str):
         return value
-    return {"characters": len(value), "words": len(value.split()), "same": known.setdefault(value, len(known) + 1)}
+    return {"characters": len(value), "words": len(value.split()), "same": numbers.setdefault(value, len(numbers) + 1)}

@@ -65,7 +65,8 @@ def shelf_of(evidence: Evidence, folder: Path) -> Shelf:
     kept = {name: store.path(store.put(path.read_bytes())) for name, path in evidence.outputs.items() if path.is_file()}
     digests = {name: store.put(data) for name, data in evidence.resolved.read_data().items()}
     resolved = evidence.resolved.model_copy(update={"data_digests": digests})
-    return Shelf(resolved, store, replace(evidence, outputs=kept), parts_of)
+    before = evidence.baseline_rows and store.path(store.put(evidence.baseline_rows.read_bytes()))
+    return Shelf(resolved, store, replace(evidence, outputs=kept, baseline_rows=before), parts_of)
 
 
 class Desk:
@@ -316,6 +317,26 @@ def test_texts_of_held_out_items_are_withheld_and_cannot_be_guessed_by_filters(t
         assert text not in shelf.answer("read_artifact", json.dumps({"name": "rows"})).text
         assert "0 lines" in shelf.answer("grep", json.dumps({"text": text})).text
     assert "log" not in shelf.readable and "data.heldout" not in shelf.readable
+
+
+def test_withheld_texts_are_compared_across_files_in_any_order(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "tuned")
+    compare = json.dumps({"left": "rows", "right": "baseline.rows", "field": "output.same"})
+    first, second = (shelf_of(evidence, tmp_path / f"store{n}") for n in (1, 2))
+    told = first.answer("compare_rows", compare).text
+    rows, before = (
+        [json.loads(line)["output"] for line in one.read_text("utf-8").splitlines()] for one in arms(evidence)
+    )
+    differ = sum(one != other for one, other in zip(rows, before, strict=True))
+    assert f"output.same differs in {12 - same}" in told and 12 - same > 0
+    # Whatever was asked before: the audit asks in another order.
+    second.answer("query_rows", json.dumps({"name": "baseline.rows"}))
+    assert second.answer("compare_rows", compare).text == told
+
+
+def arms(evidence: Evidence) -> tuple[Path, Path]:
+    assert evidence.baseline_rows is not None
+    return evidence.outputs["rows"], evidence.baseline_rows
 
 
 def test_wrong_calls_are_answered_with_what_is_wrong(desk: Desk) -> None:
