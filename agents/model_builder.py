@@ -7,37 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 
-from agents.providers.turn_model import Counted, Model, make_model, take_turn
-from agents.providers.turn_request import readable
-from agents.turns import Message, Stop, ToolCall, ToolResult, Turn
+from agents.conversation import SIZES, conversation, next_step
+from agents.providers.turn_model import Counted, Model, TooLong, make_model, take_turn
+from agents.turns import ToolCall, ToolResult, Turn
 from agents.workbench_protocol import PastTurn, Workbench
-from specs.digests import digest_bytes
+from specs.errors import BuilderUnavailable
 from specs.vendors.parties import Builder as BuilderSpec
-from specs.vendors.untrusted_text import mark
 
-LONGEST = 240_000
-"""Characters of results in a conversation before older ones are replaced, some 60,000 tokens."""
-KEPT_TURNS = 4
-"""The results of the newest turns are never replaced."""
-SHORT = 600
-"""Characters of a result that is never replaced."""
-
-_LAST = "A second answer without a call ends your work on this phase."
-EXPECTED: dict[Stop, str] = {
-    "end": "Your answer called no tool, so nothing happened. This phase ends only by a tool call: continue with one, "
-    f"or with ask_person where that is open. {_LAST}",
-    "length": "Your answer ended at the limit of its length, and nothing in it was carried out. Answer shorter: one "
-    f"call at a time, long texts in parts. {_LAST}",
-    "refusal": "Your answer was a refusal, so nothing happened. Continue with a tool call, or say what stops you with "
-    f"ask_person where that is open. {_LAST}",
-    "tool_use": "",
-}
-"""The reply to a turn without a call."""
 PROMPTS = Path(__file__).parent / "prompts"
 SILENT_TURNS = 2
 """Turns in a row without a call, after which a person is asked; the first was told what is expected."""
@@ -68,9 +49,11 @@ class ModelBuilder:
 
     def _continue(self, bench: Workbench, system: str) -> None:
         # Read once: it states the money that is left, and no cache holds a conversation whose beginning changes.
-        brief, tools = bench.brief, bench.tools
+        brief, tools, wait_s = bench.brief, bench.tools, bench.wait_s
         past = list(bench.history())
         before: Counted | None = None
+        # As the last request was: a restart sends the same again.
+        shortened = past[-1].turn.shortened if past else 0
         if past:
             past[-1] = _carried_out(bench, past[-1])
         while not bench.done:
@@ -78,10 +61,26 @@ class ModelBuilder:
             if sum(1 for _ in silent) >= SILENT_TURNS:
                 _give_up(bench, past[-1].turn)
                 return
-            asking = self.model.asking(system, tools, conversation(brief, past))
-            turn = take_turn(bench, self.model, asking, self._spec.outage_s, before)
+            asking = self.model.asking(system, tools, conversation(brief, past, shortened), shortened, wait_s)
+            try:
+                turn = take_turn(bench, self.model, asking, self._spec.outage_s, before)
+            except TooLong as error:
+                if (step := next_step(brief, past, shortened)) is None:
+                    told = f"even its shortest conversation is too long for the model: {error}"
+                    hint = "name a model with a larger window: `peergate amend`"
+                    raise BuilderUnavailable(told, where=self.model.name, hint=hint) from error
+                shortened = step
+                bench.wait(0.0, f"the conversation is too long for the model and is shortened, step {shortened}")
+                continue
+            if is_window_full(turn, self._spec.max_output_tokens):
+                shortened = min(shortened + 1, len(SIZES) - 1)
             before = self.model.counted(asking, turn)
             past.append(_carried_out(bench, PastTurn(turn, ())))
+
+
+def is_window_full(turn: Turn, most: int) -> bool:
+    """Say whether an answer ended because the model's window was full, and not at its own limit."""
+    return turn.stop == "length" and turn.usage is not None and turn.usage.output_tokens < most
 
 
 def _carried_out(bench: Workbench, past: PastTurn) -> PastTurn:
@@ -102,48 +101,3 @@ def _give_up(bench: Workbench, turn: Turn) -> None:
     reason = f"the model's last {SILENT_TURNS} answers {why}"
     if any(tool.name == "ask_person" and bench.phase in tool.phases for tool in bench.tools):
         bench.call(ToolCall(id="gave_up", name="ask_person", arguments=json.dumps({"reason": reason})))
-
-
-def conversation(brief: str, past: Sequence[PastTurn]) -> tuple[Message, ...]:
-    """Return the messages of the next request: roles alternate, the next message answers each call."""
-    replaced = _replaced(past)
-    messages = [Message("user", text=brief)]
-    for number, (turn, results) in enumerate(past):
-        messages.append(Message("assistant", turn.text, turn.calls, turn.verbatim))
-        if not turn.calls:
-            messages.append(Message("user", text=EXPECTED[turn.stop]))
-            continue
-        by_call = {result.call: result for result in results}
-        shown: list[ToolResult] = []
-        for call in turn.calls:
-            result = by_call.get(call.id) or ToolResult(call=call.id, text="it was not carried out", is_error=True)
-            if number < replaced and len(result.text) > SHORT:
-                text = _line(call, result)
-            else:
-                text = mark("error" if result.is_error else "result", result.text)
-            shown.append(result.model_copy(update={"text": text}))
-        messages.append(Message("user", results=tuple(shown)))
-    return tuple(messages)
-
-
-def _line(call: ToolCall, result: ToolResult) -> str:
-    """Return one line in place of a long result; the artifact's name is the model's word."""
-    named = readable(call.arguments).get("name")
-    what = f"{named}, " if isinstance(named, str) and len(named) <= SHORT // 4 else ""
-    digest = digest_bytes(result.text.encode())
-    return mark("left out", f"{what}{len(result.text)} characters, {digest}; call the tool again if you need them")
-
-
-def _replaced(past: Sequence[PastTurn]) -> int:
-    """Return of how many turns the long results are replaced.
-
-    It grows in steps, so that between two steps every request begins with the bytes of the one before and is cached.
-    """
-    replaced, length = 0, 0
-    sizes = [sum(len(one.text) for one in turn.results if len(one.text) > SHORT) for turn in past]
-    for number, size in enumerate(sizes):
-        length += size
-        if length > LONGEST and number + 1 > KEPT_TURNS:
-            replaced = number + 1 - KEPT_TURNS
-            length = sum(sizes[replaced : number + 1])
-    return replaced

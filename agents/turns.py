@@ -25,6 +25,8 @@ class ToolResult(Contract):
     """The id of the call it answers."""
     text: str
     is_error: bool = False
+    image: str = Field(default="", exclude_if=lambda given: not given)
+    """A PNG in base64, beside the text."""
 
 
 class Usage(Contract):
@@ -35,6 +37,8 @@ class Usage(Contract):
     cached_tokens: int = 0
     written_tokens: int = 0
     """Where a vendor charges for writing into the prompt cache."""
+    hour_tokens: int = Field(default=0, exclude_if=lambda given: not given)
+    """Those of them that the cache keeps for an hour, which costs more."""
 
 
 Stop = Literal["tool_use", "end", "length", "refusal"]
@@ -54,6 +58,8 @@ class Turn(Contract):
     """False: the API reported no counts, so the cap is the price."""
     verbatim: str = Field(default="", exclude_if=lambda given: not given)
     """The answer as JSON in the vendor's form, where the vendor wants more back than text and calls."""
+    shortened: int = Field(default=0, exclude_if=lambda given: not given)
+    """By which step its conversation was shortened, for a model that found it too long (``agents/conversation.py``)."""
 
 
 class Message(NamedTuple):
@@ -65,3 +71,9 @@ class Message(NamedTuple):
     verbatim: str = ""
     results: tuple[ToolResult, ...] = ()
     """Come before the text."""
+
+    def without_images(self) -> Message:
+        """Return the message for a model that does not see."""
+        if not any(one.image for one in self.results):
+            return self
+        return self._replace(results=tuple(one.model_copy(update={"image": ""}) for one in self.results))

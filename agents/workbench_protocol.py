@@ -40,6 +40,11 @@ class Workbench(Protocol):
         ...
 
     @property
+    def wait_s(self) -> float:
+        """How many seconds the job of the stage is expected to run; 0 if nothing is known."""
+        ...
+
+    @property
     def done(self) -> bool:
         """Whether the phase has ended; then nothing may be called any more."""
         ...

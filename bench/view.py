@@ -21,6 +21,7 @@ from typing import Any
 from bench.many_sessions import no_plots
 from reviews.evidence.gather import gather
 from reviews.stages.evaluation.judged_answers import both_sides
+from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.samples.judged_samples import Sample, Samples
 from sessions.report.session_list import INDEX
@@ -30,6 +31,9 @@ from sessions.view.samples import SampleReader
 from sessions.view.trail_state import checked_trail
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.fixtures.view_client import Client
+
+PORTION = 25
+"""Sessions that the page of the list asks for at once."""
 
 
 def main() -> None:
@@ -67,10 +71,17 @@ def many_sessions(run: Path, runs: Path, count: int) -> None:
     for number in range(count):
         copy = runs / f"session-{number:05}"
         copy.mkdir(parents=True)
-        for name in ("trail.sqlite", "spec.resolved.json"):
+        for name in ("trail.sqlite", seal_path(run / "trail.sqlite").name, "spec.resolved.json"):
             if (run / name).is_file():
                 shutil.copyfile(run / name, copy / name)
+        (copy / "store").symlink_to(run / "store")
     client = Client(Scope(runs))
+    names = [f"session-{number:05}" for number in range(count)]
+    portions = iter([names[at : at + PORTION] for at in range(0, count, PORTION)])
+
+    def portion() -> None:
+        told = client.get("/sessions.json?" + "&".join(f"name={one}" for one in next(portions))).json()
+        assert all(one["gain"] and not one["damaged"] for one in told.values())
 
     def anew() -> None:
         (runs / INDEX).unlink(missing_ok=True)
@@ -78,6 +89,8 @@ def many_sessions(run: Path, runs: Path, count: int) -> None:
 
     timed(f"list of {count} sessions, read for the first time", anew)
     timed(f"list of {count} sessions", lambda: client.get("/"))
+    if count >= 2 * PORTION:
+        timed(f"effect, money and damage of {PORTION} of them, asked for by the page afterwards", portion)
 
 
 def many_samples(run: Path, folder: Path, count: int) -> None:

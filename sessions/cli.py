@@ -23,7 +23,7 @@ class _Root(LazyGroup):
             "resume": ("run", "Continue a paused, killed or waiting session."),
             "mcp": (
                 "mcp",
-                "Let an MCP client, such as Claude Code or Codex, build or read sessions (docs/how-to/mcp.md).",
+                "Let an MCP client, such as Claude Code or Codex, build, manage or read sessions (docs/how-to/mcp.md).",
             ),
             "pause": ("run", "Ask a running session to pause at the next safe place, and wait until it has."),
             "cancel": ("run", "End a session for good, its running job included; waits until it has ended."),

@@ -37,6 +37,7 @@ from sessions.run import pause
 from sessions.run.lease import is_running as is_running
 from sessions.run.lease import lease, stand_by, take_up
 from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, session_name
+from sessions.run.signed_specs import DRAFT, require_signature, use_signature
 from sessions.session import Cancelled, Paused, Session, State
 from sessions.wiring import make_reviewer, make_session
 from specs.code_state import CodeState
@@ -47,7 +48,7 @@ from specs.resources import LauncherName
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.text import plain
-from specs.trail.session_bodies import Replicates
+from specs.trail.session_bodies import Replicates, SpecSignature
 
 Answer = Literal["retry", "approve", "stop"]
 
@@ -60,25 +61,33 @@ def start(
     wire: Callable[[Session], None] | None = None,
     profile: str | None = None,
     launcher: LauncherName | None = None,
+    *,
+    signed: bool = False,
 ) -> Path:
     """Register a spec as a new session and run it; returns the run folder.
 
     ``wire`` changes the session before it runs, to connect an external builder. ``profile`` and ``launcher`` replace
-    those that the spec names.
+    those that the spec names. ``signed`` needs a person's signature on the spec, as a draft always does.
 
     Raises:
+        Blocked: no person has signed the spec for one more session; nothing was created.
         SpecError: the spec is wrong; nothing was created.
         PluginFault: what the spec uses of other distributions cannot be imported; nothing was created.
         UserError: the name is taken or cannot be a folder name; or the spec requires clean code, and this is not.
     """
     resolved = load_spec(spec_path, profile, launcher=launcher)
     own = session_name(name, resolved.spec.name)
+    needs = signed or spec_path.name.endswith(DRAFT)
+    signature = require_signature(spec_path, runs, resolved.registration()) if needs else None
     state = require_startable(resolved, spec_path, profile, runs)
     environment.prepare(resolved.spec, display.say)
     run = _new_folder(runs, own, display, chosen=name is not None)
     for line in estimate(resolved).lines():
         display.say(line)
-    begin(run, resolved, material_of(spec_path, resolved), state, display, wire)
+    material = material_of(spec_path, resolved)
+    if signature is not None:
+        use_signature(spec_path, runs, resolved.registration())
+    begin(run, resolved, material, state, display, wire, signed=signature)
     return run
 
 
@@ -90,9 +99,10 @@ def begin(
     display: Terminal,
     wire: Callable[[Session], None] | None = None,
     replicates: Replicates | None = None,
+    signed: SpecSignature | None = None,
 ) -> None:
     """Register a session in a new folder and run it; raises UserError if files are not what the spec registers."""
-    register(run, resolved, material, state, replicates)
+    register(run, resolved, material, state, replicates, signed)
     with lease(run) as held:
         session = make_session(run, display, resolved)
         session.trail.fence = 1
@@ -187,7 +197,12 @@ def material_of(spec_path: Path, resolved: ResolvedSpec) -> Material:
 
 
 def register(
-    run: Path, resolved: ResolvedSpec, material: Material, state: CodeState, replicates: Replicates | None = None
+    run: Path,
+    resolved: ResolvedSpec,
+    material: Material,
+    state: CodeState,
+    replicates: Replicates | None = None,
+    signed: SpecSignature | None = None,
 ) -> None:
     """Create the run folder in one step: spec, data and the ``open`` entry, which says which code runs."""
     name = run.name
@@ -242,6 +257,8 @@ def register(
             body["constitution"] = resolved.constitution_digest
         if replicates is not None:
             body["replicates"] = replicates.model_dump(mode="json")
+        if signed is not None:
+            body["signed"] = signed.model_dump(mode="json")
         trail.append("open", "open", body)
         trail.close()
         partial.rename(run)

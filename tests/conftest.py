@@ -5,13 +5,11 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
-import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
@@ -24,27 +22,10 @@ from tests.fixtures.reviewer_here import key_here
 
 # Until all is collected: what modules define stays, and looking through it again and again takes seconds.
 gc.disable()
-MEMORY = Path("/dev/shm")
-"""A folder in memory, on Linux."""
-WRITTEN, LEFT_OVER = 6 << 30, 10 << 30
-"""Bytes that have to be free there, three times what tests write at a time, and bytes of memory for everybody."""
-
-
-def _has_room() -> bool:
-    """Say whether temporary files fit in memory, where the system has half as much to do for the tests."""
-    if not os.access(MEMORY, os.W_OK):
-        return False
-    return shutil.disk_usage(MEMORY).free > WRITTEN and psutil.virtual_memory().available > LEFT_OVER
-
-
-# Workers inherit all three.
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    # Which task files this user named is kept there (specs/task_file.py); not in the home of who runs the tests.
-    os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"peergate-tests-{os.getuid()}")
-    # Several files build the same Go program; what was compiled is found there by its content.
-    os.environ["GOCACHE"] = f"{os.environ['XDG_STATE_HOME']}/go"
-    if "TMPDIR" not in os.environ and _has_room():
-        os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
+# Which task files this user named is kept there (specs/task_file.py); not in the home of who runs the tests.
+os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"peergate-tests-{os.getuid()}")
+# Several files build the same Go program; what was compiled is found there by its content.
+os.environ["GOCACHE"] = f"{os.environ['XDG_STATE_HOME']}/go"
 
 # How long an example takes says how busy the machine is: each of them has a limit of 0.2 seconds otherwise.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -66,6 +47,7 @@ MAY_BE_MISSING = (
         "make .venv-release",
     ),
     *("the prompts of IFEval", "stops root", "only root can", "every user can start", "this machine has a GPU"),
+    "the agent program",
     *("PEERGATE_TRACES", "there is no NVIDIA GPU"),
     *("apprise", "wandb", "mlflow", "trackio"),
     *("are not promised to be equal", "may not mount", "namespaces cannot be made"),
@@ -78,6 +60,7 @@ REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 
 
 MORE = (
+    *("tests/sessions/builder/test_agent_programs.py", "tests/sessions/management/test_management.py"),
     *("tests/thirdparty/test_extensions.py", "tests/kill/", "tests/conformance/test_launchers.py"),
     *(
         "tests/sessions/test_own_data.py",
@@ -88,7 +71,7 @@ MORE = (
     *("tests/sessions/view/test_view_in_browser.py", "tests/sessions/report/test_page_in_browser.py"),
     *("tests/sessions/view/test_axe_in_browser.py", "tests/sessions/exports/test_mirrors.py"),
     *("tests/stages/recipes/test_attack_sandbox.py", "tests/stages/recipes/test_hostile_recipes.py"),
-    *("tests/stages/recipes/test_recipe_training_job.py", "tests/stages/recipes/test_trainer_script.py"),
+    *(f"tests/stages/recipes/test_{name}.py" for name in ("recipe_training_job", "trainer_script", "own_script")),
     *("tests/sessions/shipping/test_ship_check.py", "tests/sessions/run/test_pruning.py"),
     *("tests/reviews/audit/test_two_verifiers.py", "tests/reviews/audit/test_go_verifier.py"),
     *("tests/reviews/audit/test_without_peergate.py", "tests/sessions/jobs/test_transfer.py"),
@@ -97,6 +80,7 @@ MORE = (
     *("tests/faults/test_session.py", "tests/faults/test_jobs.py", "tests/sessions/shipping/test_push.py"),
     *("tests/sessions/test_inspect_session.py", "tests/sessions/jobs/test_inspect_environment.py"),
     *("tests/sessions/builder/test_unattended.py", "tests/sessions/test_postgres_session.py"),
+    *("tests/sessions/commands/test_unwritable_places.py", "tests/reviews/trail/test_planted_checkpoints.py"),
     *("tests/stages/finetuning/test_planted_faults.py", "tests/training/engines/test_gguf_tokenizer.py"),
 )
 """Whole sessions and real parts that few changes touch, eight minutes of processor: `make test-more`, and in CI.

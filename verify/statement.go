@@ -149,7 +149,7 @@ var inStore = map[string][]string{
 	"open":      {"spec", "source", "constitution", "measured_by"},
 	"turn":      {"said", "request", "response"},
 	"call":      {"arguments"},
-	"result":    {"text"},
+	"result":    {"text", "image"},
 	"note":      {"text"},
 	"launch":    {"order"},
 	"exit":      {"exit", "manifest", "log"},

@@ -9,7 +9,7 @@ from typing import Any
 from anthropic.types import RawMessageStreamEvent
 
 from agents.providers.turn_request import Asking, Reply, call_of, schema_of
-from agents.turns import Message, Stop, ToolCall
+from agents.turns import Message, Stop, ToolCall, ToolResult
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 from specs.vendors.streams import NotWhole, anthropic_message
@@ -33,6 +33,7 @@ _STOPS: dict[str | None, Stop] = {
 
 
 _CACHED = {"cache_control": {"type": "ephemeral"}}
+_CACHED_FOR_AN_HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 
 
 def body(asking: Asking) -> dict[str, Any]:
@@ -42,13 +43,15 @@ def body(asking: Asking) -> dict[str, Any]:
     ]
     # Four places may be marked. The cache holds tools, system and the conversation up to a mark; the newest message
     # is marked for the next turn, the one before because it was marked for this one.
+    # Tools and instructions are the same in every phase of a session, so they may be kept while a job runs.
+    fixed = _CACHED_FOR_AN_HOUR if asking.hour else _CACHED
     if tools:
-        tools[-1] |= _CACHED
+        tools[-1] |= fixed
     newest = [index for index, one in enumerate(asking.messages) if one.role == "user"][-2:]
     given = {
         "model": asking.model,
         "max_tokens": asking.max_output_tokens,
-        "system": [_text(asking.system) | _CACHED],
+        "system": [_text(asking.system) | fixed],
         "tools": tools,
         "messages": [_message(one, cached=index in newest) for index, one in enumerate(asking.messages)],
         "stream": True,
@@ -61,6 +64,13 @@ def body(asking: Asking) -> dict[str, Any]:
 def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
     """Return the SDK's function that sends a request and returns its stream."""
     return api.anthropic(http).messages.create
+
+
+def count(api: Api, http: RecordedClient, asking: Asking) -> int:
+    """Return how many input tokens the API counts in a request; raises the SDK's errors."""
+    given = body(asking)
+    kept = {name: given[name] for name in ("model", "system", "tools", "messages", "thinking") if name in given}
+    return api.anthropic(http).messages.count_tokens(**kept).input_tokens
 
 
 def read(events: Iterable[RawMessageStreamEvent]) -> Reply:
@@ -86,6 +96,7 @@ def _reply(model: str, stop: Stop, blocks: list[dict[str, Any]], counts: dict[st
         stop="end" if stop == "tool_use" and not calls else stop,
         usage=usage,
         written_tokens=written,
+        hour_tokens=getattr(counts.get("cache_creation"), "ephemeral_1h_input_tokens", None),
         verbatim=_verbatim(blocks) if calls else "",
     )
 
@@ -111,7 +122,7 @@ def _message(message: Message, *, cached: bool) -> dict[str, Any]:
 def _blocks(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "user":
         for one in message.results:
-            yield {"type": "tool_result", "tool_use_id": one.call, "content": one.text, "is_error": one.is_error}
+            yield {"type": "tool_result", "tool_use_id": one.call, "content": _said(one), "is_error": one.is_error}
         if message.text:
             yield _text(message.text)
     elif message.verbatim:
@@ -120,6 +131,13 @@ def _blocks(message: Message) -> Iterator[dict[str, Any]]:
         if message.text.strip() or not message.calls:
             yield _text(message.text if message.text.strip() else NO_TEXT)
         yield from map(_tool_use, message.calls)
+
+
+def _said(result: ToolResult) -> str | list[dict[str, Any]]:
+    if not result.image:
+        return result.text
+    source = {"type": "base64", "media_type": "image/png", "data": result.image}
+    return [_text(result.text), {"type": "image", "source": source}]
 
 
 def _tool_use(call: ToolCall) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 
 from agents.providers.turn_request import Asking, Reply, call_of, schema_of, sendable_function
-from agents.turns import Message, Stop, ToolCall
+from agents.turns import Message, Stop, ToolCall, ToolResult
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 from specs.vendors.streams import PASSING, NotWhole, openai_response
@@ -49,6 +49,13 @@ def body(asking: Asking) -> dict[str, Any]:
 def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
     """Return the SDK's function that sends a request and returns its stream."""
     return api.openai(http).responses.create
+
+
+def count(api: Api, http: RecordedClient, asking: Asking) -> int:
+    """Return how many input tokens the API counts in a request; raises the SDK's errors."""
+    given = body(asking)
+    kept = {name: given[name] for name in ("model", "instructions", "input", "tools", "reasoning") if name in given}
+    return api.openai(http).responses.input_tokens.count(**kept).input_tokens
 
 
 def read(events: Iterable[ResponseStreamEvent]) -> Reply:
@@ -105,10 +112,17 @@ def _usage(response: Response) -> tuple[Usage | None, int]:
     return counted, details.get("cache_write_tokens") or 0
 
 
+def _said(result: ToolResult) -> str | list[dict[str, Any]]:
+    if not result.image:
+        return result.text
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{result.image}", "detail": "auto"}
+    return [{"type": "input_text", "text": result.text}, image]
+
+
 def _items(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "user":
         for result in message.results:
-            yield {"type": "function_call_output", "call_id": result.call, "output": result.text}
+            yield {"type": "function_call_output", "call_id": result.call, "output": _said(result)}
         if message.text:
             yield {"role": "user", "content": message.text}
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -28,11 +29,24 @@ from specs.vendors.http_exchange import (
     open_api,
 )
 from specs.vendors.parties import Builder as BuilderSpec
-from specs.vendors.prices import is_count, most_tokens
+from specs.vendors.prices import MARGIN_TOKENS, is_count, most_tokens
 from specs.vendors.streams import NotWhole
 
+FIVE_MINUTES_S, HOUR_S = 300.0, 3600.0
+"""How long a prompt cache keeps what is written for a short and for a long time."""
+COUNTED_FROM = 20_000
+"""Bytes that no count covers from which on the vendor is asked to count."""
+COUNT_MARGIN = 1.05
+"""Vendors call their count an estimate."""
+COUNT_S = 20.0
 MAX_RESPONSE_BYTES = 64 * 2**20
 """A stream spends some 200 bytes on each token."""
+
+
+_TOO_LONG = re.compile(
+    r"prompt is too long|request_too_large|context[_ ]length|context[_ ]window|context[_ ]size", re.IGNORECASE
+)
+"""How vendors and servers of open models say that a request does not fit the model's window."""
 
 
 class Counted(NamedTuple):
@@ -49,6 +63,11 @@ class NoAnswer(Exception):
     def __init__(self, message: str, *, passes: bool, may_be_billed: bool, told_s: float | None = None) -> None:
         super().__init__(message)
         self.passes, self.may_be_billed, self.told_s = passes, may_be_billed, told_s
+        self.too_long = not passes and _TOO_LONG.search(message) is not None
+
+
+class TooLong(Exception):
+    """The API refused a request because it is longer than the model's window."""
 
 
 class Vendor(Protocol):
@@ -66,27 +85,57 @@ class Model:
         self._api = api
         self._spec = spec
         self._vendor = vendor
+        self._counts: Callable[[Api, RecordedClient, Asking], int] | None = getattr(vendor, "count", None)
         self.price = api.price
         self.name = f"{spec.vendor}:{spec.model}"
 
-    def asking(self, system: str, tools: tuple[Tool, ...], messages: tuple[Message, ...]) -> Asking:
-        """Return the request for the next turn of a conversation."""
+    def asking(
+        self,
+        system: str,
+        tools: tuple[Tool, ...],
+        messages: tuple[Message, ...],
+        shortened: int = 0,
+        wait_s: float = 0,
+    ) -> Asking:
+        """Return the request for the next turn of a conversation, after which the model may have to wait so long."""
         spec = self._spec
-        return Asking(spec.model or "", system, tools, messages, spec.max_output_tokens, spec.timeout_s, spec.reasoning)
+        limits = (spec.max_output_tokens, spec.timeout_s, spec.reasoning)
+        hour = FIVE_MINUTES_S < wait_s <= HOUR_S
+        shown = messages if spec.images else tuple(one.without_images() for one in messages)
+        return Asking(spec.model or "", system, tools, shown, *limits, hour, shortened)
 
     def cap_usd(self, asking: Asking, before: Counted | None = None) -> float:
         """Return the most USD a turn can cost: all its tokens written into the cache, and the longest answer.
 
-        Every byte is taken for a token, except in the beginning that the API has counted ``before``.
+        Every byte is taken for a token, except in the beginning that the API has counted ``before``. What would still
+        be far too much is counted by the vendor, where it does so for nothing.
         """
-        at_most = most_tokens(size := self._size(asking))
+        at_most = most_tokens(added := self._size(asking))
         if before is not None and asking.messages[: len(before.messages)] == before.messages:
-            at_most = min(at_most, before.tokens + most_tokens(max(size - before.size, 0)))
-        return self.price.usd(prices.Usage(at_most, asking.max_output_tokens), written_tokens=at_most)
+            added = max(added - before.size, 0)
+            at_most = min(at_most, before.tokens + most_tokens(added))
+        if added > COUNTED_FROM and (counted := self._count(asking)) is not None:
+            at_most = min(at_most, int(counted * COUNT_MARGIN) + MARGIN_TOKENS)
+        hour = min(at_most, most_tokens(self._size(asking._replace(messages=())))) if asking.hour else 0
+        usage = prices.Usage(at_most, asking.max_output_tokens)
+        return self.price.usd(usage, written_tokens=at_most, hour_tokens=hour)
 
     def counted(self, asking: Asking, turn: Turn) -> Counted | None:
         """Return what the API counted of a request; None if it reported nothing."""
         return None if turn.usage is None else Counted(asking.messages, self._size(asking), turn.usage.input_tokens)
+
+    def _count(self, asking: Asking) -> int | None:
+        """Return how many tokens the vendor counts in a request; None if it does not say."""
+        if self._counts is None:
+            return None
+        try:
+            with self._api.client(min(COUNT_S, asking.timeout_s)) as http:
+                counted = self._counts(self._api, http, asking)
+        except (*self._api.errors, *UNREADABLE):
+            # An endpoint that does not count is not asked in every turn.
+            self._counts = None
+            return None
+        return counted if is_count(prices.Usage(counted, 0)) else None
 
     def _size(self, asking: Asking) -> int:
         return len(json.dumps(self._vendor.body(asking), ensure_ascii=False).encode())
@@ -117,8 +166,11 @@ class Model:
     def _turn(self, reply: Reply, asking: Asking, cap_usd: float) -> Turn:
         usage, usd = None, cap_usd
         if reply.usage is not None and is_count(reply.usage) and is_count(prices.Usage(reply.written_tokens, 0)):
-            usage = Usage(**reply.usage._asdict(), written_tokens=reply.written_tokens)
-            usd = self.price.usd(reply.usage, written_tokens=reply.written_tokens)
+            # Where the API does not tell the two apart, the dearer one counts.
+            told = reply.written_tokens if reply.hour_tokens is None else min(reply.hour_tokens, reply.written_tokens)
+            hour = told if asking.hour else 0
+            usage = Usage(**reply.usage._asdict(), written_tokens=reply.written_tokens, hour_tokens=hour)
+            usd = self.price.usd(reply.usage, written_tokens=reply.written_tokens, hour_tokens=hour)
         calls = with_ids(reply.calls, (call.id for message in asking.messages for call in message.calls))
         return Turn(
             text=reply.text,
@@ -129,6 +181,7 @@ class Model:
             usd=round(usd, 6),
             usd_is_measured=usage is not None,
             verbatim=reply.verbatim if calls == reply.calls else "",
+            shortened=asking.shortened,
         )
 
 
@@ -152,6 +205,7 @@ def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float, b
     billed. The whole cap of a call that may have been billed counts as spent, and its repeat is reserved anew.
 
     Raises:
+        TooLong: the request does not fit the model's window.
         BuilderUnavailable: there is no turn in that time, or asking again cannot help.
         BudgetExceeded: the cap does not fit in what is left.
     """
@@ -168,6 +222,8 @@ def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float, b
             ends = not none.passes or paid > RETRIES or time.monotonic() + wait > until
             if ends or none.may_be_billed:
                 bench.release(reservation, cap if none.may_be_billed else 0.0)
+            if none.too_long:
+                raise TooLong(str(none)) from none
             if ends:
                 hint = "`peergate resume` asks again" + ("" if none.passes else "; mend the cause first")
                 why = f"{none} (asked {repeats + 1} times)" if repeats else str(none)

@@ -28,6 +28,10 @@ class Asking(NamedTuple):
     max_output_tokens: int
     timeout_s: float
     reasoning: Depth | None = None
+    hour: bool = False
+    """Keep tools and instructions in the prompt cache for an hour: the next request is expected to come late."""
+    shortened: int = 0
+    """Which of the sizes of ``agents/conversation.py`` the messages have."""
 
 
 class Reply(NamedTuple):
@@ -40,6 +44,8 @@ class Reply(NamedTuple):
     usage: Usage | None
     written_tokens: int = 0
     verbatim: str = ""
+    hour_tokens: int | None = None
+    """Written for an hour; None where the API does not tell the two apart."""
 
 
 @cache

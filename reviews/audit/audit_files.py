@@ -28,7 +28,7 @@ _IN_STORE: dict[str, tuple[str, ...]] = {
     "open": ("spec", "source", "constitution", "measured_by"),
     "turn": ("said", "request", "response"),
     "call": ("arguments",),
-    "result": ("text",),
+    "result": ("text", "image"),
     "note": ("text",),
     "launch": ("order",),
     "exit": ("exit", "manifest", "log"),

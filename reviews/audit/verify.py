@@ -17,6 +17,7 @@ from reviews.audit.event_order import code_damage, launch_damage, order_damage, 
 from reviews.audit.pruning import not_witnessed_again, prune_damage, pruned_weights
 from reviews.audit.recompute import FORMLESS, formless, rederive, spec_at_hand
 from reviews.audit.replication import replication_damage
+from reviews.audit.spec_signature import signature_damage
 from reviews.evidence.gather import find, registered_code
 from reviews.requests.request_audit import requests_damage
 from reviews.trail.anchors import Anchor, Findings, check_anchors, check_policy
@@ -205,6 +206,7 @@ def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:
         lambda: order_damage(entries),
         lambda: launch_damage(entries, store),
         lambda: people_damage(entries, store),
+        lambda: signature_damage(entries),
         lambda: code_damage(entries),
         lambda: requests_damage(entries, store, audit.notes),
         lambda: prune_damage(entries, store),

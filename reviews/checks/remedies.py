@@ -37,6 +37,7 @@ REMEDIES: dict[str, str] = {
     "replicas.apart": "give each replica examples of its own: more examples, or fewer `replicas`",
     "replicas.quorum": "begin the stage anew, where no replica is killed; `min_replicas` says how many have to be in",
     "replicas.samples": "begin the stage anew, or a larger `thresholds.lost_sequences`, registered beforehand",
+    "replicas.single": "the batch sizes, so that all replicas together train on what the one process does",
     "replicas.bytes": "`sync_every` as it was registered; the log says what was sent at each synchronisation",
     "dpo.split": "keep whole groups of pairs out, not single pairs",
     "pilot.followed": "the pilot's parameters; or another pilot with these",

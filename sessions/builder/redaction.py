@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Protocol
 
-from reviews.evidence.gather import load_items
 from reviews.evidence.heldout_screen import sees_heldout as sees_heldout
+from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.builder.phrase_match import Protected
-from sessions.session import Session
 from specs.masking import map_json, map_strings, masker_of
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.artifacts import Item
 from specs.text import plain
 from specs.trail.builder_tools import TOOLS
+from specs.trail.entry import EntryKind
 from specs.vendors.untrusted_text import enclose
 from training.rules.tasks.conversation import said_in
 
@@ -42,10 +45,37 @@ MOST_READ = 4
 """Remembered artifacts, and (above) texts: every turn sends the conversation again, artifacts are read in pages."""
 
 
+class Entries(Protocol):
+    """The entries of a trail."""
+
+    def iterate(self, *kinds: EntryKind) -> Iterator[Recorded]:
+        """Yield those of some kinds, or all."""
+        ...
+
+
+class Seen(Protocol):
+    """What a wall reads of a session."""
+
+    @property
+    def resolved(self) -> ResolvedSpec:
+        """The registered spec."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """The evidence."""
+        ...
+
+    @property
+    def trail(self) -> Entries:
+        """The trail."""
+        ...
+
+
 class Wall:
     """Redacts texts for a builder, a transcript or the trail."""
 
-    def __init__(self, session: Session, environ: Mapping[str, str]) -> None:
+    def __init__(self, session: Seen, environ: Mapping[str, str]) -> None:
         self._masker = masker_of(environ)
         store, digests = session.store, session.resolved.data_digests
         known = tuple(digest for name, digest in sorted(digests.items()) if name != "heldout")
@@ -99,10 +129,25 @@ class Wall:
 @lru_cache(maxsize=8)
 def _prompts(root: Path, heldout: str, known: tuple[str, ...], objective: str) -> Protected:
     store = Store(root)
+    return _asked(store.get(heldout), [store.get(digest) for digest in known], objective)
+
+
+def _asked(heldout: bytes, known: Iterable[bytes], objective: str) -> Protected:
+    """Return what held-out items ask, beside what is known of the training data."""
     # Rows of any form: items, examples and pairs have a prompt.
-    readable = (json.loads(line)["prompt"] for digest in known for line in store.get(digest).splitlines() if line)
-    prompts = (text for item in load_items(store, heldout) for text in said_in(item))
+    readable = (json.loads(line)["prompt"] for data in known for line in data.splitlines() if line)
+    items = (Item.model_validate_json(line) for line in heldout.splitlines() if line.strip())
+    prompts = (text for item in items for text in said_in(item))
     return Protected(prompts, PROMPT_RUN, (objective, *readable))
+
+
+def without_heldout(resolved: ResolvedSpec, text: str) -> str:
+    """Return a text without the held-out prompts of a spec that no session has registered; raises as ``read_data``."""
+    data = resolved.read_data()
+    heldout = data.pop("heldout")
+    for start, end in reversed(_asked(heldout, data.values(), resolved.spec.objective).spans(text)):
+        text = f"{text[:start]}{HELDOUT}{text[end:]}"
+    return text
 
 
 @lru_cache(maxsize=8)
@@ -132,14 +177,14 @@ def _instructions() -> Protected:
     return Protected(texts, INSTRUCTIONS_RUN, ours)
 
 
-def _verifier(session: Session) -> Protected:
+def _verifier(session: Seen) -> Protected:
     """Return the task's file where the builder may not read it: logs, findings and errors could quote it."""
     resolved = session.resolved
     hidden = resolved.task_text is not None and not resolved.spec.verifier.builder_reads
     return Protected([resolved.task_text or ""] if hidden else [], INSTRUCTIONS_RUN, (resolved.spec.objective,))
 
 
-def _names(session: Session) -> re.Pattern[str] | None:
+def _names(session: Seen) -> re.Pattern[str] | None:
     """Return the pattern of models and addresses of reviewers: a builder must not know who judges it."""
     found: set[str] = set()
     for one in session.resolved.spec.reviewers():
@@ -154,7 +199,7 @@ def _printable(text: str) -> str:
     return text if _ONLY_PRINTABLE.fullmatch(text) else plain(text, len(text))
 
 
-def rows_on_heldout(session: Session) -> Iterator[str]:
+def rows_on_heldout(session: Seen) -> Iterator[str]:
     """Yield the digests of the rows that were made from held-out items so far."""
     spec = session.resolved.spec
     seeing = {stage.name for stage in spec.stages if sees_heldout(spec, stage)}

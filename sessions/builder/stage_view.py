@@ -7,6 +7,7 @@ from typing import Any, Literal
 from reviews.evidence.gather import accepted_attempt
 from reviews.gate import grants
 from reviews.trail.envelope import Recorded
+from sessions.money.estimate import forecasts
 from sessions.session import Session
 from specs.errors import PeergateError
 from specs.session.lint.pilot_rules import SIZES
@@ -69,6 +70,27 @@ def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
         required=opener.body.get("required", {}),
         tasks=_tasks(session, opener),
     )
+
+
+def expected_s(session: Session, stage: Stage) -> float:
+    """Return how long the stage's job is expected to run: as its newest attempt, or one of its kind, did.
+
+    Before there is one, as long as its training is forecast; 0 if nothing is known.
+    """
+    begun = {one.body["key"]: int(one.entry.time_ns) for one in session.trail.iterate("launch")}
+    took: dict[str, float] = {}
+    for ended in session.trail.iterate("exit"):
+        if (first := begun.get(ended.body["key"])) is not None:
+            took[ended.body["stage"]] = (int(ended.entry.time_ns) - first) / 1e9
+    if stage.name in took:
+        return took[stage.name]
+    alike = [one.name for one in session.resolved.spec.stages if one.kind == stage.kind and one.name in took]
+    if alike:
+        return took[alike[-1]]
+    try:
+        return next((one.hours * 3600 for one in forecasts(session.resolved) if one.stage == stage.name), 0.0)
+    except (PeergateError, OSError):  # The files of the spec are gone: nothing is known.
+        return 0.0
 
 
 def _tasks(session: Session, opener: Recorded) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ process died is not carried out twice, and an answer that was paid for is not lo
 
 from __future__ import annotations
 
+import base64
 import os
 from contextlib import suppress
 from typing import Any
@@ -16,7 +17,7 @@ from reviews.trail.envelope import Recorded
 from sessions.builder.brief import write_brief
 from sessions.builder.loop_detection import SAME_RESULTS, PhaseRecord
 from sessions.builder.redaction import Wall
-from sessions.builder.stage_view import view_of
+from sessions.builder.stage_view import expected_s, view_of
 from sessions.builder.tools import CARRY_OUT
 from sessions.builder.tools.review_tools import tell
 from sessions.builder.tools.stage_tools import SENT_BACK, kept_as, note_key
@@ -33,7 +34,7 @@ from specs.trail.requested_review import ANSWERS, AnsweredEntry, AskedEntry, Mod
 INTERRUPTED = "the session was stopped while this was carried out; call it again if it still matters"
 ENDING = ("launch_stage", "submit_stage", "ask_person", "hand_in")
 """Tools that end a phase and can be repeated without another effect."""
-_NOTES = ("propose_plan", "propose_amendment", "write_note")
+_NOTES = ("propose_plan", "propose_amendment", "propose_stage", "propose_sweep", "write_note")
 _REVIEWS: dict[str, Mode] = {"ask_review": "question", "request_review": "review", "adversarial_review": "adversarial"}
 MOST_RESULT = 24_000
 """Characters of one result; longer texts are read in pages."""
@@ -96,6 +97,11 @@ class SessionWorkbench:
     def tools(self) -> tuple[Tool, ...]:
         """All tools, in a fixed order."""
         return TOOLS
+
+    @property
+    def wait_s(self) -> float:
+        """How many seconds the job of the stage is expected to run; 0 if nothing is known."""
+        return expected_s(self._session, self.work.stage)
 
     @property
     def done(self) -> bool:
@@ -167,7 +173,8 @@ class SessionWorkbench:
         for call in self._calls:
             if (one := answered.get(call.entry.key)) is not None:
                 text, is_error = self._text(one.body["text"]), one.body["is_error"]
-                result = ToolResult(call=call.body["call_id"], text=text, is_error=is_error)
+                image = self._image(one.body.get("image"))
+                result = ToolResult(call=call.body["call_id"], text=text, is_error=is_error, image=image)
                 by_turn.setdefault(call.body["turn"], []).append(result)
         return tuple(
             PastTurn(Turn.model_validate(store.get_value(one.body["said"])), tuple(by_turn.get(one.body["number"], ())))
@@ -237,6 +244,9 @@ class SessionWorkbench:
         self._session.display.turn(said, accounts.taken("builder", "helper"), budget.builder_usd)
         self._look_after()
 
+    def _image(self, digest: str | None) -> str:
+        return base64.b64encode(self._session.store.get(digest)).decode() if digest else ""
+
     def _text(self, digest: str) -> str:
         return self._session.store.get(digest).decode("utf-8", "replace")
 
@@ -262,11 +272,14 @@ class SessionWorkbench:
             "is_error": is_error,
             "ends_phase": self.work.done,
         }
+        drawn, self.work.image = self.work.image, None
+        if drawn is not None and not is_error:
+            body["image"] = self._session.store.put(drawn)
         recorded = self._session.trail.append("result", f"result/{intent.entry.key.partition('/')[2]}", body)
         self._results.append(recorded)
         self._session.display.call(intent.body["tool"], self._text(intent.body["arguments"]), text, is_error)
         self._look_after()
-        return ToolResult(call=id, text=text, is_error=is_error)
+        return ToolResult(call=id, text=text, is_error=is_error, image=self._image(body.get("image")))
 
     def _phase_record(self) -> PhaseRecord:
         return PhaseRecord(self._calls, self._results, self._turns, digest_bytes(INTERRUPTED.encode()))

@@ -1,4 +1,4 @@
-"""`peergate mcp`: an MCP client builds a session. stdout carries only the protocol."""
+"""`peergate mcp`: an MCP client builds a session, or manages sessions. stdout carries only the protocol."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sessions.commands.audit.trail_place import Place, session_at
 from sessions.commands.options import DEFAULT_RUNS, Profile, Runs, SessionName, session_words
 from sessions.commands.output import print_line
-from sessions.commands.run import finish
-from sessions.report.overview import find_runs
-from sessions.run.private_files import warn_of_readers
-from sessions.run.run_layout import TRAIL
-from sessions.session import Paused
-from sessions.view.places import Scope
 from specs.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -32,7 +25,11 @@ app = typer.Typer()
 def serve(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN|SPEC]", help="A session, or the spec to open one with.", show_default=False),
+        typer.Argument(
+            metavar="RUN|SPEC|FOLDER",
+            help="A session, or the spec to open one with; with --manage a folder of specs.",
+            show_default=False,
+        ),
     ] = None,
     read: Annotated[
         bool, typer.Option("--read", help="Only let the client read: one session, or all without RUN.")
@@ -46,18 +43,29 @@ def serve(
         Path | None, typer.Option("--token-file", help="The bearer token for HTTP, mode 0600; made if not there.")
     ] = None,
     profile: Profile = None,
+    manage: Annotated[
+        bool, typer.Option("--manage", help="Serve tools that write specs, start, watch and audit sessions instead.")
+    ] = False,
 ) -> None:
-    """Let an MCP client, such as Claude Code or Codex, build or read sessions (docs/how-to/mcp.md).
+    """Let an MCP client, such as Claude Code or Codex, build, manage or read sessions (docs/how-to/mcp.md).
 
     Ends with the session's exit code.
     """
+    if read and manage:
+        raise UserError("--read and --manage are two servers", hint="start one of them for each")
     if read:
         _let_read(target, runs, http, token_file)
         return
     if target is None:
-        raise UserError("no session and no spec was named", hint="`peergate mcp SPEC`, or --read to only read")
+        raise UserError("no session, spec or folder was named", hint="`peergate mcp SPEC`, or --read to only read")
+    if manage:
+        _manage(target, runs, http, token_file, name, profile)
+        return
     try:
         from sessions.builder.mcp.session_driver import Serving, find_target
+        from sessions.report.overview import find_runs
+        from sessions.run.private_files import warn_of_readers
+        from sessions.session import Paused
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
     warn_of_readers(find_runs(runs))
@@ -68,14 +76,34 @@ def serve(
     except Paused as paused:
         print_line(f"paused; `peergate mcp {session_words(runs / str(paused))}` continues", err=True)
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
+    # Slow: reports.
+    from sessions.commands.run import finish
+
     with redirect_stdout(sys.stderr):
         finish(run)
+
+
+def _manage(
+    folder: str, runs: Path, http: str | None, token_file: Path | None, name: str | None, profile: str | None
+) -> None:
+    if name is not None or profile is not None:
+        raise UserError("--name and --profile are for a session", hint="start_session takes both")
+    if not Path(folder).is_dir():
+        raise UserError("--manage needs a folder of specs", where=folder)
+    try:
+        from sessions.management.server import serve as serve_management
+    except ModuleNotFoundError as error:
+        raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
+    serve_management(_transport(http, token_file, manages=True), Path(folder), runs)
 
 
 def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path | None) -> None:
     """Serve states, numbers, gates and curves until the client leaves or Ctrl-C."""
     try:
+        from sessions.commands.audit.trail_place import Place, session_at
+        from sessions.run.run_layout import TRAIL
         from sessions.view.mcp_reader import SessionReader, make_server
+        from sessions.view.places import Scope
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
     place = None
@@ -91,7 +119,7 @@ def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path
     transport.stop()
 
 
-def _transport(http: str | None, token_file: Path | None) -> Transport:
+def _transport(http: str | None, token_file: Path | None, *, manages: bool = False) -> Transport:
     from sessions.builder.mcp.transports import Http, Stdio, read_token
 
     if http is None:
@@ -100,6 +128,6 @@ def _transport(http: str | None, token_file: Path | None) -> Transport:
         return Stdio()
     if token_file is None:
         raise UserError("HTTP needs a token", hint="add --token-file FILE; a file that is not there is made")
-    transport = Http(http, read_token(token_file))
+    transport = Http(http, read_token(token_file, manages=manages))
     print_line(f"MCP at {transport.url}, with the token in {token_file}", err=True)
     return transport

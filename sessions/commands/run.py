@@ -66,6 +66,9 @@ def start(
             "--database", metavar="URL", help="Record this and later sessions there (docs/explanation/scale.md)."
         ),
     ] = None,
+    signed: Annotated[
+        bool, typer.Option("--signed", help="Only with a person's signature on the spec (`peergate spec sign`).")
+    ] = False,
 ) -> None:
     """Register a spec and run the session, gate by gate."""
     # Slow, here and below: the session graph takes a second to import.
@@ -76,7 +79,7 @@ def start(
     path = find_spec(spec)
     warn_of_readers(find_runs(runs))
     try:
-        run = runtime.start(path, runs, name, Terminal(), profile=profile, launcher=launcher)
+        run = runtime.start(path, runs, name, Terminal(), profile=profile, launcher=launcher, signed=signed)
     except Paused as paused:
         _paused(runs / str(paused))
     finish(run)

@@ -1,7 +1,9 @@
-"""`peergate spec check | show | pin | kinds | schema`."""
+"""`peergate spec check | show | sign | pin | kinds | schema`."""
 
 from __future__ import annotations
 
+import getpass
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,18 +11,21 @@ from typing import Annotated, Any
 
 import typer
 
-from sessions.commands.options import DEFAULT_RUNS, HERE, Json, Profile, SpecName
+from sessions.commands.options import DEFAULT_RUNS, HERE, By, Json, Profile, Runs, SpecName
 from sessions.commands.output import print_json, print_line
 from sessions.money.estimate import estimate
-from specs.errors import PeergateError, PluginFault, Problem, SpecError
+from sessions.run.signed_specs import keep_signature
+from specs.errors import PeergateError, PluginFault, Problem, SpecError, UserError
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import default_profile, find_spec, list_profiles, load_spec
 from specs.session.problems import dotted
 from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.session.thresholds import Thresholds
 from specs.session.yaml_positions import dumped
 from specs.stages.recipes.script_file import digest_of, path_of
 from specs.stages.registry import STAGE_KINDS, known_names
 from specs.trainers.trainer_file import notes_of
+from specs.vendors.parties import Builder, Reviewer
 from training.planning.stage_plans import plans
 
 app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
@@ -176,6 +181,52 @@ def pin_files(spec: Annotated[Path, typer.Argument(help="The spec file to write 
     for one in pinned:
         done = "as it was" if one.before == one.digest else f"before: {one.before}" if one.before else "new"
         print_line(f"{one.where}: {one.path} {one.digest} ({done})")
+
+
+@app.command("sign")
+def sign(spec: SpecName, runs: Runs = DEFAULT_RUNS, profile: Profile = None, by: By = None) -> None:
+    """Sign a spec that a program wrote, so that it may start one session.
+
+    Shows what you sign, and asks at the terminal. A changed spec or data file needs another signature.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError("a person signs at a terminal, and this is none", where=spec, hint="no program can sign a spec")
+    path = find_spec(spec)
+    resolved = load_spec(path, profile)
+    # Slow: the checks of the gate.
+    from sessions.preflight import design_forecast
+
+    for line in (*_spec_lines(resolved), *design_forecast(resolved).lines(), *_signed_lines(resolved)):
+        print_line(f"  {line}")
+    print_line(
+        f"Signed, this spec may start one session in {runs}, and spend its budget. `peergate spec show` shows all."
+    )
+    print(f"Type its name ({resolved.spec.name}) to sign: ", end="", flush=True)
+    if sys.stdin.readline().strip() != resolved.spec.name:
+        raise UserError("that is not its name; nothing was signed", where=spec)
+    keep_signature(runs, resolved.registration(), by or getpass.getuser())
+    print_line(f"signed: {resolved.registration()}")
+
+
+def _signed_lines(resolved: ResolvedSpec) -> Iterator[str]:
+    """Yield what decides whether a result counts, and what it may cost."""
+    spec = resolved.spec
+    yield f"objective: {spec.objective}"
+    yield f"budget: {spec.budget.max_cost_usd:g} USD, {spec.budget.max_hours:g} hours"
+    yield f"builder: {_party(spec.builder)}; reviewers: {', '.join(map(_party, spec.reviewers()))}"
+    yield f"analysis: {', '.join(f'{name} {value}' for name, value in spec.analysis.model_dump(mode='json').items())}"
+    usual = Thresholds()
+    changed = {name: value for name, value in spec.thresholds if value != getattr(usual, name)}
+    yield f"thresholds other than usual: {', '.join(f'{name} {value}' for name, value in changed.items()) or 'none'}"
+    for stage in spec.stages:
+        criteria = "; ".join(str(one) for one in stage.gate.criteria) or "the checks alone"
+        yield f"{stage.name}: {stage.kind}, at most {stage.gate.max_rounds} attempts; criteria: {criteria}"
+
+
+def _party(one: Builder | Reviewer) -> str:
+    """Return who builds or judges, and which address is sent your key."""
+    named = f"{one.vendor}:{one.model}" if one.model else one.vendor
+    return f"{named} at {one.base_url}" if one.base_url else named
 
 
 @app.command("schema")

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +38,7 @@ from sessions.report.transcript import Transcript, lines_of
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.terminal import masked_line
+from sessions.view.job_progress import running_job
 from specs import markdown
 from specs.errors import EvidenceMissing, UserError
 from specs.session.session_spec import Budget
@@ -88,6 +89,7 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     builder = builder_status(entries, budget)
     conditions = obligations(entries, time.time_ns())
     acceptance = acceptance_of(entries, Store(run / STORE))
+    job = running_job(run, entries)
     if as_json:
         places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
         shown = [
@@ -96,12 +98,15 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         ]
         whole = {"budget": {name: round(getattr(spent, name), digits) for name, digits in places.items()}}
         whole |= {"decisions": decisions, "conditions": shown, "builder": builder, "acceptance": acceptance.as_json()}
+        whole |= {"job": job and {name: one for name, one in job.items() if name != "losses"}}
         whole |= {"further_seeds": further_seeds(entries, Store(run / STORE))}
         print_json(state.as_json() | whole)
         return
     print_line(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
     if state.stage:
         print_line(f"stage {state.stage}, attempt {state.attempt}")
+    if job is not None and job["total"]:
+        print_line(masked_line(f"  {job_in_words(job)}", 500))
     if builder is not None:
         print_line(_in_words(builder))
     for one in decisions:
@@ -121,6 +126,13 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         _print_next_steps(entries, run)
     elif state.state == "paused":
         print_line(f"to continue: peergate resume {session_words(run)}")
+
+
+def job_in_words(job: Mapping[str, Any]) -> str:
+    """Return how far the running job is, with what it says of itself: untrusted words."""
+    note = [f"{name} {one if isinstance(one, str) else format(one, '.4g')}" for name, one in job["note"].items()]
+    what = "witness" if job["witness"] else "job"
+    return f"{what}: {job['done']} of {job['total']} {job['unit']}{''.join(f', {one}' for one in note)}"
 
 
 def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any] | None:

@@ -97,17 +97,23 @@ def _as_json(one: Forecast) -> dict[str, Any]:
     return one._asdict() | {"tokens_a_parameter": one.tokens_a_parameter()}
 
 
+def forecasts(resolved: ResolvedSpec) -> tuple[Forecast, ...]:
+    """Return what is forecast of the stages that train."""
+    found = (_forecast(resolved, stage) for stage in resolved.spec.stages if kind_of(stage).trains)
+    return tuple(one for one in found if one is not None)
+
+
 def estimate(resolved: ResolvedSpec) -> Estimate:
     """Return what a spec may cost."""
     spec = resolved.spec
-    training = [stage for stage in spec.stages if kind_of(stage).trains]
-    found = {stage.name: _forecast(resolved, stage) for stage in training}
+    known = forecasts(resolved)
+    named = {one.stage for one in known}
     return Estimate(
         most_hours=sum(held_hours(stage) for stage in spec.stages),
         most_usd=round(sum(attempt_usd(spec.budget, stage) for stage in spec.stages), 6),
         budget_usd=spec.budget.max_cost_usd,
-        forecasts=tuple(one for one in found.values() if one is not None),
-        unknown=tuple(name for name, one in found.items() if one is None),
+        forecasts=known,
+        unknown=tuple(one.name for one in spec.stages if kind_of(one).trains and one.name not in named),
         disk=_disk(resolved),
         auto=tuple(stage.name for stage in spec.stages if kind_of(stage).loads_model and _device(stage) == "auto"),
     )

@@ -25,11 +25,11 @@ class Form(NamedTuple):
 
 
 FORMS: dict[EntryKind, Form] = {
-    "open": Form(session_bodies.Open, version=8),
+    "open": Form(session_bodies.Open, version=9),
     "model": Form(session_bodies.Model),
     "turn": Form(builder_bodies.Turn),
     "call": Form(builder_bodies.Call),
-    "result": Form(builder_bodies.Result),
+    "result": Form(builder_bodies.Result, version=2),
     "note": Form(builder_bodies.Note),
     "plan": Form(builder_bodies.Plan),
     "grant": Form(gate_bodies.Granted, version=4),

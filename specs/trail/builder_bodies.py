@@ -48,6 +48,8 @@ class Result(OfAttempt):
     text: Digest
     is_error: bool
     ends_phase: bool
+    image: Digest | None = omitted()
+    """Of the PNG beside the text; not recorded before version 2."""
 
 
 class Note(OfAttempt):

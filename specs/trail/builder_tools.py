@@ -108,6 +108,19 @@ class MetricHistory(Arguments):
     """None for all stages."""
 
 
+class PlotTraining(Arguments):
+    """Draw columns of the steps of a training attempt over its steps. Who sees no images gets the figures alone."""
+
+    stage: Annotated[str, StringConstraints(max_length=40)]
+    attempt: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """None for the newest attempt."""
+    columns: Annotated[
+        tuple[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}$")], ...],
+        Field(min_length=1, max_length=4),
+    ] = ("loss",)
+    """Such as loss, learning_rate, grad_norm."""
+
+
 class ReadFindings(Arguments):
     """Read what gates decided, with the findings of their verdicts, of every stage so far."""
 
@@ -283,6 +296,28 @@ class ProposeAmendment(Arguments):
     reason: Reason
 
 
+class ProposeStage(Arguments):
+    """Propose this experiment with one stage more, as a session of its own that a person signs. It runs nothing."""
+
+    stage: Annotated[str, StringConstraints(min_length=2, max_length=20_000)]
+    """The stage as JSON, as read_spec shows stages."""
+    before: Annotated[str, StringConstraints(max_length=40)] | None = None
+    """The stage that follows it; None for the end."""
+    reason: Reason
+
+
+class ProposeSweep(Arguments):
+    """Propose one session for each value of a parameter that has a range or choices, which a person signs.
+
+    Each has the registered alpha and budget divided by their number, so that all of them are counted. It runs nothing.
+    """
+
+    stage: Annotated[str, StringConstraints(max_length=40)]
+    parameter: Annotated[str, StringConstraints(max_length=60)]
+    values: Annotated[tuple[float | int | str | bool, ...], Field(min_length=2, max_length=20)]
+    reason: Reason
+
+
 class WriteNote(Arguments):
     """Write a note that stays readable in later attempts and after restarts. It is no evidence for any gate."""
 
@@ -337,6 +372,7 @@ TOOLS: tuple[Tool, ...] = (
     tool_of(ReadArtifact),
     tool_of(ReadMetrics),
     tool_of(MetricHistory),
+    tool_of(PlotTraining),
     tool_of(ReadFindings),
     tool_of(QueryRows),
     tool_of(CompareRows),
@@ -354,6 +390,8 @@ TOOLS: tuple[Tool, ...] = (
     tool_of(RequestReview),
     tool_of(AdversarialReview),
     tool_of(ProposeAmendment),
+    tool_of(ProposeStage),
+    tool_of(ProposeSweep),
     tool_of(WriteNote),
     tool_of(Delegate),
     tool_of(SubmitStage, "submit"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
 
 from specs.code_state import CodeState
 from specs.digests import Contract, Count, Digest, omitted
@@ -45,6 +47,17 @@ class Replicates(Contract):
     """Of the ``replication`` entry in that session's trail."""
 
 
+class SpecSignature(Contract):
+    """A person's signature on a spec, for one session."""
+
+    by: str
+    time_ns: str
+    key: Hex
+    """The public half of the person's key: one that this trail has for people."""
+    signature: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
+    """Over the registration, ``by`` and ``time_ns`` (``reviews/audit/spec_signature.py``)."""
+
+
 class Open(Contract):
     """``open``: what was registered, before anything else happened."""
 
@@ -70,6 +83,8 @@ class Open(Contract):
     """Which code registered the session; not recorded before version 5."""
     replicates: Replicates | None = omitted()
     """Only of a session that ``peergate replicate`` began; not recorded before version 8."""
+    signed: SpecSignature | None = omitted()
+    """Of a spec that a person signed with ``peergate spec sign``; not recorded before version 9."""
 
 
 class Workspace(Contract):

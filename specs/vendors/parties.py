@@ -49,6 +49,8 @@ class Builder(Contract):
     """How long calls are repeated while the API refuses them or is not reached; then the session pauses."""
     reasoning: Depth | None = omitted()
     """How hard the model is asked to think; not stated, it is asked nothing."""
+    images: bool = omitted(False)
+    """The model sees: plots are sent to it as images. Not over chat completions, whose tools answer in text."""
 
     @property
     def asks_a_model(self) -> bool:

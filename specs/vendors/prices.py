@@ -11,8 +11,8 @@ from specs.vendors.parties import TokenPrice
 
 MARGIN_TOKENS = 1_000
 """What an API may add to a request that we do not see: roles, and how it writes schemas and tools."""
-WRITTEN = 1.25
-"""What writing a token into the prompt cache for five minutes costs beside one of input (Anthropic's price list)."""
+WRITTEN, WRITTEN_FOR_AN_HOUR = 1.25, 2.0
+"""What writing a token into the prompt cache for five minutes, or an hour, costs beside one of input (Anthropic)."""
 
 
 class Usage(NamedTuple):
@@ -30,17 +30,20 @@ class Price(NamedTuple):
     model: str
     stated: TokenPrice | None = None
 
-    def usd(self, usage: Usage, written_tokens: int = 0) -> float:
+    def usd(self, usage: Usage, written_tokens: int = 0, hour_tokens: int = 0) -> float:
         """Return what these tokens cost. Those read from the prompt cache or written into it are part of the input.
 
-        A stated price is the same for tokens read from a cache.
+        Of the written ones ``hour_tokens`` are kept for an hour. A stated price is the same for tokens read from a
+        cache.
 
         Raises:
             LookupError: no price is known of the model.
             ImportError: the price is a listed one, and ``genai-prices`` is not installed.
         """
         if self.stated is not None:
-            counted = usage.input_tokens + written_tokens * (WRITTEN - 1)
+            counted = (
+                usage.input_tokens + written_tokens * (WRITTEN - 1) + hour_tokens * (WRITTEN_FOR_AN_HOUR - WRITTEN)
+            )
             return (counted * self.stated.input + usage.output_tokens * self.stated.output) / 1e6
         prices: Any = importlib.import_module("genai_prices")
         counted = prices.Usage(
@@ -49,7 +52,11 @@ class Price(NamedTuple):
             cache_read_tokens=usage.cached_tokens or None,
             cache_write_tokens=written_tokens or None,
         )
-        return float(prices.calc_price(counted, self.model, provider_id=self.vendor).total_price)
+        total = float(prices.calc_price(counted, self.model, provider_id=self.vendor).total_price)
+        if hour_tokens:
+            # The list has only the price of five minutes.
+            total += self.usd(Usage(hour_tokens, 0)) * (WRITTEN_FOR_AN_HOUR - WRITTEN)
+        return total
 
 
 def price_of(vendor: str, model: str, stated: TokenPrice | None, party: str) -> Price:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agents import conversation as conversations
 from agents import model_builder
-from agents.model_builder import EXPECTED, KEPT_TURNS, SHORT, conversation
+from agents.conversation import EXPECTED, IMAGE, SHORT, SIZES, Size, conversation
 from agents.providers.turn_request import UNREADABLE, readable, sendable_name, sendable_text, with_ids
 from agents.turns import Message, Stop, ToolCall, ToolResult, Turn
 from agents.workbench_protocol import PastTurn
@@ -17,6 +18,7 @@ from specs.digests import digest_bytes
 from specs.trail.builder_tools import TOOLS
 
 LONG = "row " * 500
+KEPT_TURNS = SIZES[0].kept
 PROMPT = (Path(model_builder.__file__).parent / "prompts" / "builder.md").read_text(encoding="utf-8")
 
 
@@ -55,7 +57,7 @@ def test_what_is_expected_names_only_tools_there_are(stop: Stop) -> None:
 
 
 def test_old_results_are_left_out_by_name_size_and_digest_and_the_newest_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_builder, "LONGEST", 5 * len(LONG))
+    monkeypatch.setattr(conversations, "SIZES", (Size(5 * len(LONG), KEPT_TURNS),))
     past = [turn(number, f"{number} {LONG}", "short") for number in range(8)]
     shown = texts(conversation("b", past))
     left_out = [text for text in shown if "LEFT OUT" in text]
@@ -66,8 +68,17 @@ def test_old_results_are_left_out_by_name_size_and_digest_and_the_newest_never(m
     assert sum(len(text) for text in shown) < 8 * len(LONG)
 
 
+def test_an_image_goes_with_its_result_and_counts_for_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversations, "SIZES", (Size(5 * IMAGE, KEPT_TURNS),))
+    drawn = [turn(number, "figures") for number in range(8)]
+    past = [one._replace(results=(one.results[0].model_copy(update={"image": "aW1n"}),)) for one in drawn]
+    shown = [result for message in conversation("b", past) for result in message.results]
+    assert [bool(one.image) for one in shown[:2]] == [False, False]
+    assert all(one.image for one in shown[-KEPT_TURNS:]) and all("figures" in one.text for one in shown)
+
+
 def test_what_is_short_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_builder, "LONGEST", 10)
+    monkeypatch.setattr(conversations, "SIZES", (Size(10, KEPT_TURNS),))
     past = [turn(number, "x" * SHORT) for number in range(20)]
     assert not [text for text in texts(conversation("b", past)) if "LEFT OUT" in text]
 
@@ -75,7 +86,7 @@ def test_what_is_short_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_long_conversation_begins_with_the_same_bytes_from_turn_to_turn_but_for_few_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model_builder, "LONGEST", 10 * len(LONG))
+    monkeypatch.setattr(conversations, "SIZES", (Size(10 * len(LONG), KEPT_TURNS),))
     past = [turn(number, f"{number} {LONG}") for number in range(40)]
     steps = 0
     for count in range(1, 40):
@@ -87,7 +98,7 @@ def test_a_long_conversation_begins_with_the_same_bytes_from_turn_to_turn_but_fo
 
 
 def test_a_restart_sends_what_would_have_been_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_builder, "LONGEST", 3 * len(LONG))
+    monkeypatch.setattr(conversations, "SIZES", (Size(3 * len(LONG), KEPT_TURNS),))
     past = [turn(number, f"{number} {LONG}") for number in range(12)]
     again = [PastTurn(Turn.model_validate_json(one.turn.model_dump_json()), one.results) for one in past]
     assert conversation("b", past) == conversation("b", again)

@@ -13,7 +13,8 @@ import httpx2
 import pytest
 
 from agents import model_builder
-from agents.model_builder import ModelBuilder, conversation
+from agents.conversation import conversation
+from agents.model_builder import ModelBuilder
 from agents.turns import Message
 from agents.workbench_protocol import PastTurn
 from specs.errors import BuilderUnavailable
@@ -44,8 +45,8 @@ def played_with(vendor: str, monkeypatch: pytest.MonkeyPatch, spoil: Spoil | Non
     monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     if spoil is not None:
 
-        def spoilt(brief: str, past: Sequence[PastTurn]) -> tuple[Message, ...]:
-            return spoil(conversation(brief, past))
+        def spoilt(brief: str, past: Sequence[PastTurn], shortened: int) -> tuple[Message, ...]:
+            return spoil(conversation(brief, past, shortened))
 
         monkeypatch.setattr(model_builder, "conversation", spoilt)
     with scripted_builder(vendor, [TWO, LAUNCH]) as played:

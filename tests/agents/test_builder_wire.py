@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agents.conversation import Size
 from agents.model_builder import ModelBuilder
 from agents.providers import turn_model
 from agents.providers.turn_model import Counted
@@ -22,6 +24,7 @@ from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.vendors.parties import Builder, TokenPrice
 from tests.fixtures import scripted_builder as scripted
+from tests.fixtures import strict_conversation
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Step, failed
 from tests.fixtures.scripted_builder import SSE, Call, Played, Said, call, calls, scripted_builder
 from tests.fixtures.scripted_builder import Turn as Scripted
@@ -155,6 +158,97 @@ def test_the_cap_is_set_aside_before_the_call_and_bounds_what_it_costs(
     caps = [bench.reserved[kept.reservation] for kept in bench.kept]
     assert caps == pytest.approx([(1.25 * most * PRICE.input + 2000 * PRICE.output) / 1e6 for most in tokens])
     assert bench.settled["turn/1"] < caps[0] and bench.settled["turn/3"] < caps[2]
+
+
+def test_the_vendor_counts_before_a_turn_is_paid_for(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_builder(WIRE[sdk], []) as played:
+        played.api.tokens = 5000
+        model = builder_at(played, sdk, monkeypatch).model
+        asking = model.asking("s" * 30_000, TOOLS, (Message("user", text="brief"),))
+        cap = model.cap_usd(asking)
+        counts = [] if sdk == ENDPOINT else played.api.to_count
+        assert len(counts) == len(played.api.to_count) and played.got == []
+        played.api.tokens = None
+        again = builder_at(played, sdk, monkeypatch).model
+        bound = again.cap_usd(asking)
+    if sdk == ENDPOINT:
+        assert cap == bound
+        return
+    # 5000 tokens with a margin, all of them written into the cache, and the longest answer.
+    assert cap == pytest.approx((1.25 * (5000 * 1.05 + 1000) + 2 * asking.max_output_tokens) / 1e6)
+    assert bound > 1.25 * 30_000 / 1e6 + 2 * asking.max_output_tokens / 1e6, "without a count, every byte is a token"
+    assert not {"stream", "max_tokens", "max_output_tokens", "store"} & counts[0].keys()
+
+
+def test_an_endpoint_that_does_not_count_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_builder(ANTHROPIC, []) as played:
+        model = builder_at(played, ANTHROPIC, monkeypatch).model
+        asking = model.asking("s" * 30_000, TOOLS, (Message("user", text="brief"),))
+        assert model.cap_usd(asking) == model.cap_usd(asking)
+        assert len(played.api.to_count) == 1
+
+
+TOO_LONG = {
+    ANTHROPIC: {"error": {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000"}},
+    OPENAI: {"error": {"code": "context_length_exceeded", "message": "Your input exceeds the context window."}},
+    ENDPOINT: {"error": {"message": "This model's maximum context length is 8192 tokens.", "code": 400}},
+}
+
+
+def too_long(sdk: str) -> Step:
+    return Step(json.dumps({"type": "error"} | TOO_LONG[sdk]).encode(), 400, {strict_conversation.TOO_LONG: "1"})
+
+
+def test_a_conversation_that_is_too_long_is_shortened_and_asked_again(
+    sdk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = SmallBench(answer=lambda call: f"{call.name}: " + "row " * 4000)
+    script = [READ] * 12 + [too_long(sdk), too_long(sdk), READ, too_long(sdk), READ, LAUNCH]
+    ran = run(sdk, monkeypatch, *script, bench=bench)
+    assert ran.error is None and bench.ended and not ran.played.refused
+    assert [one.shortened for one in ran.turns] == [0] * 12 + [2, 3, 3], "how much was left out is recorded"
+    sizes = [len(one.body) for one in ran.played.got]
+    assert sizes[12] > 2 * sizes[13] > 2 * sizes[14] and sizes[16] < sizes[15]
+    briefs = ["\n".join(scripted.texts_of(one.value())[:1]) for one in ran.played.got]
+    assert len({one.partition("\n\nYour first")[0] for one in briefs}) == 1, "the brief is never left out"
+    assert "Your first 12 turns" in briefs[-1] and "read_spec 12" in briefs[-1]
+    assert "row row" in ran.played.got[-1].body.decode(), "the newest result is there, its middle left out"
+    assert [why for _, why in bench.waits] == [
+        f"the conversation is too long for the model and is shortened, step {step}" for step in (1, 2, 3)
+    ]
+    # What was refused cost nothing.
+    assert sum(usd == 0 for usd in bench.settled.values()) == 3
+    kept = [one.turn for one in bench.kept[:-1]]
+    results = [tuple(ToolResult(call=one.id, text=bench.answer(one)) for one in turn.calls) for turn in kept]
+    again = SmallBench(past=[PastTurn(turn, results[number]) for number, turn in enumerate(kept)])
+    with scripted_builder(WIRE[sdk], [LAUNCH], before=ran.played) as played:
+        builder_at(played, sdk, monkeypatch).work(again)
+        assert played.complaints() == []
+    assert played.got[0].body == ran.played.got[-1].body, "a restart sends the same"
+
+
+def test_a_model_that_holds_not_even_the_shortest_stops_the_session(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = SmallBench(answer=lambda call: "row " * 4000)
+    # The second size leaves out nothing of three turns, so it is not tried.
+    ran = run(sdk, monkeypatch, *[READ] * 3, *[too_long(sdk)] * 3, bench=bench)
+    assert isinstance(ran.error, BuilderUnavailable)
+    assert ran.error.message.startswith("even its shortest conversation is too long for the model: status 400")
+    assert "larger window" in ran.error.hint
+    assert list(bench.settled.values())[3:] == [0.0] * 3
+
+
+def test_another_refused_request_shortens_nothing(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = run(sdk, monkeypatch, READ, failed(WIRE[sdk], 400))
+    assert isinstance(ran.error, BuilderUnavailable) and len(ran.played.got) == 2
+
+
+def test_an_answer_that_fills_the_window_shortens_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = replace(READ, stop="model_context_window_exceeded")
+    ran = run(ANTHROPIC, monkeypatch, READ, full, LAUNCH)
+    assert [one.shortened for one in ran.turns] == [0, 0, 1]
+    own_limit = replace(READ, stop="length", usage=(1000, 16_000, 200, 100))
+    ran = run(ANTHROPIC, monkeypatch, READ, own_limit, LAUNCH, max_output_tokens=16_000)
+    assert [one.shortened for one in ran.turns] == [0, 0, 0]
 
 
 def test_what_was_counted_of_another_conversation_bounds_nothing(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,6 +557,65 @@ def test_the_newest_messages_are_marked_for_the_cache(monkeypatch: pytest.Monkey
     assert marked == [4, 6] and len(last) == 7
 
 
+@pytest.mark.parametrize(("expected_s", "ttl"), [(0, None), (300, None), (301, "1h"), (3600, "1h"), (3601, None)])
+def test_tools_and_instructions_are_kept_for_an_hour_only_where_the_wait_is_between_the_two(
+    monkeypatch: pytest.MonkeyPatch, expected_s: float, ttl: str | None
+) -> None:
+    bench = SmallBench()
+    bench.expected_s = expected_s
+    ran = run(ANTHROPIC, monkeypatch, READ, LAUNCH, bench=bench)
+    for body in ran.played.bodies():
+        assert [one["cache_control"].get("ttl") for one in (body["tools"][-1], *body["system"])] == [ttl] * 2
+        marks = [
+            block["cache_control"] for one in body["messages"] for block in one["content"] if "cache_control" in block
+        ]
+        assert marks and all("ttl" not in one for one in marks)
+
+
+@pytest.mark.parametrize(("told", "counted"), [(60, 60), (0, 0), (None, 100)])
+def test_what_is_written_for_an_hour_is_reserved_and_settled_at_its_own_price(
+    monkeypatch: pytest.MonkeyPatch, told: int | None, counted: int
+) -> None:
+    bench, short = SmallBench(), SmallBench()
+    bench.expected_s = 1200
+    script = [replace(READ, hour=told), replace(LAUNCH, hour=told)]
+    ran = run(ANTHROPIC, monkeypatch, *script, bench=bench)
+    first = ran.turns[0]
+    assert first.usage is not None and (first.usage.written_tokens, first.usage.hour_tokens) == (100, counted)
+    # 100 of 1000 tokens are written: 2 times the price of input for an hour, 1.25 times for five minutes.
+    assert first.usd == pytest.approx((1000 + 0.25 * (100 - counted) + counted + 50 * 2) / 1e6, abs=1e-6)
+    run(ANTHROPIC, monkeypatch, READ, LAUNCH, bench=short)
+    body = ran.played.bodies()[0]
+    fixed = len(json.dumps(body["tools"]).encode()) + len(json.dumps(body["system"]).encode())
+    more = bench.reserved["turn/1"] - short.reserved["turn/1"]
+    assert 0.75 * 0.9 * fixed / 1e6 < more < 0.75 * (fixed * 1.1 + 3000) / 1e6, "only tools and instructions cost twice"
+
+
+PNG = base64.b64encode(b"\x89PNG of a plot").decode()
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_a_model_that_sees_gets_plots_as_images_and_no_other_does(
+    sdk: str, monkeypatch: pytest.MonkeyPatch, images: bool
+) -> None:
+    bench = SmallBench()
+    bench.image = PNG
+    ran = run(sdk, monkeypatch, READ, LAUNCH, bench=bench, images=images)
+    second = said_in(ran.played.bodies()[1])[-1]
+    given = json.dumps(second)
+    if not images or sdk == ENDPOINT:
+        assert PNG not in given
+    elif sdk == ANTHROPIC:
+        (result,) = second["content"]
+        text, image = result["content"]
+        assert text["type"] == "text" and "read_spec: done" in text["text"]
+        assert image["source"] == {"type": "base64", "media_type": "image/png", "data": PNG}
+    else:
+        text, image = second["output"]
+        assert text["type"] == "input_text" and "read_spec: done" in text["text"]
+        assert (image["type"], image["image_url"]) == ("input_image", f"data:image/png;base64,{PNG}")
+
+
 def test_thinking_goes_back_signed_and_in_its_place_and_only_if_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -510,7 +663,7 @@ def test_reasoning_that_nothing_followed_does_not_go_back(monkeypatch: pytest.Mo
 def test_a_long_conversation_keeps_every_call_its_reasoning_and_its_output(
     vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agents.model_builder.LONGEST", 3000)
+    monkeypatch.setattr("agents.conversation.SIZES", (Size(3000, 4),))
     bench = SmallBench(answer=lambda call: "a long result " * 60)
     looks = [calls(Call("read_artifact", {"name": f"part.{number}"})) for number in range(12)]
     ran = run(vendor, monkeypatch, *looks, LAUNCH, bench=bench)

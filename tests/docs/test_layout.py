@@ -188,10 +188,10 @@ REQUEST_OPTIONS = {
 }
 COMMANDS = {
     "init": {"folder", "--template", "--data", "--verifier", "--model", "--against", "--name", "--json"},
-    "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile"},
+    "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile", "--signed"},
     "resume": {"run", "--runs", "--answer", "--reason", "--by"},
     "cancel": {"run", "--runs"},
-    "mcp": {"target", "--read", "--name", "--runs", "--http", "--token-file", "--profile"},
+    "mcp": {"target", "--read", "--name", "--runs", "--http", "--token-file", "--profile", "--manage"},
     "pause": {"run", "--runs"},
     "diagnose": {"run", "--stage", "--attempt", "--plots", "--json", "--runs"},
     "backlog": {"run", "--json", "--runs"},
@@ -215,6 +215,7 @@ COMMANDS = {
     "view": {"run", "--runs", "--port", "--open", "--act", "--by", "--everywhere", "--anchor"},
     "spec pin": {"spec", "--json"},
     "spec schema": set[str](),
+    "spec sign": {"spec", "--runs", "--profile", "--by"},
     "spec check": {"spec", "--json", "--profile"},
     "spec kinds": {"--json"},
     "spec show": {"spec", "--json", "--profile"},

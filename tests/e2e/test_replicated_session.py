@@ -15,6 +15,7 @@ import pytest
 from reviews.trail.store import Store
 from specs.stages.finetuning.distributed import ReplicaRound
 from tests.e2e.sessions import called, entries, start_in_background, verify, wait_for
+from tests.fixtures import ray_cluster
 from tests.fixtures.needed import need
 from tests.fixtures.tiny_training import opposites, tiny_checkpoint, write_lines
 
@@ -91,9 +92,9 @@ def _decisions(run: Path) -> list[dict[str, Any]]:
     return [one.body for one in entries(run, "decision") if one.body.get("stage") == "train"]
 
 
-def _decided(spec: Path, runs: Path) -> dict[str, Any]:
+def _decided(spec: Path, runs: Path, *more: str) -> dict[str, Any]:
     """Run a session until its training is judged, and end it: a random model has nothing to answer later."""
-    process = start_in_background("start", spec, "--runs", runs)
+    process = start_in_background("start", spec, "--runs", runs, *more)
     wait_for(lambda: bool(_decisions(runs / spec.stem)) or process.poll() is not None, 900)
     found = _decisions(runs / spec.stem)
     process.send_signal(signal.SIGINT)
@@ -103,11 +104,29 @@ def _decided(spec: Path, runs: Path) -> dict[str, Any]:
     return found[0]
 
 
-def test_two_replicas_one_killed_reach_the_decision_of_one_process(tmp_path: Path) -> None:
-    tiny_checkpoint(tmp_path / "model")
-    write_lines(tmp_path / "lessons.jsonl", opposites(48))
+def _inputs(folder: Path) -> None:
+    tiny_checkpoint(folder / "model")
+    write_lines(folder / "lessons.jsonl", opposites(48))
     lines = HELDOUT.read_text(encoding="utf-8").splitlines(keepends=True)
-    (tmp_path / "heldout.jsonl").write_text("".join(lines[::7]), encoding="utf-8")
+    (folder / "heldout.jsonl").write_text("".join(lines[::7]), encoding="utf-8")
+
+
+@pytest.mark.nightly
+def test_replicas_are_where_ray_starts_their_job(tmp_path: Path) -> None:
+    if missing := ray_cluster.missing():
+        pytest.skip(missing)
+    _inputs(tmp_path)
+    runs = tmp_path / "runs"
+    decided = _decided(_spec(tmp_path, "two", 2, TWO), runs, "--launcher", "ray")
+    assert decided["outcome"] == "approve", _checks(runs / "two")
+    assert {one.body["launcher"] for one in entries(runs / "two", "launch")} == {"ray"}
+    found = {check["id"]: check["status"] for check in _checks(runs / "two")}
+    assert {found[id] for id in found if id.startswith("replicas.") and id != "replicas.single"} == {"PASS"}
+    assert {row.replica for row in _rows(runs / "two")} == {0, 1}
+
+
+def test_two_replicas_one_killed_reach_the_decision_of_one_process(tmp_path: Path) -> None:
+    _inputs(tmp_path)
     runs, killed = tmp_path / "runs", list[int]()
     watch = threading.Thread(target=_kill_the_second, args=(runs / "two", killed), daemon=True)
     watch.start()
@@ -123,6 +142,8 @@ def test_two_replicas_one_killed_reach_the_decision_of_one_process(tmp_path: Pat
     assert [one["outcome"], two["outcome"]] == ["approve", "approve"], wrong
     assert {results["one"][id]["status"] for id in results["one"] if id.startswith("replicas.")} == {"NOT_APPLICABLE"}
     found = {id: check["status"] for id, check in results["two"].items() if id.startswith(("replicas.", "witness."))}
+    # There the other training is a session of its own.
+    assert found.pop("replicas.single") == "NOT_APPLICABLE"
     assert found == dict.fromkeys(found, "PASS") and {"witness.training", "replicas.equal"} <= found.keys()
     assert "replica 1 was ended by SIGKILL, again from step" in results["two"]["replicas.quorum"]["detail"]
     rows = _rows(runs / "two")

@@ -87,7 +87,7 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
     if shape is None or not (given.leaves_snapshots or given.checkpoint_steps):
         return StageDisk(stage.name, weights, None if given.leaves_snapshots else Range(0, 0), 0.0)
     held = memory(shape, given, gpu=given.device == "cuda")
-    each = held.gradients + held.optimizer
+    each, trained = held.gradients + held.optimizer, trained_parameters(shape, given)
     passing = 2 * each if given.checkpoint_steps else 0.0
     if not given.leaves_snapshots:
         return StageDisk(stage.name, weights, Range(0, 0), passing)
@@ -96,6 +96,10 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
         return StageDisk(stage.name, weights, None, passing)
     steps = steps_of(data.texts, stage.parameters.model_dump())
     replicas = replicas_of(given)
+    if given.distributed is not None:
+        # The outer optimizer's momentum, and masters where the trained weights have 16 bits.
+        kept = bool(given.distributed.outer.momentum) + (given.method == "full" and held.gradients < 4 * trained)
+        each += 4.0 * trained * kept
     return StageDisk(stage.name, weights, Range(0, replicas * each * len(given.snapshots_of(steps))), passing)
 
 

@@ -105,7 +105,8 @@ def _of_rollouts(stage: Stage, given: GrpoParameters, device: str, shape: Shape,
     gpu, texts = device == "cuda", training_memory.as_texts(given, prompt)
     held = training_memory.memory(shape, texts, gpu=gpu)
     copy = held.weights if given.kl_weight and given.method == "full" else 0.0
-    total = max(held.total(), training_memory.merge(shape, texts, gpu=gpu).device) + copy
+    each = training_memory.replicas_of(texts)
+    total = max(each * (held.total() + copy), training_memory.merge(shape, texts, gpu=gpu).device + copy)
     line = training_memory.told(shape, texts)
     if copy:
         line += f"; {copy / GB:.2f} GB for the reference"

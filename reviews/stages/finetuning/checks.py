@@ -52,7 +52,7 @@ def _data(evidence: Evidence, _: MetricSet | None) -> Found:
     if replicas > 1 and isinstance(used, dict) and total % replicas:
         # Shards have the same number of examples; which few belong to none, the seed says.
         fits = all(used.get(kind, 0) <= count for kind, count in expected.items()) and not used.keys() - expected.keys()
-        total -= total % replicas
+        total = shared(evidence, total)
         if fits and sum(used.values()) == total:
             return Found("PASS", f"trained on {total} granted examples, the rest fills no shard", float(total))
     if used != expected:
@@ -92,12 +92,17 @@ def _replicas(evidence: Evidence) -> int:
     return 1 if given is None else int(given["replicas"])
 
 
+def shared(evidence: Evidence, rows: int) -> int:
+    """Return how many of so many rows are trained on: where replicas share them, the few that fill no shard are not."""
+    return rows - rows % _replicas(evidence)
+
+
 def _sequences(evidence: Evidence) -> tuple[int, int]:
-    """Return how many rows an epoch's batches are made of, and how many sequences those hold."""
+    """Return how many rows an epoch's batches are made of, and how many sequences those hold; of all replicas."""
     if evidence.stage.kind == "dpo":
-        pairs = len(divided(evidence)[0])
+        pairs = shared(evidence, len(divided(evidence)[0]))
         return (2 * pairs if evidence.parameters.get("loss") == "kto" else pairs), 2 * pairs
-    examples = sum(_expected(evidence).values())
+    examples = shared(evidence, sum(_expected(evidence).values()))
     if evidence.parameters.get("packing"):
         return int(fact(evidence, "trained_rows")), examples
     return examples, examples
@@ -119,7 +124,7 @@ def _steps(evidence: Evidence, _: MetricSet | None) -> Found:
     rows_of_epoch, sequences = _sequences(evidence)
     size, epochs = granted(evidence, "batch_size"), granted(evidence, "epochs")
     replicas = _replicas(evidence)
-    rows_of_epoch, sequences = rows_of_epoch // replicas, sequences - sequences % replicas
+    rows_of_epoch //= replicas
     implied = math.ceil(math.ceil(rows_of_epoch / size) / granted(evidence, "gradient_accumulation")) * epochs
     if planned != implied:
         what = f"{rows_of_epoch} rows in batches of {size}, {epochs} times, take {implied}"

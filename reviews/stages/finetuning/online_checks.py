@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from reviews.checks.definition import Checks, Found, unless
@@ -14,6 +15,7 @@ from reviews.stages.finetuning.checks import ONLINE, fact
 from reviews.stages.finetuning.online import given_of, kept_of, prompts_of, steps_of, worths
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Preference, said_before
+from specs.stages.finetuning.distributed import ReplicaRound
 from specs.stages.finetuning.online_parameters import Channels, ComposerParameters
 from specs.stages.metric import MetricSet
 from specs.stages.witness import FALSE_ALARM, GREEDY_GAP, WitnessRow
@@ -71,20 +73,28 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     rows, due = steps_of(evidence), planned_steps(len(items), given.model_dump())
     if [row.step for row in rows] != list(range(1, due + 1)):
         return Found("FAIL", f"{len(rows)} steps have a row; {len(items)} prompts take {due}", float(len(rows)))
-    each = given.batch_size * given.gradient_accumulation
     counts = dict.fromkeys(range(1, due + 1, given.updates), 0)
     for one in worths(evidence):
         if one.row.step not in counts:
             return Found("FAIL", f"answers of step {one.row.step}, which takes no new ones", float(one.row.step))
         counts[one.row.step] += 1
-    short = [{"step": step, "answers": count, "due": each} for step, count in counts.items() if count != each]
+    each = given.batch_size * given.gradient_accumulation
+    takes = {step: each * sharers for step, sharers in _sharers(evidence, list(counts)).items()}
+    short = [{"step": step, "answers": n, "due": takes[step]} for step, n in counts.items() if n != takes[step]]
     if short:
-        return Found(
-            "FAIL", f"{len(short)} steps have not the {each} answers that are due", float(len(short)), tuple(short)
-        )
+        told = f"{len(short)} steps have not the answers that are due, {each} of each process"
+        return Found("FAIL", told, float(len(short)), tuple(short))
     if [one.row.item for one in kept_of(evidence)] != list(kept):
         return Found("FAIL", f"the answers to the {len(kept)} prompts that were kept out are others")
     return Found("PASS", f"{due} steps on {sum(counts.values())} answers; {len(kept)} prompts were kept out", 0.0)
+
+
+def _sharers(evidence: Evidence, steps: Sequence[int]) -> dict[int, int]:
+    """Return for each step how many processes answered prompts for it: the replicas whose steps count, or one."""
+    if given_of(evidence).distributed is None:
+        return dict.fromkeys(steps, 1)
+    rounds = read_rows(evidence.outputs.get("replicas"), ReplicaRound, "rows of replicas")
+    return {step: sum(one.counts and one.first_step <= step <= one.last_step for one in rounds) for step in steps}
 
 
 @CHECKS.add(

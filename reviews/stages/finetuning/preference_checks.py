@@ -5,7 +5,7 @@ from __future__ import annotations
 from reviews.checks.definition import Checks, Found, listed, manifest_of, need
 from reviews.checks.leakage_checks import NEAREST_SOURCE, SIMILARITY, SOURCE, groups_of, nearest_pairs, overlap_of
 from reviews.evidence.evidence import Evidence
-from reviews.stages.finetuning.checks import divided, fact, granted
+from reviews.stages.finetuning.checks import divided, fact, granted, shared
 from reviews.stages.finetuning.measure import kept_out
 from reviews.statistics import mcnemar
 from specs.errors import EvidenceMissing
@@ -52,8 +52,9 @@ def _split(evidence: Evidence, _: MetricSet | None) -> Found:
     """Divide the pairs again and compare: the job trained on all of one side and scored all of the other."""
     train, validation, pairs = divided(evidence)
     facts = manifest_of(evidence).facts
-    if facts.get("pairs") != len(train):
-        return Found("FAIL", f"trained on {facts.get('pairs')} pairs, the granted data gives {len(train)}")
+    due = shared(evidence, len(train))
+    if facts.get("pairs") != due:
+        return Found("FAIL", f"trained on {facts.get('pairs')} pairs, the granted data gives {due}")
     scored = kept_out(evidence)
     if [one.pair for one in scored] != list(validation):
         return Found("FAIL", f"{len(scored)} pairs were scored, the {len(validation)} that were kept out are others")
@@ -65,7 +66,7 @@ def _split(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"{len(both)} groups are on both sides: {listed(sorted(both))}", float(len(both)))
     if not validation:
         return Found("WARN", "no pair was kept out: nothing shows what was learnt", 0.0)
-    return Found("PASS", f"{len(train)} pairs were trained on, {len(validation)} of other groups kept out", 0.0)
+    return Found("PASS", f"{due} pairs were trained on, {len(validation)} of other groups kept out", 0.0)
 
 
 @CHECKS.add(

@@ -20,10 +20,13 @@ from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
 from specs.stages.metric import MetricSet
+from specs.stages.registry import Stage
 
 CHECKS = Checks(kinds=lambda kind: "replicas" in kind.rows)
 
 _FLOAT32 = 4
+_TOKENS = "train_tokens"
+"""The end of the name of a metric."""
 
 
 def distributed_of(evidence: Evidence) -> Distributed | None:
@@ -197,3 +200,31 @@ def _bytes(evidence: Evidence, _: Distributed) -> Found:
     told = f"{rounds} times {rows[0].bytes} bytes a replica"
     told += f", {rounds / steps:.3g} of what averaging gradients at every step sends"
     return unless(wrong, f"{told}; {trained} parameters of float32 are {_FLOAT32 * trained}", told)
+
+
+@CHECKS.add(
+    "replicas.single",
+    "What it is compared with trained on as many tokens",
+    source="replicas praised, or blamed, beside a training in one process that saw more or less",
+    blocking=False,
+    limits=(Limit("<=", "thresholds.lost_sequences"),),
+)
+@_of_replicas
+def _single(evidence: Evidence, _: Distributed) -> Found:
+    """Compare the tokens with those of the stage in one process, of the same model and data, that the spec has."""
+    stages = [one for one in evidence.resolved.spec.stages if _is_single(one, evidence)]
+    single = next((one for one in stages if one.name in evidence.earlier), None)
+    if single is None:
+        return Found("NOT_APPLICABLE", "no training of the same model and data in one process came before it")
+    theirs = next(one.value for name, one in evidence.earlier[single.name].metrics.items() if name.endswith(_TOKENS))
+    ours = sum(step.tokens for step in steps_of(evidence))
+    apart = Fraction(abs(ours - round(theirs)), round(theirs))
+    told = f"{ours} tokens by replicas, {theirs:.0f} in one process ('{single.name}')"
+    fits = holds(apart, "<=", evidence.resolved.spec.thresholds.lost_sequences)
+    return Found("PASS" if fits else "WARN", told, float(apart))
+
+
+def _is_single(other: Stage, evidence: Evidence) -> bool:
+    """Say whether another stage trains the same model on the same data in one process."""
+    alike = other.kind == evidence.stage.kind and other.inputs == evidence.stage.inputs
+    return alike and getattr(other.parameters, "distributed", None) is None

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from agents.external_builder import NAME, Exchange, ExternalBuilder
 from agents.workbench_protocol import Workbench
 from reviews.trail.tables.open_table import read_entries
-from sessions import runtime
 from sessions.builder.mcp.tool_server import make_server
 from sessions.builder.mcp.transports import Transport
 from sessions.builder.redaction import Wall
@@ -21,6 +20,7 @@ from sessions.jobs.launcher import job_folder
 from sessions.report.live_display import Terminal
 from sessions.report.overview import Overview, overview
 from sessions.report.report import REPORT_JSON
+from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run, run_folder, session_name
 from sessions.session import Paused, Session
 from specs.errors import PeergateError, UserError
@@ -74,7 +74,6 @@ class Serving:
         self._gone = threading.Event()
         self._session: Session | None = None
         self._wall: Wall | None = None
-        self._serves = False
 
     def serve(self, target: Target) -> Path:
         """Run the session until it is closed and the client knows, or the client leaves; returns the run folder.
@@ -84,7 +83,11 @@ class Serving:
             PeergateError: from the session; the client hears that it stopped.
         """
         run = target.run
+        # First: a client waits seconds for an answer, and what opens a session takes longer to import.
+        self._transport.start(make_server(self.exchange, run.name), self._client_gone)
         try:
+            from sessions import runtime
+
             if target.spec is not None:
                 runtime.start(target.spec, run.parent, run.name, self._display, self._wire, target.profile)
             else:
@@ -121,9 +124,6 @@ class Serving:
         self._wall = Wall(session, os.environ)
         self.exchange.refusal = ""
         session.on_launch = lambda key: self.exchange.launched.add(key.removeprefix(f"{session.name}."))
-        if not self._serves:
-            self._serves = True
-            self._transport.start(make_server(self.exchange, session.name), self._client_gone)
         if self._gone.is_set():
             session.stop.set()
 
@@ -152,7 +152,7 @@ class Serving:
     def _wait_for_a_person(self, run: Path) -> None:
         """Wait until somebody changes the session in another process; raises Paused if the client leaves."""
         before = len(read_entries(run / TRAIL))
-        while len(read_entries(run / TRAIL)) == before or runtime.is_running(run):
+        while len(read_entries(run / TRAIL)) == before or is_running(run):
             if self._gone.wait(LOOK_S):
                 raise Paused(run.name)
 

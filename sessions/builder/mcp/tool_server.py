@@ -57,8 +57,11 @@ def make_server(exchange: Exchange, session: str) -> Server[Any]:
     async def call_tool(context: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         # The workbench gets malformed arguments too, and records their refusal.
         given = json.dumps(params.arguments or {}, ensure_ascii=False)
-        texts, is_error = await _ask(exchange, ToolCall(id=_id_of(context), name=params.name, arguments=given), context)
+        call = ToolCall(id=_id_of(context), name=params.name, arguments=given)
+        texts, is_error, image = await _ask(exchange, call, context)
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=one) for one in texts if one]
+        if image:
+            content.append(types.ImageContent(type="image", data=image, mime_type="image/png"))
         return types.CallToolResult(content=content, is_error=is_error)
 
     async def list_prompts(_: _Context, __: _Page) -> types.ListPromptsResult:
@@ -68,7 +71,7 @@ def make_server(exchange: Exchange, session: str) -> Server[Any]:
     async def get_prompt(context: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         if params.name != BRIEF:
             raise MCPError(types.INVALID_PARAMS, f"there is no prompt '{params.name}'; there is '{BRIEF}'")
-        (brief, *_), _ = await _ask(exchange, ToolCall(id=_id_of(context), name=BRIEF, arguments="{}"), context)
+        (brief, *_), *_ = await _ask(exchange, ToolCall(id=_id_of(context), name=BRIEF, arguments="{}"), context)
         text = types.TextContent(type="text", text=f"{INSTRUCTIONS}\n\n{brief}")
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])
 
@@ -84,8 +87,11 @@ def make_server(exchange: Exchange, session: str) -> Server[Any]:
     )
 
 
-async def _ask(exchange: Exchange, call: ToolCall, context: _Context) -> tuple[list[str], bool]:
-    """Have a call carried out; return its texts and whether it failed. The second text says what a new phase is."""
+async def _ask(exchange: Exchange, call: ToolCall, context: _Context) -> tuple[list[str], bool, str]:
+    """Have a call carried out; return its texts, whether it failed, and its image.
+
+    The second text says what a new phase is.
+    """
     asked = exchange.ask(call)
     answered = anyio.Event()
     loop = asyncio.get_running_loop()
@@ -96,16 +102,16 @@ async def _ask(exchange: Exchange, call: ToolCall, context: _Context) -> tuple[l
         # After the client left or withdrew the call it has not begun, or it is carried out and recorded.
         asked.answer.cancel()
     if answer is None:
-        return [_idle(exchange)], call.name not in (BRIEF, "job_status")
+        return [_idle(exchange)], call.name not in (BRIEF, "job_status"), ""
     result = answer.result
     if not answer.ended:
-        return [result.text], result.is_error
+        return [result.text], result.is_error, result.image
     until = time.monotonic() + PATIENCE_S
     while exchange.phases == answer.ended and not exchange.ended and time.monotonic() < until:
         await anyio.sleep(LOOK_S)
     opened = exchange.heading if exchange.phases != answer.ended else ""
     told, is_error = what_was_launched(exchange, answer) if answer.launches else (result.text, result.is_error)
-    return [told, opened or _idle(exchange)], is_error
+    return [told, opened or _idle(exchange)], is_error, ""
 
 
 def what_was_launched(exchange: Exchange, answer: Answer) -> tuple[str, bool]:

@@ -28,6 +28,8 @@ from specs.masking import know
 SHORTEST = 32
 """Characters; a token made here has 43, which are 256 random bits."""
 NAME = "the bearer token"
+MANAGES = "manage-"
+"""How the tokens of the management server begin."""
 PATH = "/mcp"
 NAMES_OF_THE_HOST = ("host.docker.internal", "host.containers.internal")
 """Names of the machine inside of its containers; no public name ends like this."""
@@ -147,7 +149,7 @@ class OneToken:
         """Compare in constant time."""
         if not hmac.compare_digest(token.encode(), self._token):
             return None
-        return AccessToken(token=token, client_id="builder", scopes=[])
+        return AccessToken(token=token, client_id="client", scopes=[])
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -166,12 +168,16 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def read_token(path: Path) -> str:
-    """Return the token of a file, made if it is missing; UserError if others can read it or it is too short."""
+def read_token(path: Path, *, manages: bool = False) -> str:
+    """Return the token of a file, made if it is missing.
+
+    Raises:
+        UserError: others can read it, it is too short, or it is that of the other server: who builds does not manage.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        return _make(path)
+        return _make(path, MANAGES if manages else "")
     except OSError as error:
         raise UserError(f"the token cannot be read: {error.strerror}", where=str(path)) from error
     with os.fdopen(handle, "rb") as file:
@@ -188,12 +194,15 @@ def read_token(path: Path) -> str:
     if len(token) < SHORTEST or not token.isascii() or any(one.isspace() for one in token):
         told = f"the token is not one word of at least {SHORTEST} ASCII characters"
         raise UserError(told, where=str(path), hint="remove the file: a new token is made")
+    if token.startswith(MANAGES) != manages:
+        told = f"this token is for {'a server that builds' if manages else 'the management server'}, not for this one"
+        raise UserError(told, where=str(path), hint="each server has a token file of its own")
     know(NAME, token)
     return token
 
 
-def _make(path: Path) -> str:
-    token = secrets.token_urlsafe(32)
+def _make(path: Path, prefix: str) -> str:
+    token = prefix + secrets.token_urlsafe(32)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

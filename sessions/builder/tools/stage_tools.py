@@ -40,23 +40,23 @@ MOST_NAME = 100
 
 def propose_plan(work: Work, arguments: ProposePlan) -> str:
     """Put a plan on record."""
-    return _note(work, "plan", arguments.plan)
+    return keep_note(work, "plan", arguments.plan)
 
 
 def write_note(work: Work, arguments: WriteNote) -> str:
     """Keep a note."""
-    return _note(work, arguments.kind, arguments.text)
+    return keep_note(work, arguments.kind, arguments.text)
 
 
 def propose_amendment(work: Work, arguments: ProposeAmendment) -> str:
     """Keep a proposed change of the spec for a person; the spec stays the same."""
     lines = [f"{one.pointer} = {one.value!r}" for one in arguments.changes]
-    named = _note(work, "amendment", "\n".join([*lines, "", arguments.reason]))
+    named = keep_note(work, "amendment", "\n".join([*lines, "", arguments.reason]))
     work.session.display.say(f"the builder proposes an amendment: {'; '.join(lines)}")
     return f"{named}; a person adopts it with `peergate amend` or does not. Until then the spec stays as it is."
 
 
-def _note(work: Work, what: str, text: str) -> str:
+def keep_note(work: Work, what: str, text: str) -> str:
     """Keep a text; the same text for the same attempt is kept once."""
     session = work.session
     digest = session.store.put_text(text)
@@ -124,7 +124,7 @@ def write_recipe(work: Work, arguments: WriteRecipe) -> str:
 
 def hand_in(work: Work, arguments: HandIn) -> str:
     """End a helper's task with its result."""
-    told = _note(work, "helper", arguments.result)
+    told = keep_note(work, "helper", arguments.result)
     text = work.session.store.put_text(arguments.result)
     notes = enumerate(work.session.trail.iterate("note"), 1)
     work.handed_in = next(f"note.{number}" for number, one in notes if one.body["text"] == text)

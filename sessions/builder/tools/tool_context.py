@@ -49,6 +49,8 @@ class Work:
     submission: SubmitStage | None = None
     """Set by ``submit_stage``, which ends the phase ``submit``."""
     job_ended: bool = False
+    image: bytes | None = None
+    """The PNG of the current call, which its result carries."""
     handed_in: str = ""
     """Set by ``hand_in``: the note that ends a helper's task."""
 

@@ -30,7 +30,15 @@ _MODELS = {
 }
 _RESERVED = ("playbook", "external", "panel")
 """Names of builders and of the panel's verdict, which nobody who judges can have."""
-_BUILDER_MODEL_ONLY = ("base_url", "usd_per_million_tokens", "max_output_tokens", "timeout_s", "outage_s", "reasoning")
+_BUILDER_MODEL_ONLY = (
+    "base_url",
+    "usd_per_million_tokens",
+    "max_output_tokens",
+    "timeout_s",
+    "outage_s",
+    "reasoning",
+    "images",
+)
 _REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort", "outage_s", "looks")
 
 
@@ -66,6 +74,9 @@ def lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
     if builder.vendor != "external" and builder.model_vendor is not None:
         message = f"vendor '{builder.vendor}' says whose model it is already; model_vendor is for 'external'"
         yield LintProblem(("builder", "model_vendor"), message, "remove the line")
+    if builder.images and builder.vendor == "openai" and builder.base_url:
+        message = "over chat completions no tool answers with an image"
+        yield LintProblem(("builder", "images"), message, "remove the line: plots come as figures")
     for place, reviewer in reviewers_of(spec):
         if why := _own_judge(builder, reviewer):
             message = f"{why}: it would judge its own work"

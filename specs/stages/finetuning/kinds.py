@@ -41,15 +41,15 @@ DPO = StageKind(
     parameters=parameters.DpoParameters,
     inputs={"model": "checkpoint", "preferences": "preferences"},
     outputs={"rows": "rows", "pairs": "rows", "checkpoint": "checkpoint"},
-    rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore},
+    rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore, "replicas": ReplicaRound},
     metrics=DPO_METRICS,
-    job="training.jobs.finetuning.dpo:dpo",
-    replayed="training.jobs.finetuning.replay:replay",
+    job="training.jobs.finetuning.replicas.dispatch:dpo",
+    replayed="training.jobs.finetuning.replicas.dispatch:replay",
     judge="reviews.stages.finetuning.measure",
     trains="preferences",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS,),
+    added=(_SNAPSHOTS, _REPLICAS),
     points=(
         "margins: do they grow, and for most pairs or for a few",
         "pairs: what sets chosen and rejected apart beside quality, above all their length",
@@ -58,7 +58,12 @@ DPO = StageKind(
     ),
 )
 
-_ROWS = {"rows": online_rows.RolloutStep, "rollouts": online_rows.Rollout, "kept": online_rows.KeptAnswer}
+_ROWS = {
+    "rows": online_rows.RolloutStep,
+    "rollouts": online_rows.Rollout,
+    "kept": online_rows.KeptAnswer,
+    "replicas": ReplicaRound,
+}
 
 GRPO = StageKind(
     name="grpo",
@@ -67,13 +72,13 @@ GRPO = StageKind(
     outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
     rows=_ROWS,
     metrics=online_metrics("grpo_"),
-    job="training.jobs.finetuning.online.job:grpo",
-    replayed="training.jobs.finetuning.online.replay:replay",
+    job="training.jobs.finetuning.replicas.dispatch:grpo",
+    replayed="training.jobs.finetuning.replicas.dispatch:replay_rollouts",
     judge="reviews.stages.finetuning.online",
     trains="prompts",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS,),
+    added=(_SNAPSHOTS, _REPLICAS),
     points=(
         "reward: does it rise because answers get better, or because they satisfy the verifier in another way",
         "answers of one prompt: do they differ, or has sampling collapsed",
@@ -89,13 +94,13 @@ COMPOSER = StageKind(
     outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
     rows=_ROWS,
     metrics=online_metrics("composer_"),
-    job="training.jobs.finetuning.online.job:composer",
-    replayed="training.jobs.finetuning.online.replay:replay",
+    job="training.jobs.finetuning.replicas.dispatch:composer",
+    replayed="training.jobs.finetuning.replicas.dispatch:replay_rollouts",
     judge="reviews.stages.finetuning.online",
     trains="prompts",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS, Added("reads_pairs", inputs={"pairs": "preferences"})),
+    added=(_SNAPSHOTS, _REPLICAS, Added("reads_pairs", inputs={"pairs": "preferences"})),
     points=(
         "channels: does each requested one fire, and does its loss move",
         "weights of the channels: as granted, none of them deciding alone",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from specs.digests import Contract, omitted
-from specs.stages.finetuning.parameters import TrainingParameters
+from specs.stages.finetuning.parameters import ReplicatedParameters
 from specs.stages.stage import NotReadBack
 
 Reward = Literal["verified", "ended", "length"]
@@ -16,7 +16,7 @@ Weight = Annotated[float, Field(ge=-100, le=100)]
 Share = Annotated[float, Field(ge=0, le=100)]
 
 
-class GrpoParameters(TrainingParameters):
+class GrpoParameters(ReplicatedParameters):
     """Group-relative policy optimisation (Shao et al. 2024, arXiv:2402.03300) with TRL's ``GRPOTrainer``.
 
     The loss is averaged over the tokens of a step (Yu et al. 2025, arXiv:2503.14476).
@@ -64,6 +64,11 @@ class GrpoParameters(TrainingParameters):
             raise ValueError("response_start and response_end belong to given responses, and the model writes its own")
         if (self.checkpoint_steps or self.updates) % self.updates:
             raise ValueError(f"checkpoint_steps {self.checkpoint_steps} is no multiple of updates ({self.updates})")
+        if self.distributed is not None and self.distributed.sync_every % self.updates:
+            raise ValueError(
+                f"sync_every {self.distributed.sync_every} is no multiple of updates ({self.updates}): weights would "
+                "be synchronised between two updates on the same answers"
+            )
         if all(weight == 0 for weight in self.rewards.values()):
             raise ValueError("every reward has weight 0")
         return self

@@ -116,6 +116,41 @@ class TrainingParameters(Contract):
         return self
 
 
+class ReplicatedParameters(TrainingParameters):
+    """What kinds share whose data several replicas can divide."""
+
+    distributed: Distributed | None = omitted()
+    """Train by several processes that synchronise rarely (torchft's DiLoCo). Of full weights each replica saves all at
+    every synchronisation, with the optimizer, for the witness."""
+
+    @property
+    def synchronises(self) -> bool:
+        """Say whether ``replicas`` is an output."""
+        return self.distributed is not None
+
+    @property
+    def leaves_snapshots(self) -> bool:
+        """Say whether ``snapshots`` is an output."""
+        return self.synchronises or super().leaves_snapshots
+
+    def snapshots_of(self, steps: int) -> tuple[int, ...]:
+        """Return after which steps a snapshot is saved: replicas save one at each synchronisation."""
+        if self.distributed is None:
+            return super().snapshots_of(steps)
+        return tuple(range(self.distributed.sync_every, steps, self.distributed.sync_every))
+
+    @model_validator(mode="after")
+    def _replicas_fit(self) -> Self:
+        if self.distributed is None:
+            return self
+        if self.method == "qlora":
+            raise ValueError("distributed needs weights that are not of 4 bits, method is 'qlora': write lora or full")
+        given = {"snapshot_steps": self.snapshot_steps, "checkpoint_steps": self.checkpoint_steps}
+        if unfit := [name for name, value in given.items() if value is not None]:
+            raise ValueError(f"{unfit[0]} has no effect with distributed: replicas save after every synchronisation")
+        return self
+
+
 class ScalingRule(Contract):
     """How many tokens a training from scratch, or a continued pre-training, needs for the size of its model."""
 
@@ -125,7 +160,7 @@ class ScalingRule(Contract):
     """Distinct tokens for each, repeats counted for less (Hoffmann et al. 2022, arXiv:2203.15556: about 20)."""
 
 
-class SftParameters(TrainingParameters):
+class SftParameters(ReplicatedParameters):
     """Supervised fine-tuning with loss on the completion only (TRL ``SFTTrainer``)."""
 
     learning_rate: Annotated[float, Field(ge=0, le=1)] = 2e-5
@@ -138,35 +173,15 @@ class SftParameters(TrainingParameters):
     anything is paid for where the data are registered. A fine-tuning needs no such rule."""
     packing: bool = omitted(False)
     """Put several examples into one sequence of ``max_length`` tokens; needs FlashAttention, which keeps them apart."""
-    distributed: Distributed | None = omitted()
-    """Train adapters by several processes that synchronise rarely (torchft's DiLoCo)."""
-
-    @property
-    def synchronises(self) -> bool:
-        """Say whether ``replicas`` is an output."""
-        return self.distributed is not None
-
-    def snapshots_of(self, steps: int) -> tuple[int, ...]:
-        """Return after which steps a snapshot is saved: replicas save one at each synchronisation."""
-        if self.distributed is None:
-            return super().snapshots_of(steps)
-        return tuple(range(self.distributed.sync_every, steps, self.distributed.sync_every))
 
     @model_validator(mode="after")
-    def _replicas_fit(self) -> Self:
-        if self.distributed is None:
-            return self
-        if self.method != "lora":
-            raise ValueError(f"distributed synchronises adapters, method is '{self.method}': write method: lora")
-        given = {"snapshot_steps": self.snapshot_steps, "checkpoint_steps": self.checkpoint_steps}
-        if unfit := [name for name, value in given.items() if value is not None]:
-            raise ValueError(f"{unfit[0]} has no effect with distributed: replicas save after every synchronisation")
-        if self.packing:
+    def _shards_fit(self) -> Self:
+        if self.distributed is not None and self.packing:
             raise ValueError("packing makes shards of different lengths: leave it out with distributed")
         return self
 
 
-class DpoParameters(TrainingParameters):
+class DpoParameters(ReplicatedParameters):
     """Training on pairs of a chosen and a rejected response, by the loss that is named.
 
     ``dpo``, ``ipo``: Rafailov et al. 2023 (arXiv:2305.18290), Azar et al. 2023 (arXiv:2310.12036). ``kto``: Ethayarajh

@@ -167,6 +167,7 @@ def test_what_a_check_shows_cannot_move_the_terminal(tmp_path: Path) -> None:
                 "training.decay",
                 "training.plateau",
                 *("replicas.equal", "replicas.apart", "replicas.quorum", "replicas.samples", "replicas.bytes"),
+                "replicas.single",
             },
         ),
         ({"output_digests": {}}, {"jobs.outputs", "training.moved"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from reviews.audit.audit_files import named_in_store
 from sessions.builder.tools import library_docs
 from sessions.builder.workbench import SessionWorkbench
 from sessions.jobs.sandbox.analysis import analyse
@@ -17,6 +19,7 @@ from specs.confinement import bubblewrap
 from specs.trail.verdict import Decision, Finding, RequiredChange, Span, Verdict
 from tests.factories.benches import HELDOUT, bench_of, call, copy_of, end_job, measure, new_session, open_stage
 from tests.factories.bodies import NAME, body_of
+from tests.factories.evidence_on_disk import steps
 
 ROWS: list[dict[str, Any]] = [
     {"item": "a", "kind": "x", "completion": "short", "score": {"value": 0.5}},
@@ -280,3 +283,26 @@ def test_without_a_sandbox_no_script_runs(bench: SessionWorkbench, monkeypatch: 
     told = call(bench, "run_python", script="print(1)")
     assert told.is_error and told.text.startswith("there is no sandbox here: bubblewrap (bwrap) is not installed")
     assert ran == []
+
+
+def test_a_training_is_drawn_and_its_figures_are_told(session: Session, bench: SessionWorkbench) -> None:
+    none = call(bench, "plot_training", stage="train")
+    assert none.is_error and "no training of stage 'train' has ended yet" in none.text
+    given = steps()
+    end_job(session, "train", {"rows": lines(given)})
+    told = call(bench, "plot_training", stage="train", columns=["loss", "learning_rate", "no_such_column"])
+    losses = [row["loss"] for row in given]
+    assert f"loss: {len(losses)} steps; first {losses[0]:.4g}, last {losses[-1]:.4g}" in told.text
+    assert "no_such_column: not recorded" in told.text
+    image = base64.b64decode(told.image)
+    assert image.startswith(b"\x89PNG") and 2_000 < len(image) < 200_000
+    again = call(bench, "plot_training", stage="train", columns=["loss", "learning_rate", "no_such_column"])
+    assert again.image == told.image, "the same values give the same bytes"
+    # It is evidence of what the builder saw, and a restarted builder sees it again.
+    recorded = list(session.trail.iterate("result"))[-1]
+    assert session.store.get(recorded.body["image"]) == image
+    assert ("image", recorded.body["image"]) in named_in_store(recorded), "an audit compares it"
+    assert call(bench, "read_findings").image == "", "no other call carries it"
+    refused = call(bench, "plot_training", stage="base")
+    assert refused.is_error and "sees held-out items" in refused.text and refused.image == ""
+    assert "attempt 7 left no steps" in call(bench, "plot_training", stage="train", attempt=7).text

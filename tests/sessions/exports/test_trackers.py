@@ -92,6 +92,7 @@ def test_every_format_says_what_it_is_for() -> None:
 
 
 @needs("tensorboardX")
+@pytest.mark.more
 def test_tensorboard(run: Path, tmp_path: Path) -> None:
     folder, what = exported("tensorboard", run, tmp_path)
     (path,) = (folder / "small").iterdir()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reviews.trail.envelope import Recorded
+from sessions.commands.status import job_in_words
 from sessions.jobs.launcher import job_folder
 from sessions.view.job_progress import MOST_CURVES, progress_of, running_job, running_key
 from sessions.view.waits import busy_with
@@ -38,6 +39,13 @@ def said(session: OnDisk, *lines: str | dict[str, Any], key: str = KEY) -> Path:
 
 def at(done: int, **more: Any) -> dict[str, Any]:
     return {"time": 100.0 + 2 * done, "done": done, "total": 10, "unit": "steps"} | more
+
+
+def test_the_status_says_how_far_the_job_is_and_who_synchronised() -> None:
+    note = {"synchronised": 2.0, "replicas": "0,1", "seconds": 0.01, "bytes": 4096.0}
+    job = {"stage": "train", "attempt": "1", "witness": False, "done": 8, "total": 10, "unit": "steps", "note": note}
+    assert job_in_words(job) == "job: 8 of 10 steps, synchronised 2, replicas 0,1, seconds 0.01, bytes 4096"
+    assert job_in_words(job | {"witness": True, "note": {}}) == "witness: 8 of 10 steps"
 
 
 def test_a_job_runs_from_its_launch_to_its_end(session: OnDisk) -> None:

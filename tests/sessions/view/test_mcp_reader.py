@@ -44,6 +44,7 @@ def refused(reader: SessionReader, tool: str, **given: Any) -> str:
     return text
 
 
+@pytest.mark.more
 def test_a_client_reads_what_was_measured_and_cannot_do_more(runs: Path) -> None:
     with over_stdio("--read", runs, REAL) as driver:
         tools = {one.name: one for one in driver.ask("list_tools").tools}

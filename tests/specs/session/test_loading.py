@@ -8,6 +8,7 @@ import pytest
 from specs.digests import digest_file
 from specs.errors import AuditDamage, SpecError, UserError
 from specs.session.loading import find_spec, load_constitution, load_spec, read_resolved
+from specs.stages.finetuning.parameters import SftParameters
 from tests.factories.spec_files import CONSTITUTION, items, loads, problems_of, told, write_spec
 
 
@@ -136,6 +137,31 @@ def test_a_sentence_of_a_validator_is_told_as_it_is(tmp_path: Path) -> None:
         "stages[2].parameters.distributed: stage 'train': distributed: min_replicas is 2: of 4 replicas it must be 3 "
         "to 4, or two halves could each train a model of its own"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (
+            "method: qlora, precision: bfloat16, device: cpu, lora_rank: 2, lora_alpha: 4, lora_dropout: 0, "
+            "target_modules: [q_proj]",
+            "distributed needs weights that are not of 4 bits, method is 'qlora'",
+        ),
+        ("snapshot_steps: 3", "snapshot_steps has no effect with distributed"),
+        ("packing: true", "packing makes shards of different lengths"),
+    ],
+)
+def test_what_replicas_cannot_do_is_one_problem(tmp_path: Path, given: str, why: str) -> None:
+    old = "parameters: {learning_rate: 1e-5, epochs: 2, seed: 7}"
+    new = f"parameters: {{{given}, distributed: {{replicas: 2, sync_every: 2}}}}"
+    (problem,) = told(write_spec(tmp_path, (old, new)))
+    assert why in problem
+
+
+def test_full_weights_of_replicas_leave_snapshots() -> None:
+    given = SftParameters.model_validate({"distributed": {"replicas": 2, "sync_every": 4}})
+    assert given.leaves_snapshots and given.snapshots_of(10) == (4, 8)
+    assert not SftParameters().leaves_snapshots and SftParameters().snapshots_of(10) == ()
 
 
 @pytest.mark.parametrize(

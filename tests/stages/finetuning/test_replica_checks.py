@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning import checks as training_checks
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.replica_checks import CHECKS
+from specs.stages.finetuning.distributed import Distributed
 from specs.trail.verdict import CheckResult
 from tests.factories.evidence_on_disk import evidence_of, with_manifest
 from tests.fixtures.tiny_training import write_lines
@@ -78,12 +80,28 @@ def _evidence(folder: Path, change: Callable[[Rows], object] = lambda _: None, *
     )
 
 
+def _beside(evidence: Evidence, share: float = 1.0, **other: Any) -> Evidence:
+    """Return evidence with a training in one process before it, of a share of the tokens."""
+    own = evidence.stage
+    distributed = own.parameters.model_copy(update={"distributed": Distributed.model_validate(DISTRIBUTED)})
+    stages = [own.model_copy(update={"name": "single"} | other), own.model_copy(update={"parameters": distributed})]
+    resolved = evidence.resolved
+    tokens = share * sum(step.tokens for step in steps_of(evidence))
+    metric = SimpleNamespace(value=tokens)
+    return replace(
+        evidence,
+        stage=stages[1],
+        resolved=resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"stages": tuple(stages)})}),
+        earlier={"single": SimpleNamespace(metrics={"train_tokens": metric})},
+    )
+
+
 def _results(evidence: Evidence) -> dict[str, CheckResult]:
     return {check.id: apply(check, evidence, None) for check in CHECKS}
 
 
 def test_healthy_replicas_pass_every_check(tmp_path: Path) -> None:
-    results = _results(_evidence(tmp_path))
+    results = _results(_beside(_evidence(tmp_path)))
     assert {id: one.detail for id, one in results.items() if one.status != "PASS"} == {}
     assert "no sequence is lost" in results["replicas.samples"].detail
     assert "0.5" in results["replicas.bytes"].detail or "of what averaging" in results["replicas.bytes"].detail
@@ -96,7 +114,8 @@ def test_a_training_in_one_process_is_not_asked(tmp_path: Path) -> None:
 def test_without_rows_or_order_every_check_is_blocked(tmp_path: Path) -> None:
     found = _evidence(tmp_path)
     bare = replace(found, outputs={name: one for name, one in found.outputs.items() if name != "replicas"})
-    assert {one.status for one in _results(bare).values()} == {"BLOCKED"}
+    # Only replicas.single asks the steps alone.
+    assert {id for id, one in _results(bare).items() if one.status != "BLOCKED"} == {"replicas.single"}
     assert {one.status for one in _results(replace(found, parameters={})).values()} == {"BLOCKED"}
 
 
@@ -136,7 +155,22 @@ def test_a_flaw_is_found(tmp_path: Path, flaw: str) -> None:
 
 
 def test_every_check_has_a_flaw() -> None:
-    assert {check for check, _, _ in FLAWS.values()} == {one.id for one in CHECKS}
+    assert {check for check, _, _ in FLAWS.values()} | {"replicas.single"} == {one.id for one in CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("share", "other", "status"),
+    [
+        (1.05, {}, "PASS"),
+        (2.0, {}, "WARN"),
+        (0.5, {}, "WARN"),
+        (2.0, {"inputs": {"model": "model", "examples": "data.other"}}, "NOT_APPLICABLE"),
+    ],
+)
+def test_tokens_are_compared_with_a_training_in_one_process(
+    tmp_path: Path, share: float, other: dict[str, Any], status: str
+) -> None:
+    assert _results(_beside(_evidence(tmp_path), share, **other))["replicas.single"].status == status
 
 
 def test_a_replica_that_took_over_weights_does_not_count(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -19,7 +20,7 @@ import pytest
 
 from reviews.stages.finetuning.replay_checks import differs
 from specs.digests import digest_path
-from specs.stages.finetuning.distributed import Distributed, ReplicaRound
+from specs.stages.finetuning.distributed import Distributed, Outer, ReplicaRound
 from specs.stages.finetuning.rows import TrainingRow
 from specs.stages.witness import REPLAYED
 from tests.fixtures.needed import need
@@ -27,7 +28,7 @@ from tests.fixtures.replica_jobs import replica_job, rounds_of
 from tests.fixtures.replica_worker import start
 from tests.stages.finetuning.test_training import judged
 from tests.training.jobs.test_replay import replayed_by
-from training.jobs.finetuning.replicas import coordinator
+from training.jobs.finetuning.replicas import coordinator, waits
 from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
 from training.jobs.finetuning.replicas.dispatch import sft
 from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
@@ -142,8 +143,9 @@ def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[
 
 
 def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
-    whole: tuple[Job, Done], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    whole: tuple[Job, Done], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(waits, "TOLD_AFTER_S", 0.5)
     job = replica_job(tmp_path)
     thread = _killing(job, replica=1, after=1, saved=True)
     done = sft(job)
@@ -152,7 +154,9 @@ def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
     assert len(starts) >= 2 and starts[1]["why"] == "was ended by SIGKILL"
     # It never begins at step 0: the others were further.
     assert all(one["step"] in (4, 8) for one in starts[1:])
-    assert "replica 1 was ended by SIGKILL; it is started again from step" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "replica 1 was ended by SIGKILL; it is started again from step" in said
+    assert "replica 0 waits for replica 1 at synchronisation" in said and "where 2 must take part" in said
     assert rounds_of(job)[-1].after == rounds_of(whole[0])[-1].after
     assert digest_path(job.out / "checkpoint") == digest_path(whole[0].out / "checkpoint")
     assert done.facts["sequences"] == done.facts["sequences_due"]
@@ -230,12 +234,17 @@ def test_one_of_three_that_is_behind_takes_over_the_weights_of_the_others(tmp_pa
     }
 
 
-def _two_workers(folder: Path, lr: float = 0.7, momentum: float = 0.9, fault: str = "") -> list[list[float]]:
+OUTER = Outer()
+
+
+def _two_workers(
+    folder: Path, outer: Outer = OUTER, fault: str = "", every: int = 2, steps: int = 6
+) -> list[list[float]]:
     """Return what two replicas without a language model print, each in a process of its own."""
-    given = Distributed.model_validate({"replicas": 2, "sync_every": 2, "outer": {"lr": lr, "momentum": momentum}})
+    given = Distributed(replicas=2, sync_every=every, outer=outer)
     lighthouse = lighthouse_of(given)
     processes = [
-        start(folder_of(folder, number), number, address_of(lighthouse), given, steps=6, fault=fault)
+        start(folder_of(folder, number), number, address_of(lighthouse), given, steps=steps, fault=fault)
         for number in range(2)
     ]
     assert len({one.pid for one in processes} | {os.getpid()}) == 3
@@ -251,13 +260,31 @@ def _two_workers(folder: Path, lr: float = 0.7, momentum: float = 0.9, fault: st
     ids=["mean", "nesterov"],
 )
 def test_the_model_moves_where_the_replicas_moved(tmp_path: Path, lr: float, momentum: float, due: list[float]) -> None:
-    assert _two_workers(tmp_path, lr, momentum) == [pytest.approx(due, abs=1e-4)] * 2
+    assert _two_workers(tmp_path, Outer(lr=lr, momentum=momentum)) == [pytest.approx(due, abs=1e-4)] * 2
     rounds = [rounds_in(folder_of(tmp_path, number)) for number in range(2)]
     assert [[one.row.sync for one in some] for some in rounds] == [[1, 2, 3]] * 2
     # One weight is sent, none of the thousand that are frozen.
     assert {one.row.bytes for some in rounds for one in some} == {4}
     assert {one.row.participants for some in rounds for one in some} == {2}
     assert apart(tmp_path, dict(enumerate(rounds))) == ""
+
+
+def test_the_expectations_of_torchfts_own_regression_test_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The library's test needs a decorator of another package, and nothing else of it.
+    decorator = SimpleNamespace(parameterized=SimpleNamespace(expand=lambda *_, **__: lambda test: test))
+    monkeypatch.setitem(sys.modules, "parameterized", decorator)
+    from torchft.diloco_regression_test import DiLoCoMockedUpdateTest
+
+    told = _two_workers(tmp_path, Outer(lr=2.0, momentum=0.0), fault="torchft", every=6, steps=18)
+    assert told[0] == told[1] and told[0][4:7] == [-9.0, -23.0, -25.0]
+    weights = {step: {"layers.0.weight": [[one]]} for step, one in enumerate([1.0, *told[0]])}
+    history = {"history": weights, "global_parameter_history": {step: weights[step] for step in (0, 6, 12, 18)}}
+    theirs: Any = DiLoCoMockedUpdateTest("test_diloco_mocked_updates")
+    theirs._validate_parameter_updates(history, 1, 6, 0, 0.0)
+    # It can fail: the sign the other way.
+    weights[6] = {"layers.0.weight": [[25.0]]}
+    with pytest.raises(AssertionError, match="Parameters at sync step 6"):
+        theirs._validate_parameter_updates(history, 1, 6, 0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,15 @@ from tests.fixtures.needed import need
 
 need("torch")
 
-from training.jobs.finetuning.replicas.replica import outer_of  # noqa: E402
+from training.jobs.finetuning.replicas.outer_weights import (  # noqa: E402
+    masters_of,
+    moved_back,
+    outer_of,
+    read_masters,
+    save_outer,
+)
 from training.jobs.finetuning.replicas.replica_replay import (  # noqa: E402
+    Start,
     Trained,
     _outer_step,  # pyright: ignore[reportPrivateUsage]
 )
@@ -37,8 +45,7 @@ def _after(state: Any, begun: float, moves: dict[int, float], rows: list[Replica
         replica: Trained({"w": torch.tensor([begun])}, {"w": torch.tensor([begun + move])}, [], [])
         for replica, move in moves.items()
     }
-    _outer_step(state, made, rows, given)
-    return float(made[min(made)].begun["w"])
+    return float(_outer_step(state and Start(state, {}), made, rows, given)["w"])
 
 
 @pytest.mark.parametrize(
@@ -64,3 +71,23 @@ def test_the_model_moves_where_the_replicas_moved(lr: float, momentum: float, du
 def test_who_took_over_weights_contributes_those_of_the_donor_again() -> None:
     rows = [_row(0, "a"), _row(1, "b"), _row(2, "b", healed=True)]
     assert _after(None, 0.0, {0: 1.0, 1: 4.0}, rows, _given(1.0, 0.0)) == pytest.approx((1 + 4 + 4) / 3)
+
+
+def test_masters_keep_what_bfloat16_would_round_away(tmp_path: Path) -> None:
+    import torch
+
+    # Steps of a thousandth of the weight: bfloat16 has eight bits for it.
+    given, weights = _given(0.001, 0.0), {"w": torch.nn.Parameter(torch.tensor([1.0], dtype=torch.bfloat16))}
+    outer, saved = outer_of(list(masters_of(weights, None).values()), given), tmp_path
+    masters = masters_of(weights, None)
+    begun = weights["w"].detach().clone()
+    for _ in range(10):
+        made = {0: Trained({"w": begun}, {"w": begun + 1}, [], [])}
+        save_outer(saved, outer, masters)
+        start = Start(outer.state_dict(), read_masters(saved))
+        begun = _outer_step(start, made, [_row(0, "a")], given)["w"]
+        # What the replica does, as DiLoCo has it.
+        masters["w"].data.sub_(given.outer.lr * moved_back(made[0].begun["w"], made[0].ended["w"]))
+    assert begun.dtype == torch.bfloat16 and float(begun) == float(masters["w"].detach().bfloat16()) > 1.0
+    assert float(masters["w"].detach()) == pytest.approx(1.01, abs=1e-3)
+    assert float(masters_of(weights, saved)["w"].detach()) == pytest.approx(1.009, abs=1e-3)

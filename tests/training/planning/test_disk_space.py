@@ -51,6 +51,19 @@ def test_snapshots_follow_from_the_most_data_and_saved_steps_count_once(tmp_path
     assert found.total() == Range(8 * SMALL, 8 * SMALL + count * each + 2 * each)
 
 
+@pytest.mark.parametrize(
+    ("given", "momentum", "each"),
+    [("device: cpu", 0.9, 16), ("device: cpu", 0.0, 12), ("precision: bfloat16", 0.9, 14)],
+    ids=["float32", "without momentum", "bfloat16 with masters"],
+)
+def test_replicas_save_what_the_outer_step_needs_too(tmp_path: Path, given: str, momentum: float, each: int) -> None:
+    outer = f"distributed: {{replicas: 2, sync_every: 3, outer: {{momentum: {momentum}}}}}"
+    found = planned(tmp_path, (TRAINING, TRAINING.replace("seed: 7", f"seed: 7, batch_size: 2, {given}, {outer}")))
+    prompts = len((tmp_path / "prompts.jsonl").read_text(encoding="utf-8").splitlines())
+    count = len(range(3, 2 * -(-4 * prompts // 2 // 2), 3))
+    assert count and found.stages[0].snapshots == Range(0, 2 * count * each * SMALL)
+
+
 def test_adapters_leave_snapshots_without_being_asked(tmp_path: Path) -> None:
     adapters = "seed: 7, batch_size: 2, method: lora, lora_rank: 2, lora_alpha: 4, lora_dropout: 0, "
     found = planned(

@@ -215,7 +215,9 @@ def test_both_specs_of_the_large_gpu_stay_within_what_was_granted() -> None:
             assert 60 * forecast.hours < one.spec.stage(forecast.stage).max_minutes
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.more] if one == "cai_preferences" else []) for one in SPECS]
+)
 def test_check_tells_cost_and_memory_as_json(name: str) -> None:
     data = json.loads(CliRunner().invoke(app, ["spec", "check", name, "--json"]).stdout)
     assert list(data["planned"]) == list(list_profiles(find_spec(name)))

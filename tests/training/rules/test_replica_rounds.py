@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
-from training.rules.finetuning.replica_rounds import donor_of, merged_sketch, merged_step, shard_of
+from training.rules.finetuning.replica_rounds import Merging, Share, donor_of, merged_sketch, merged_step, shard_of
 from training.rules.finetuning.schedules import steps_of
 
 
@@ -28,6 +28,19 @@ def test_a_merged_step_is_that_of_all_tokens() -> None:
     merged = merged_step([one | {"batches": ["a"], "sketch": [1.0, 2.0]}, other])
     assert (merged["loss"], merged["grad_norm"], merged["tokens"]) == (3.25, 2.0, 40)
     assert (merged["batches"], merged["sketch"], merged["step"]) == (["a", "b"], [1.5, 3.0], 3)
+
+
+def test_a_merged_step_of_pairs_is_the_mean_over_sequences() -> None:
+    one = {"step": 1, "epoch": 0.5, "learning_rate": 1e-3, "loss": 1.0, "grad_norm": 1.0, "tokens": 10, "sequences": 6}
+    one |= {"batches": ["a"], "sketch": [1.0], "margin": 2.0, "reward": None}
+    other = one | {"loss": 4.0, "tokens": 90, "sequences": 2, "margin": 6.0}
+    merged = merged_step([one, other], Merging("sequences", ("margin", "reward", "unknown")))
+    assert (merged["loss"], merged["margin"], merged["tokens"]) == (1.75, 3.0, 100)
+    assert "reward" not in merged and "unknown" not in merged
+
+
+def test_a_share_may_be_cut() -> None:
+    assert Share(1, 2).of(range(7)) == [1, 3, 5] and Share(1, 2, most=1).of(range(7)) == [1]
 
 
 def test_equal_sketches_stay_as_they_are() -> None:

@@ -7,17 +7,19 @@ from typing import Any, NamedTuple
 from specs.stages.artifacts import Preference
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
 from specs.stages.finetuning.rows import PairScore, PreferenceStep
-from training.jobs.finetuning import trainer_args
+from training.jobs.finetuning import preference_trainers, trainer_args
 from training.jobs.finetuning.adapter_merge import finished
+from training.jobs.finetuning.built import Built
 from training.jobs.finetuning.loss_comparison import Scored, score, share
 from training.jobs.finetuning.loss_masks import MaskProof, expected
-from training.jobs.finetuning.preference_trainers import build, single_order
+from training.jobs.finetuning.preference_trainers import single_order
 from training.jobs.finetuning.trained_model import Prepared, prepare
 from training.jobs.finetuning.training_texts import Sides, Style, style_of
 from training.jobs.job import Done, Job
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import newest_whole, train
 from training.rules.finetuning.preference_split import Split, divide
+from training.rules.finetuning.replica_rounds import Share
 
 _MOST, _FEWEST, _SHARE = 16, 2, 0.01
 """Pairs whose reference log-probabilities are computed before TRL has the model; ``_SHARE`` is of all passes."""
@@ -51,25 +53,51 @@ def data_of(job: Job[DpoParameters]) -> Data:
     return Data(preferences, split, prepared, style, training, kept)
 
 
+def build(job: Job[DpoParameters], share: Share | None = None, data: Data | None = None) -> Built:
+    """Return the trainer of the granted pairs, or of one replica's share of them."""
+    data = data or data_of(job)
+    parameters, prepared = job.parameters, data.prepared
+    training = data.training if share is None else share.of(data.training)
+    places: list[int] = []
+    if not job.order.challenge:
+        resumed = newest_whole(job.folder / "trainer") is not None
+        places = probed(len(training), parameters.epochs, resumed=resumed)
+    probe = scored(prepared.model, prepared, [training[place] for place in places], parameters) if places else []
+    proof = MaskProof(expected(prepared.tokenizer, training))
+    trainer = preference_trainers.build(job, prepared, training, proof)
+    facts = {"pairs": len(training), "validation_pairs": len(data.split.validation)}
+
+    def shown() -> dict[str, Any]:
+        return _reference_facts(trainer, dict(zip(places, probe, strict=True)), len(training), parameters)
+
+    return Built(trainer, prepared, training, data.style, proof, facts, shown)
+
+
 def dpo(job: Job[DpoParameters]) -> Done:
     """Write ``rows`` (one per step), ``pairs`` (one per held-out pair), ``checkpoint``; ``snapshots`` if granted."""
-    parameters = job.parameters
-    preferences, split, prepared, style, training, kept = data_of(job)
-    before = scored(prepared.model, prepared, kept, parameters)
-    places = probed(len(training), parameters.epochs, resumed=newest_whole(job.folder / "trainer") is not None)
-    probe = scored(prepared.model, prepared, [training[place] for place in places], parameters)
-    proof = MaskProof(expected(prepared.tokenizer, training))
-    trainer = build(job, prepared, training, proof)
+    data = data_of(job)
+    before = scored(data.prepared.model, data.prepared, data.kept, job.parameters)
+    built = build(job, data=data)
+    trainer = built.trainer
     train(trainer, job.folder / "trainer")
-    facts = _reference_facts(trainer, dict(zip(places, probe, strict=True)), len(training), parameters)
-    job.write_rows("rows", [_step(entry) for entry in trainer_args.logged(trainer)])
-    after = scored(trainer.model, prepared, kept, parameters)
+    facts = built.facts | built.shown()
+    job.write_rows("rows", [step_of(entry) for entry in trainer_args.logged(trainer)])
+    write_scores(job, data, before, trainer.model)
+    effective = trainer.settings() | data.style.settings()
+    facts |= trainer_args.seen_facts(trainer, built.proof)
+    facts |= trainer_args.lengths(built.sides, data.prepared.tokenizer, job.parameters.max_length)
+    return finished(job, trainer, data.prepared, effective, facts)
+
+
+def write_scores(job: Job[DpoParameters], data: Data, before: list[Scored], model: Any) -> None:
+    """Write ``pairs``: the scores of the pairs that were kept out, before and by a trained model."""
+    after = scored(model, data.prepared, data.kept, job.parameters)
     job.write_rows(
         "pairs",
         [
             PairScore(
                 pair=place,
-                group=preferences[place].group,
+                group=data.preferences[place].group,
                 chosen_tokens=one.chosen_tokens,
                 rejected_tokens=one.rejected_tokens,
                 chosen_before=one.chosen,
@@ -77,14 +105,9 @@ def dpo(job: Job[DpoParameters]) -> Done:
                 chosen_after=two.chosen,
                 rejected_after=two.rejected,
             )
-            for place, one, two in zip(split.validation, before, after, strict=True)
+            for place, one, two in zip(data.split.validation, before, after, strict=True)
         ],
     )
-    effective = trainer.settings() | style.settings()
-    facts |= trainer_args.seen_facts(trainer, proof)
-    facts |= {"pairs": len(split.train), "validation_pairs": len(split.validation)}
-    facts |= trainer_args.lengths(training, prepared.tokenizer, parameters.max_length)
-    return finished(job, trainer, prepared, effective, facts)
 
 
 def scored(model: Any, prepared: Prepared, pairs: list[Sides], parameters: DpoParameters) -> list[Scored]:
@@ -93,7 +116,8 @@ def scored(model: Any, prepared: Prepared, pairs: list[Sides], parameters: DpoPa
     return score(model, prepared.tokenizer, pairs, batch_size=size, max_length=longest)
 
 
-def _step(entry: dict[str, Any]) -> PreferenceStep:
+def step_of(entry: dict[str, Any]) -> PreferenceStep:
+    """Return the row of a logged step."""
     same = {name: entry[name] for name in ("step", "epoch", "loss", "learning_rate", "grad_norm", "tokens")}
     return PreferenceStep(
         **same,

@@ -15,9 +15,8 @@ from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.finetuning.rows import ReplayedStep
 from specs.stages.witness import ROWS
 from training.engines import checkpoint
-from training.jobs.finetuning import dpo, preference_trainers, sft
+from training.jobs.finetuning import dpo, sft
 from training.jobs.finetuning.adapter_merge import release
-from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.saved_weights import apart_from_end, files_apart, saved_facts
 from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.trainer_args import logged
@@ -58,12 +57,8 @@ def _built(job: Job[Any]) -> tuple[Any, Prepared]:
 
     # As every job begins, so that adapters begin with the same weights.
     torch.manual_seed(job.parameters.seed)
-    if job.order.kind == "sft":
-        built = sft.build(job)
-        return built.trainer, built.prepared
-    data = dpo.data_of(job)
-    proof = MaskProof(expected(data.prepared.tokenizer, data.training))
-    return preference_trainers.build(job, data.prepared, data.training, proof), data.prepared
+    built = (sft if job.order.kind == "sft" else dpo).build(job)
+    return built.trainer, built.prepared
 
 
 def steps_of(job: Job[Any], trainer: Any, segment: Segment) -> list[ReplayedStep]:

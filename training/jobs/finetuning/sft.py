@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from specs.stages.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
@@ -11,45 +11,43 @@ from specs.stages.finetuning.rows import TrainingRow
 from training.engines.checkpoint import apart, device_of, evaluating, most_difference
 from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.adapter_merge import finished
+from training.jobs.finetuning.built import Built
 from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.trained_model import Prepared, prepare
-from training.jobs.finetuning.training_texts import Sides, Style, style_of
+from training.jobs.finetuning.training_texts import Sides, style_of
 from training.jobs.job import Done, Job, refuse
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import train
-from training.rules.finetuning.replica_rounds import shard_of
+from training.rules.finetuning.replica_rounds import Share
 from training.rules.finetuning.schedules import steps_of, warmup_of
 from training.rules.seeded_order import file_order
 
 
-class Built(NamedTuple):
-    """A trainer before its first step, and what it was built from."""
-
-    trainer: Any
-    prepared: Prepared
-    examples: list[Example]
-    sides: list[Sides]
-    style: Style
-    proof: MaskProof
-    facts: dict[str, Any]
-
-
-def build(job: Job[SftParameters], replica: int | None = None, replicas: int = 1) -> Built:
+def build(job: Job[SftParameters], share: Share | None = None) -> Built:
     """Return the trainer of the granted examples, or of one replica's share of them."""
     parameters = job.parameters
     examples = examples_of(job)
-    if replica is not None:
-        examples = shard_of(examples, replica, replicas)
+    if share is not None:
+        examples = share.of(examples)
     if not examples:
         raise SystemExit("there is no example to train on")
     prepared = prepare(job.inputs["model"], parameters)
-    facts: dict[str, Any] = {}
+    facts = facts_of(examples)
     if parameters.packing:
         facts["packing_difference"] = require_packing(prepared.model, prepared.device)
     style = style_of(prepared.tokenizer, parameters, job.order.declared())
     sides = [Sides(style, example.prompt, (example.completion,), example.before) for example in examples]
     proof = MaskProof(expected(prepared.tokenizer, sides))
-    return Built(_trainer(job, prepared, sides, proof), prepared, examples, sides, style, proof, facts)
+    return Built(_trainer(job, prepared, sides, proof), prepared, sides, style, proof, facts, dict)
+
+
+def facts_of(examples: list[Example]) -> dict[str, Any]:
+    """Return what the manifest says of the examples that were trained on."""
+    return {
+        "examples": len(examples),
+        "examples_by_kind": dict(Counter(example.kind for example in examples)),
+        "groups": len({example.group for example in examples}),
+    }
 
 
 def examples_of(job: Job[SftParameters]) -> list[Example]:
@@ -61,19 +59,19 @@ def examples_of(job: Job[SftParameters]) -> list[Example]:
 def sft(job: Job[SftParameters]) -> Done:
     """Write ``rows`` (one per step) and ``checkpoint``, and ``snapshots`` if the parameters say so."""
     parameters = job.parameters
-    trainer, prepared, examples, sides, style, proof, facts = build(job)
+    built = build(job)
+    trainer = built.trainer
     train(trainer, job.folder / "trainer")
-    lines, names = trainer_args.logged(trainer), TrainingRow.model_fields
-    job.write_rows("rows", [TrainingRow(**{name: entry[name] for name in names if name in entry}) for entry in lines])
-    effective = trainer.settings() | style.settings()
-    facts |= trainer_args.seen_facts(trainer, proof)
-    facts |= trainer_args.lengths(sides, prepared.tokenizer, parameters.max_length)
-    facts |= {
-        "examples": len(examples),
-        "examples_by_kind": dict(Counter(example.kind for example in examples)),
-        "groups": len({example.group for example in examples}),
-    }
-    return finished(job, trainer, prepared, effective, facts)
+    job.write_rows("rows", [step_of(entry) for entry in trainer_args.logged(trainer)])
+    effective = trainer.settings() | built.style.settings()
+    facts = built.facts | trainer_args.seen_facts(trainer, built.proof)
+    facts |= trainer_args.lengths(built.sides, built.prepared.tokenizer, parameters.max_length)
+    return finished(job, trainer, built.prepared, effective, facts)
+
+
+def step_of(entry: dict[str, Any]) -> TrainingRow:
+    """Return the row of a logged step."""
+    return TrainingRow(**{name: entry[name] for name in TrainingRow.model_fields if name in entry})
 
 
 def require_packing(model: Any, device: str) -> float:

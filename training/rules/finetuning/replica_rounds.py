@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from specs.stages.finetuning.distributed import ReplicaRound
 
@@ -15,23 +15,70 @@ def shard_of(rows: Sequence[One], replica: int, replicas: int) -> list[One]:
     return list(rows[: len(rows) - len(rows) % replicas][replica::replicas])
 
 
-def merged_step(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+class Share(NamedTuple):
+    """Which share of the data a replica has; ``most`` of its rows where only the model of a trainer is wanted."""
+
+    replica: int
+    replicas: int
+    most: int | None = None
+
+    def of(self, rows: Sequence[One]) -> list[One]:
+        """Return the share of some rows."""
+        return shard_of(rows, self.replica, self.replicas)[: self.most]
+
+
+class Merging(NamedTuple):
+    """How the same step of several replicas becomes one row."""
+
+    by: str = "tokens"
+    """What the loss of a step is the mean over, and so how replicas are weighed."""
+    means: tuple[str, ...] = ()
+    """Further values of a logged step that are merged as the loss is."""
+
+
+BY_TOKENS = Merging()
+
+
+def merged_step(entries: Sequence[Mapping[str, Any]], how: Merging = BY_TOKENS) -> dict[str, Any]:
     """Return one row for the same step of several replicas, in their order.
 
-    Tokens are summed, the loss is their mean, and gradient norm and sketch are means over replicas.
+    Tokens are summed, the loss is the mean that ``how`` says, and gradient norm and sketch are means over replicas.
     """
-    first, tokens = entries[0], sum(one["tokens"] for one in entries)
-    weights = [one["tokens"] / tokens if tokens else 1 / len(entries) for one in entries]
-    return {
+    first, whole = entries[0], sum(one[how.by] for one in entries)
+    weights = [one[how.by] / whole if whole else 1 / len(entries) for one in entries]
+    further: dict[str, Any] = {
+        name: _mean(weights, [one[name] for one in entries])
+        for name in how.means
+        if all(one.get(name) is not None for one in entries)
+    }
+    if "channels" in first:
+        further["channels"] = {
+            name: _merged_channel(weights, [one["channels"][name] for one in entries]) for name in first["channels"]
+        }
+    return further | {
         "step": first["step"],
         "epoch": first["epoch"],
         "learning_rate": first["learning_rate"],
-        "loss": sum(weight * one["loss"] for weight, one in zip(weights, entries, strict=True)),
+        "loss": _mean(weights, [one["loss"] for one in entries]),
         "grad_norm": sum(one["grad_norm"] for one in entries) / len(entries),
-        "tokens": tokens,
+        "tokens": sum(one["tokens"] for one in entries),
         "batches": [digest for one in entries for digest in one["batches"]],
         "sketch": merged_sketch([one["sketch"] for one in entries]),
     }
+
+
+def _merged_channel(weights: Sequence[float], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a channel did in all replicas; its gradient norm is their mean."""
+    return {
+        "loss": _mean(weights, [one["loss"] for one in entries]),
+        "rows": sum(one["rows"] for one in entries),
+        "tokens": sum(one["tokens"] for one in entries),
+        "grad_norm": sum(one["grad_norm"] for one in entries) / len(entries),
+    }
+
+
+def _mean(weights: Sequence[float], values: Sequence[float]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))
 
 
 def merged_sketch(sketches: Sequence[Sequence[float]]) -> list[float]:

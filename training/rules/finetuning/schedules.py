@@ -12,11 +12,11 @@ def steps_of(rows: int, given: Mapping[str, Any]) -> int:
 
     Of prompts, those that fill whole batches; of each replica where several share them.
     """
+    if given.get("distributed"):
+        rows //= given["distributed"]["replicas"]
     if "generations" in given:
         at_once = given["batch_size"] * given["gradient_accumulation"] // given["generations"]
         return rows // at_once * given["updates"] * given["epochs"]
-    if given.get("distributed"):
-        rows //= given["distributed"]["replicas"]
     batches = math.ceil(rows / given["batch_size"])
     return math.ceil(batches / given["gradient_accumulation"]) * given["epochs"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.gate.measurer import measure
+from reviews.stages.finetuning.online_checks import _sharers  # pyright: ignore[reportPrivateUsage]
 from specs.stages.stage import Kind
 from tests.factories.evidence_on_disk import heldout_items, with_manifest, write_rows
 from tests.factories.rollout_evidence import course, kept, rollout_evidence, rollouts, sampled, witness_reads
+from tests.fixtures.tiny_training import write_lines
 from tests.reviews.checks.test_checks import results_of
 
 WANTED = ("training.", "rollouts.", "witness.")
@@ -159,6 +162,24 @@ def test_a_flaw_is_found_by_its_check(
 ) -> None:
     result = results_of(make(tmp_path))[check]
     assert result.status == status, result.detail
+
+
+def test_answers_are_due_of_the_replicas_whose_steps_count(tmp_path: Path) -> None:
+    def row(sync: int, replica: int, *, healed: bool = False) -> dict[str, Any]:
+        digests = dict.fromkeys(("start", "before", "after"), "0" * 64)
+        rest = dict.fromkeys(("tokens", "sequences", "quorum", "drift", "bytes", "seconds"), 0)
+        steps = {"first_step": 2 * sync - 1, "last_step": 2 * sync, "process": 1, "participants": 2}
+        return {"sync": sync, "replica": replica, "healed": healed} | digests | rest | steps
+
+    single = rollout_evidence(tmp_path, "grpo")
+    assert _sharers(single, [1, 3]) == {1: 1, 3: 1}
+    rows = [row(1, 0), row(1, 1), row(2, 0), row(2, 1, healed=True)]
+    shared = replace(
+        single,
+        parameters=single.parameters | {"distributed": {"replicas": 2, "sync_every": 2}},
+        outputs=single.outputs | {"replicas": write_lines(tmp_path / "replicas.jsonl", rows)},
+    )
+    assert _sharers(shared, [1, 2, 3]) == {1: 2, 2: 2, 3: 1}
 
 
 def test_every_check_has_a_flaw() -> None:

@@ -19,7 +19,10 @@ from specs.stages.stage import Kind
 from specs.stages.witness import REPLAYED, WitnessRow
 from tests.fixtures.rollout_jobs import CHANNELS, LORA, rollout_job, trained, witness_of
 from training.jobs.finetuning.online.channels import Silent
-from training.jobs.finetuning.online.recorded import Rollouts
+from training.jobs.finetuning.online.recorded import (
+    Rollouts,
+    _in_passes,  # pyright: ignore[reportPrivateUsage]
+)
 from training.jobs.finetuning.online.replay import replay
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
@@ -51,8 +54,8 @@ def replayed(job: Job) -> tuple[list[ReplayedStep], list[WitnessRow], dict[str, 
         pytest.param("grpo", {"updates": 2, "epochs": 2}, id="grpo"),
         pytest.param(
             "composer",
-            {"channels": CHANNELS, "snapshot_steps": 2, "gradient_accumulation": 2, **LORA},
-            id="composer with adapters",
+            {"channels": CHANNELS, "snapshot_steps": 2, "gradient_accumulation": 2, "epochs": 4, **LORA},
+            id="composer with adapters, four passes",
             marks=pytest.mark.more,
         ),
     ],
@@ -73,6 +76,19 @@ def test_a_witness_reads_the_answers_and_trains_the_same_steps(
     assert {one.part for one in answers} == {"", "before", "after"}
     assert list(wrong_rows(digest_bytes(b"end"), answers, "float32")) == []
     assert facts["files"] == [] and same_weights(rows[-1].sketch, facts["saved"])
+
+
+def test_a_pass_that_is_resumed_has_the_order_of_an_undisturbed_training() -> None:
+    from trl.trainer.utils import RepeatSampler
+
+    def made() -> Any:
+        return RepeatSampler(list(range(8)), mini_repeat_count=2, batch_size=2, seed=3)
+
+    whole = made()
+    passes = [list(whole) for _ in range(3)]
+    late = _in_passes(made())
+    late.set_epoch(2)
+    assert list(late) == passes[2] != passes[0]
 
 
 def test_answers_of_another_model_are_seen(tmp_path: Path) -> None:
@@ -291,6 +307,7 @@ def test_hints_come_from_a_sibling_or_the_verifier() -> None:
         ({"rewards": {"length": 0.0}}, "every reward has weight 0"),
         ({"rewards": {}}, "at least 1 item"),
         ({"updates": 2, "checkpoint_steps": 3}, "no multiple of updates"),
+        ({"updates": 2, "distributed": {"replicas": 2, "sync_every": 3}}, "sync_every 3 is no multiple of updates"),
         ({"channels": {"grpo": 0.0}}, "every channel has weight 0"),
         ({"channels": {"sdpo": 1.0}, "rewards": {"ended": 1.0}}, "'verified' is among the rewards"),
     ],

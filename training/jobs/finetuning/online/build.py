@@ -48,7 +48,8 @@ def granted(job: Job[Any]) -> Granted:
     kept = drawn((one.group for one in items), given.validation_share, given.seed)
     training = [one for one in items if one.group not in kept]
     if not steps_of(len(training), given.model_dump()):
-        at_once = given.batch_size * given.gradient_accumulation // given.generations
+        replicas = given.distributed.replicas if given.distributed else 1
+        at_once = replicas * given.batch_size * given.gradient_accumulation // given.generations
         raise SystemExit(f"{len(training)} prompts are left to train on, a step takes {at_once}")
     prepared = prepare(job.inputs["model"], given)
     style = style_of(prepared.tokenizer, given, job.order.declared())

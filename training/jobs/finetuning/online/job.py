@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters
+from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.online_rows import KeptAnswer, RolloutStep
 from training.engines.checkpoint import evaluating
 from training.engines.engine import Batched
@@ -18,20 +18,10 @@ from training.jobs.job import Done, Job
 from training.jobs.saved_steps import newest_whole, train
 
 
-def grpo(job: Job[GrpoParameters]) -> Done:
-    """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out), ``checkpoint``, and ``snapshots`` if due."""
-    return train_on_rollouts(job)
-
-
-def composer(job: Job[ComposerParameters]) -> Done:
-    """Write what :func:`grpo` does."""
-    return train_on_rollouts(job)
-
-
 def train_on_rollouts(job: Job[Any]) -> Done:
-    """Train on the model's answers to the granted prompts, and answer those that were kept out before and after."""
+    """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out), ``checkpoint``, and ``snapshots`` if due."""
     given = granted(job)
-    before = _answers(given, given.prepared.model, job.parameters)
+    before = answers(given, given.prepared.model, job.parameters)
     built = build(job, given)
     trainer = built.trainer
     built.rollouts.rows += kept_rows(newest_whole(job.folder / "trainer"))
@@ -39,7 +29,35 @@ def train_on_rollouts(job: Job[Any]) -> Done:
     lines = trainer_args.logged(trainer)
     job.write_rows("rows", [step_of(line) for line in lines])
     job.write_rows("rollouts", built.rollouts.rows)
-    after = _answers(given, trainer.model, job.parameters)
+    write_kept(job, given, before, trainer.model)
+    facts = facts_of(given) | seen_facts(trainer)
+    return finished(job, trainer, given.prepared, trainer.settings() | given.style.settings(), facts)
+
+
+def facts_of(given: Granted) -> dict[str, Any]:
+    """Return what the manifest says of the granted data."""
+    return {
+        "prompts": len(given.training),
+        "kept_prompts": len(given.kept),
+        "pairs": len(given.pairs),
+        "pairs_cut": given.pairs_cut,
+    }
+
+
+def seen_facts(trainer: Any) -> dict[str, Any]:
+    """Return what the manifest says of what a trainer did."""
+    return {
+        "sequences": sum(line["sequences"] for line in trainer_args.logged(trainer)),
+        "epochs_done": trainer.state.epoch,
+        "resumed_from": trainer.resumed_from,
+        "step_seconds": [round(one, 4) for one in trainer.step_seconds],
+        "attention": trainer_args.attention_of(trainer.model),
+    }
+
+
+def write_kept(job: Job[Any], given: Granted, before: Sequence[Any], model: Any) -> None:
+    """Write ``kept``: the answers to prompts that were kept out, before and by a trained model."""
+    after = answers(given, model, job.parameters)
     job.write_rows(
         "kept",
         [
@@ -56,19 +74,6 @@ def train_on_rollouts(job: Job[Any]) -> Done:
             for item, one, two in zip(given.kept, before, after, strict=True)
         ],
     )
-    effective = trainer.settings() | given.style.settings()
-    facts: dict[str, Any] = {
-        "prompts": len(given.training),
-        "kept_prompts": len(given.kept),
-        "pairs": len(given.pairs),
-        "pairs_cut": given.pairs_cut,
-        "sequences": sum(line["sequences"] for line in lines),
-        "epochs_done": trainer.state.epoch,
-        "resumed_from": trainer.resumed_from,
-        "step_seconds": [round(one, 4) for one in trainer.step_seconds],
-        "attention": trainer_args.attention_of(trainer.model),
-    }
-    return finished(job, trainer, given.prepared, effective, facts)
 
 
 def step_of(line: dict[str, Any]) -> RolloutStep:
@@ -86,7 +91,7 @@ def step_of(line: dict[str, Any]) -> RolloutStep:
     )
 
 
-def _answers(given: Granted, model: Any, parameters: GrpoParameters) -> Sequence[Any]:
+def answers(given: Granted, model: Any, parameters: GrpoParameters) -> Sequence[Any]:
     """Return the greedy answer to each prompt that was kept out."""
     if not given.kept:
         return []

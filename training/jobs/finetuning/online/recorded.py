@@ -135,6 +135,9 @@ def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
     class Recorded(trainer):
         """Counts what its steps read."""
 
+        def _get_train_sampler(self, *given: Any, **named: Any) -> Any:
+            return _in_passes(super()._get_train_sampler(*given, **named))
+
         def _prepare_inputs(self, generation_batch: Any) -> Any:
             if not self._step and self.state.global_step:
                 # TRL saves no count of its passes, and would begin another round of answers.
@@ -174,14 +177,33 @@ def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
         def counted(self) -> dict[str, Any]:
             found = {"tokens": self.read_tokens, "sequences": self.read_rows, "batches": self.read_batches}
             self.read_tokens, self.read_rows, self.read_batches = 0, 0, []
-            return found | self.channel_counts()
+            # While a replica skips steps its channels have nothing to learn from.
+            return found if self.idle else found | self.channel_counts()
 
         def _save_checkpoint(self, *given: Any, **named: Any) -> None:
             super()._save_checkpoint(*given, **named)
             keep_rows(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", rollouts.rows)
 
     Recorded.read_tokens, Recorded.read_rows, Recorded.read_batches = 0, 0, []
+    Recorded.idle = False
     return Recorded
+
+
+def _in_passes(sampler: Any) -> Any:
+    """Give TRL's sampler the order of a pass by its number: a resumed training would begin with that of the first.
+
+    The order is the one that it draws in an undisturbed training.
+    """
+
+    def set_epoch(number: int) -> None:
+        import torch
+
+        sampler.generator.manual_seed(sampler.seed)
+        for _ in range(number):
+            torch.randperm(sampler.num_samples, generator=sampler.generator)
+
+    sampler.set_epoch = set_epoch
+    return sampler
 
 
 def keep_rows(folder: Path, rows: Sequence[Rollout]) -> None:

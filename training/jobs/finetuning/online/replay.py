@@ -50,13 +50,13 @@ def replay(job: Job[Any]) -> Done:
         given = granted(job)
         if kept is None:
             kept = given
-            answers += _kept(job, given, given.prepared.model, "before", challenge.ended)
+            answers += read_kept(job, given, given.prepared.model, "before", challenge.ended)
         built = build(job, given, committed)
         trainer = built.trainer
         device, dtype = checkpoint.device_of(trainer.model)
         if "files" not in facts:
             facts["files"] = files_apart(job, trainer.model, given.prepared.tokenizer)
-        built.rollouts.heard = partial(_hear, job, given, trainer, committed, answers)
+        built.rollouts.heard = partial(hear, job, given, trainer, committed, answers)
         try:
             steps += steps_of(job, trainer, segment)
         except OtherRollouts as error:
@@ -68,13 +68,13 @@ def replay(job: Job[Any]) -> Done:
     facts |= weight_facts(job)
     if kept is not None and kept.kept:
         model, _ = checkpoint.load(job.inputs[LEFT + "checkpoint"])
-        answers += _kept(job, kept, model, "after", challenge.ended)
+        answers += read_kept(job, kept, model, "after", challenge.ended)
     rows: list[Contract] = [*steps, *answers]
     job.write_rows(ROWS, rows)
     return Done(device, dtype, sum(one.tokens for one in steps), {}, facts)
 
 
-def _hear(
+def hear(
     job: Job[Any],
     given: Granted,
     trainer: Any,
@@ -92,7 +92,9 @@ def _asked(
     job: Job[Any], given: Granted, committed: Sequence[Rollout], step: int, rows: Sequence[Rollout]
 ) -> list[Asked]:
     """Return what the model was asked for the committed answers of a step."""
-    first = next(place for place, one in enumerate(committed) if one.step == step)
+    # Of replicas each has answers of its own to a step, next to each other.
+    begins = (step, rows[0].item, rows[0].sample)
+    first = next(place for place, one in enumerate(committed) if (one.step, one.item, one.sample) == begins)
     items = {one.id: one for one in given.training}
     if unknown := [one.item for one in rows if one.item not in items]:
         raise NotAsked(f"a rollout answers '{unknown[0]}', which is no prompt to train on")
@@ -110,7 +112,7 @@ def _asked(
     ]
 
 
-def _kept(job: Job[Any], given: Granted, model: Any, part: str, seed: str) -> list[WitnessRow]:
+def read_kept(job: Job[Any], given: Granted, model: Any, part: str, seed: str) -> list[WitnessRow]:
     """Return how a model reads some of the answers to prompts that were kept out."""
     places = sorted(range(len(given.kept)), key=lambda place: file_order(f"{place} {seed}", 0))[:READ]
     items = {one.id: one for one in given.kept}

@@ -15,8 +15,8 @@ import psutil
 
 from specs.errors import ExitCode
 from specs.job_records import JobOrder
-from training.jobs.finetuning import trainer_args
-from training.jobs.finetuning.replicas.replica import Replica, Uncommitted, Unfit, trained_parameters
+from training.jobs.finetuning.replicas.outer_weights import trained_parameters
+from training.jobs.finetuning.replicas.replica import Replica, Uncommitted
 from training.jobs.finetuning.replicas.replica_files import (
     AGAIN,
     folder_of,
@@ -27,6 +27,7 @@ from training.jobs.finetuning.replicas.replica_files import (
 )
 from training.jobs.job import Job, refuse
 from training.jobs.saved_steps import train_from
+from training.rules.finetuning.replica_rounds import Share
 
 
 def main() -> None:
@@ -40,8 +41,6 @@ def main() -> None:
     except Uncommitted as error:
         print(f"replica {number}: {error}; it does the round again", flush=True)
         code = AGAIN
-    except Unfit as error:
-        refuse(f"replica {number}: {error}")
     sys.stdout.flush()
     sys.stderr.flush()
     # torchft's threads do not end by themselves.
@@ -62,33 +61,31 @@ def _require_coordinator(folder: Path, order: JobOrder) -> None:
 def _train(job: Job[Any], number: int, process: int, address: str, resumes: Path | None = None) -> None:
     import torch
 
-    from training.jobs.finetuning import sft
+    from training.jobs.finetuning.replicas.courses import COURSES
 
     given = job.parameters.distributed
     folder = folder_of(job.folder, number)
     torch.manual_seed(job.parameters.seed)
-    built = sft.build(of_replica(job, folder), number, given.replicas)
     if resumes is not None:
         resumes = own_state(resumes, folder)
+    made = COURSES[job.order.kind].build(of_replica(job, folder), Share(number, given.replicas))
     replica = Replica(number, process, given, address, folder)
-    replica.attach(built.trainer, built.proof, resumes)
-    train_from(built.trainer, resumes)
+    replica.attach(made.trainer, made.seen, resumes)
+    with replica.rounds():
+        train_from(made.trainer, resumes)
     replica.leave()
-    _finish(job, folder, built, replica)
+    _finish(folder, made, replica)
 
 
-def _finish(job: Job[Any], folder: Path, built: Any, replica: Replica) -> None:
+def _finish(folder: Path, made: Any, replica: Replica) -> None:
     """Write the trained weights and what was read back; the coordinator takes this as the end."""
     from safetensors.torch import save_file
 
-    trainer, prepared = built.trainer, built.prepared
-    weights = trained_parameters(trainer.model)
+    weights = trained_parameters(made.trainer.model)
     save_file({name: one.detach().contiguous() for name, one in weights.items()}, folder / "end.safetensors")
-    facts = built.facts | trainer_args.seen_facts(trainer, built.proof)
-    facts |= trainer_args.lengths(built.sides, prepared.tokenizer, job.parameters.max_length)
-    effective = trainer.settings() | built.style.settings()
-    told = {"weights": sha256_of(weights), "effective": effective, "facts": facts, "synchronised": replica.settings()}
-    write_json(folder / "end.json", told)
+    effective = made.trainer.settings() | made.style.settings()
+    told = {"weights": sha256_of(weights), "effective": effective, "facts": made.end()}
+    write_json(folder / "end.json", told | {"synchronised": replica.settings()})
 
 
 if __name__ == "__main__":

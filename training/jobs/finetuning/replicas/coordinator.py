@@ -20,10 +20,20 @@ from typing import Any
 
 from specs.errors import ExitCode
 from specs.stages.finetuning.distributed import Distributed
-from training.jobs.finetuning.replicas.replica_files import AGAIN, Round, folder_of, newest_state, rounds_in, written
+from training.jobs.finetuning.replicas.replica_files import (
+    AGAIN,
+    Round,
+    arrived,
+    folder_of,
+    newest_state,
+    rounds_in,
+    written,
+)
+from training.jobs.finetuning.replicas.waits import Waits, waiting
 from training.jobs.job import Job, refuse
 from training.jobs.saved_steps import step_of
 
+HERE = "127.0.0.1"
 STARTS = 6
 """Processes that one replica may have."""
 LOOK_S = 0.2
@@ -44,6 +54,7 @@ class Coordinator:
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._count = dict.fromkeys(self.rounds, 0)
         self._ended: dict[int, float] = {}
+        self._waits = Waits()
 
     def run(self) -> None:
         """Return when all replicas have ended, or those that cannot go on without the others; exits where they fail."""
@@ -104,6 +115,7 @@ class Coordinator:
             known += rounds_in(folder_of(self.job.folder, number), known[-1].row.sync if known else 0)
         if why := apart(self.job.folder, self.rounds):
             raise SystemExit(f"the replicas are not one model: {why}")
+        waits = self._waiting()
         done = max((known[-1].row for known in self.rounds.values() if known), key=lambda row: row.sync, default=None)
         if done is not None:
             together = [
@@ -117,7 +129,22 @@ class Coordinator:
                 replicas=",".join(together),
                 seconds=done.seconds,
                 bytes=float(done.bytes),
+                **({"waits": waits} if waits else {}),
             )
+
+    def _waiting(self) -> str:
+        """Return which replicas wait for which others, and log it where that lasts."""
+        last = {number: known[-1].row.sync if known else 0 for number, known in self.rounds.items()}
+        here = [
+            number
+            for number in self._running
+            if arrived(folder_of(self.job.folder, number), self._count[number], last[number] + 1).is_file()
+        ]
+        told = waiting(here, [number for number in self.rounds if number not in here and number not in self._ended])
+        if self._waits.lasts(told):
+            sync, quorum = max(last.values()) + 1, self.given.quorum
+            print(f"{told} at synchronisation {sync}, where {quorum} must take part", flush=True)
+        return told
 
     def _end(self, why: str) -> None:
         for number, process in list(self._running.items()):
@@ -133,14 +160,14 @@ def require_torchft() -> None:
         refuse("distributed needs the package torchft, which is not installed: pip install 'peergate[train]'")
 
 
-def lighthouse_of(given: Distributed) -> Any:
+def lighthouse_of(given: Distributed, bind: str = f"{HERE}:0") -> Any:
     """Start torchft's lighthouse on this machine."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     from torchft.coordination import LighthouseServer
 
     return LighthouseServer(
-        bind="127.0.0.1:0",
+        bind=bind,
         min_replicas=given.quorum,
         join_timeout_ms=JOIN_MS,
         quorum_tick_ms=TICK_MS,
@@ -148,9 +175,9 @@ def lighthouse_of(given: Distributed) -> Any:
     )
 
 
-def address_of(lighthouse: Any) -> str:
-    """Return where replicas on this machine reach a lighthouse; it names a host that may be another address."""
-    return f"http://127.0.0.1:{lighthouse.address().rpartition(':')[2]}"
+def address_of(lighthouse: Any, host: str = HERE) -> str:
+    """Return where replicas reach a lighthouse; it names a host that may be another address."""
+    return f"http://{host}:{lighthouse.address().rpartition(':')[2]}"
 
 
 QUIET = {"RUST_LOG": "error", "OTEL_SDK_DISABLED": "true"}

@@ -2,22 +2,42 @@
 
 The pseudo-gradient, the weights of the last synchronisation minus the replica's own, is minus what its steps changed;
 the outer SGD subtracts the mean of them, so the model moves where the replicas moved, without any other negation.
+Weights that are not of float32 have masters of float32, which are what is synchronised; the trainer sees them rounded.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
-from training.jobs.finetuning.replicas.replica_files import OUTER, Round, sha256_of, write_json, write_round
-from training.jobs.finetuning.weight_sketch import trained
+from training.jobs.finetuning.replicas.course import Seen
+from training.jobs.finetuning.replicas.outer_weights import (
+    masters_of,
+    moved_back,
+    norm_of,
+    outer_of,
+    save_outer,
+    trained_parameters,
+)
+from training.jobs.finetuning.replicas.replica_files import (
+    OUTER,
+    Round,
+    arrived,
+    sha256_of,
+    write_json,
+    write_round,
+)
 
 HERE = "127.0.0.1"
 WAIT = timedelta(hours=12)
 """How long a replica waits for others: the coordinator ends what waits in vain."""
+ASK_AGAIN = timedelta(seconds=5)
+"""How long after a lost lighthouse a waiting replica asks the next; without it torchft waits in vain to the end."""
 EXCHANGE = timedelta(seconds=60)
 """How long an exchange between replicas may take once all are there."""
 
@@ -26,26 +46,25 @@ class Uncommitted(Exception):
     """A synchronisation did not take place, so the round has to be done again."""
 
 
-class Unfit(Exception):
-    """The weights cannot be synchronised as they are."""
-
-
 class Replica:
     """Synchronises a trainer's trained weights; :meth:`attach` before it trains."""
 
-    def __init__(self, number: int, process: int, given: Distributed, lighthouse: str, folder: Path) -> None:
+    def __init__(
+        self, number: int, process: int, given: Distributed, lighthouse: str, folder: Path, host: str = HERE
+    ) -> None:
+        """``host`` is the address at which other replicas reach this one."""
         self.number, self.process, self.given = number, process, given
-        self._lighthouse, self._folder = lighthouse, folder
+        self._lighthouse, self._folder, self._host = lighthouse, folder, host
         self.sync = 0
         self.skip_until = 0
         self._step, self._inner, self._round_step = 0, 0, 1
-        self._filling, self._healed = False, False
+        self._filling, self._healed, self._exchanging = False, False, False
         self._pending: ReplicaRound | None = None
         self._hooks: list[Any] = []
         self._before, self._drift, self._arrived = "", 0.0, 0.0
         self._most = 0
 
-    def attach(self, trainer: Any, proof: Any, resumes: Path | None) -> None:
+    def attach(self, trainer: Any, seen: Seen, resumes: Path | None) -> None:
         """Have a trainer synchronise; ``resumes`` is the saved step that it begins with."""
         from transformers import TrainerCallback
 
@@ -53,7 +72,8 @@ class Replica:
 
         class First(TrainerCallback):
             def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                replica.save_outer(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+                saved = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+                save_outer(saved, replica.outer, replica.rounded())
 
         class Last(TrainerCallback):
             def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -63,7 +83,7 @@ class Replica:
                 replica.end_step(state, control)
 
             def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-                replica.keep_round(state, proof)
+                replica.keep_round(state, seen)
 
         # The outer state must be in a saved step before the trainer's own callback marks it as whole.
         trainer.callback_handler.callbacks.insert(0, First())
@@ -71,7 +91,10 @@ class Replica:
         step = trainer.training_step
 
         def training_step(model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            trainer.idle = bool(self.skip_until)
             if self.skip_until:
+                # A trainer on rollouts counts its passes itself.
+                trainer._step = getattr(trainer, "_step", 0) + 1
                 return next(model.parameters()).new_zeros(())
             return step(model, inputs, *rest, **named)
 
@@ -86,14 +109,13 @@ class Replica:
         from torchft.process_group import ProcessGroupGloo
 
         self._weights = trained_parameters(trainer.model)
-        if other := {str(one.dtype) for one in self._weights.values()} - {"torch.float32"}:
-            raise Unfit(f"trained weights are {', '.join(sorted(other))}: their differences need float32")
+        self._masters = masters_of(self._weights, resumes)
         self._optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
         self._step, self._most, self.sync = step, steps, self.given.rounds_of(step)
-        self._outer = outer_of(list(self._weights.values()), self.given)
+        self.outer = outer_of(list(self._masters.values()), self.given)
         if resumes is not None:
-            self._outer.load_state_dict(torch.load(resumes / OUTER, weights_only=True))
-        self._store = TCPStore(HERE, 0, is_master=True, wait_for_workers=False)
+            self.outer.load_state_dict(torch.load(resumes / OUTER, weights_only=True))
+        self._store = TCPStore(self._host, 0, is_master=True, wait_for_workers=False)
         self.manager: Any = Manager(
             pg=ProcessGroupGloo(timeout=EXCHANGE),
             load_state_dict=self._take_over,
@@ -103,24 +125,38 @@ class Replica:
             # All begin with the same weights, so no first round is thrown away for those of one of them.
             init_sync=False,
             replica_id=f"replica_{self.number}",
-            store_addr=HERE,
+            store_addr=self._host,
             store_port=self._store.port,
             rank=0,
             world_size=1,
             lighthouse_addr=self._lighthouse,
-            hostname=HERE,
+            hostname=self._host,
             timeout=EXCHANGE,
             quorum_timeout=WAIT,
+            quorum_retries=WAIT // ASK_AGAIN,
             connect_timeout=EXCHANGE,
         )
         self.manager.load_state_dict({"step": self.sync, "batches_committed": self.sync * self.given.quorum})
         # Only what is trained: with adapters the base is neither copied nor sent.
-        fragment = torch.nn.ParameterList(self._weights.values())
-        self.diloco: Any = DiLoCo(self.manager, [fragment], self._optimizer, self._outer, self.given.sync_every)
+        fragment = torch.nn.ParameterList(self._masters.values())
+        self.diloco: Any = DiLoCo(self.manager, [fragment], self._optimizer, self.outer, self.given.sync_every)
         self._listen()
         self._begin_round()
         told = {"process": self.process, "sync": self.sync, "step": step, "weights": self._start}
         write_json(self._folder / "began" / f"{self.process}.json", told)
+
+    @contextmanager
+    def rounds(self) -> Generator[None]:
+        """Raise Uncommitted where a synchronisation fails, because the others or the lighthouse are not reached."""
+        try:
+            yield
+        except Uncommitted:
+            raise
+        except Exception as error:
+            if not self._exchanging:
+                raise
+            told = f"synchronisation {self.sync + 1} failed: {type(error).__name__}: {str(error)[:300]}"
+            raise Uncommitted(told) from error
 
     def end_step(self, state: Any, control: Any) -> None:
         """Fill up the last round, and end the skipping of steps whose weights were taken over."""
@@ -137,7 +173,7 @@ class Replica:
             for _ in range(self.given.sync_every - self._inner):
                 self._optimizer.step()
 
-    def keep_round(self, state: Any, proof: Any) -> None:
+    def keep_round(self, state: Any, seen: Seen) -> None:
         """Write a synchronised round once its last step is logged."""
         row = self._pending
         if row is None or state.log_history[-1].get("step") != row.last_step:
@@ -145,20 +181,12 @@ class Replica:
         own = range(row.first_step, row.last_step + 1)
         steps = [one for one in state.log_history if "loss" in one and one["step"] in own]
         row = row.model_copy(update={name: sum(one[name] for one in steps) for name in ("tokens", "sequences")})
-        write_round(self._folder, Round(row, steps, proof.facts()))
+        write_round(self._folder, Round(row, steps, seen.facts()))
         self._pending = None
-
-    def save_outer(self, folder: Path) -> None:
-        """Add the outer state to a saved step."""
-        import torch
-
-        partial = folder / f".{OUTER}"
-        torch.save(self._outer.state_dict(), partial)
-        partial.replace(folder / OUTER)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings read back from the objects that synchronised."""
-        group = self._outer.param_groups[0]
+        group = self.outer.param_groups[0]
         return {
             "sync_every": self.diloco._sync_every,
             "outer": {"lr": group["lr"], "momentum": group["momentum"]},
@@ -190,12 +218,20 @@ class Replica:
         if not self._filling:
             self._step += 1
         if self._inner == self.given.sync_every:
+            self._exchanging = True
+            arrived(self._folder, self.process, self.sync + 1).touch()
             self._before, self._arrived = sha256_of(self._weights), time.perf_counter()
-            self._drift = _norm_of({name: one.detach() - self._begun[name] for name, one in self._weights.items()})
+            moved = {name: moved_back(self._begun[name], one) for name, one in self._weights.items()}
+            self._drift = norm_of(moved)
+            for name, master in self.rounded().items():
+                # What is sent is what the steps changed, without the rounding of the weights they began with.
+                master.data.sub_(moved[name])
 
     def _after_sync(self, *_: Any) -> None:
         if self._inner < self.given.sync_every:
             return
+        for name, master in self.rounded().items():
+            self._weights[name].data.copy_(master.data)
         done = self.manager.current_step()
         if done <= self.sync:
             raise Uncommitted(f"synchronisation {self.sync + 1} was not committed")
@@ -214,10 +250,10 @@ class Replica:
             participants=self.manager.num_participants(),
             healed=self._healed,
             drift=self._drift,
-            bytes=sum(one.numel() * one.element_size() for one in self._weights.values()),
+            bytes=sum(one.numel() * one.element_size() for one in self._masters.values()),
             seconds=round(time.perf_counter() - self._arrived, 4),
         )
-        self.sync = done
+        self.sync, self._exchanging = done, False
         due = self.given.last_step(done, self._most)
         if due > self._step:
             # The others are further: their steps are in the weights that were taken over.
@@ -226,9 +262,15 @@ class Replica:
         else:
             self._begin_round()
 
+    def rounded(self) -> dict[str, Any]:
+        """Return the masters that are not the trained weights themselves."""
+        return {name: one for name, one in self._masters.items() if one is not self._weights[name]}
+
     def _hand_over(self) -> dict[str, Any]:
-        weights = {name: one.detach().clone() for name, one in self._weights.items()}
-        return {"weights": weights, "inner": self._optimizer.state_dict()}
+        weights, masters = (
+            {name: one.detach().clone() for name, one in some.items()} for some in (self._weights, self.rounded())
+        )
+        return {"weights": weights, "masters": masters, "inner": self._optimizer.state_dict()}
 
     def _take_over(self, state: dict[str, Any]) -> None:
         import torch
@@ -236,23 +278,7 @@ class Replica:
         with torch.no_grad():
             for name, one in self._weights.items():
                 one.copy_(state["weights"][name])
+            for name, one in self.rounded().items():
+                one.copy_(state["masters"][name])
         self._optimizer.load_state_dict(state["inner"])
         self._healed, self._before = True, sha256_of(self._weights)
-
-
-def trained_parameters(model: Any) -> dict[str, Any]:
-    """Return the trained parameters themselves, by the names under which they are saved, in order."""
-    # Both in the order of the model.
-    return dict(sorted(zip(trained(model), (one for one in model.parameters() if one.requires_grad), strict=True)))
-
-
-def outer_of(parameters: list[Any], given: Distributed) -> Any:
-    """Return the outer optimizer of such parameters."""
-    import torch
-
-    momentum = given.outer.momentum
-    return torch.optim.SGD(parameters, lr=given.outer.lr, momentum=momentum, nesterov=momentum > 0)
-
-
-def _norm_of(weights: dict[str, Any]) -> float:
-    return sum(float(one.double().square().sum()) for one in weights.values()) ** 0.5

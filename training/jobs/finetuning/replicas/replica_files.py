@@ -17,16 +17,18 @@ from training.jobs.saved_steps import FOLDER, newest_whole, step_of
 FOLDERS = "replicas"
 OUTER = "outer.pt"
 """In a saved step: the state of the outer optimizer."""
+MASTERS = "masters.safetensors"
+"""In a saved step: the weights in float32, where the trained ones are in another type."""
 AGAIN = 75
 """The exit code of a replica whose synchronisation was not committed: it is to begin the round again."""
 
 
 class Round(NamedTuple):
-    """A round of a replica, with the log lines of its steps and what its masks were."""
+    """A round of a replica, with the log lines of its steps and what their batches held."""
 
     row: ReplicaRound
     steps: list[dict[str, Any]]
-    mask: dict[str, Any]
+    seen: dict[str, Any]
 
 
 def folder_of(job_folder: Path, replica: int) -> Path:
@@ -58,10 +60,12 @@ def own_state(state: Path, folder: Path) -> Path:
 
 def sha256_of(weights: Mapping[str, Any]) -> str:
     """Return the digest of all weights, by their names."""
+    import torch
+
     found = hashlib.sha256()
     for name, one in sorted(weights.items()):
         found.update(f"{name} {tuple(one.shape)} {one.dtype}\n".encode())
-        found.update(one.detach().cpu().contiguous().view(-1).numpy().tobytes())
+        found.update(one.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
 
 
@@ -73,8 +77,14 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_round(folder: Path, one: Round) -> None:
     """Keep a round that was synchronised."""
-    value = {"row": one.row.model_dump(mode="json"), "steps": one.steps, "mask": one.mask}
+    value = {"row": one.row.model_dump(mode="json"), "steps": one.steps, "seen": one.seen}
     write_json(folder / "rounds" / f"{one.row.sync}.json", value)
+
+
+def arrived(folder: Path, process: int, sync: int) -> Path:
+    """Return the file that says that a process of a replica is ready for a synchronisation."""
+    (folder / "arrived").mkdir(parents=True, exist_ok=True)
+    return folder / "arrived" / f"{process}.{sync}"
 
 
 def rounds_in(folder: Path, after: int = 0) -> list[Round]:
@@ -83,7 +93,7 @@ def rounds_in(folder: Path, after: int = 0) -> list[Round]:
     for path in written(folder / "rounds"):
         if int(path.stem) > after:
             told = json.loads(path.read_text(encoding="utf-8"))
-            found.append(Round(ReplicaRound.model_validate(told["row"]), told["steps"], told["mask"]))
+            found.append(Round(ReplicaRound.model_validate(told["row"]), told["steps"], told["seen"]))
     return sorted(found, key=lambda one: one.row.sync)
 
 

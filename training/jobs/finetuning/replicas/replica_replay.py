@@ -6,27 +6,29 @@ begins with are those of the snapshot, whose sketch the gate compares with the j
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs.digests import Contract
 from specs.job_records import LEFT, Segment
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
 from specs.stages.finetuning.rows import ReplayedStep
 from specs.stages.witness import ROWS
 from training.engines import checkpoint
-from training.jobs.finetuning import sft
 from training.jobs.finetuning.adapter_merge import release
-from training.jobs.finetuning.replicas.replica import outer_of
+from training.jobs.finetuning.online.recorded import OtherRollouts
+from training.jobs.finetuning.replicas.course import Again
+from training.jobs.finetuning.replicas.courses import COURSES
+from training.jobs.finetuning.replicas.outer_weights import moved_back, outer_of, read_masters
 from training.jobs.finetuning.replicas.replica_files import OUTER, of_replica
-from training.jobs.finetuning.saved_weights import apart_from_end, files_apart, saved_facts
+from training.jobs.finetuning.saved_weights import apart_from_end, files_apart
 from training.jobs.finetuning.trainer_args import logged
 from training.jobs.finetuning.weight_sketch import sketch, trained
 from training.jobs.job import Done, Job
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import SNAPSHOTS, train_from
 from training.jobs.witness.asked import NotAsked
-from training.rules.finetuning.replica_rounds import donor_of, merged_sketch, merged_step
+from training.rules.finetuning.replica_rounds import Share, donor_of, merged_sketch, merged_step
 
 
 class Trained(NamedTuple):
@@ -48,23 +50,24 @@ def replay(job: Job[Any]) -> Done:
     given: Distributed = job.parameters.distributed
     rounds = read_rows(job.inputs[LEFT + "replicas"], ReplicaRound)
     rows, facts = list[ReplayedStep](), dict[str, Any]()
+    again = COURSES[job.order.kind].again(job)
     device = dtype = ""
     for part in challenge.segments:
         for one in _rounds_of(part, given.sync_every):
             sync = given.rounds_of(one.until)
             own = [row for row in rounds if row.sync == sync]
-            made, model, found = _round(job, one, own, facts)
+            made, model, found = _round(job, again, one, own, facts)
             device, dtype = checkpoint.device_of(model)
             if one.until == given.last_step(sync, challenge.of):
-                _outer_step(_start_of(job, one, own), made, own, given)
-                end = made[min(made)].begun
+                end = _outer_step(_start_of(job, one, own), made, own, given)
                 found[-1] = found[-1].model_copy(update={"sketch": sketch(end)})
                 if one.until == challenge.of:
                     facts["end_apart"] = apart_from_end(job, end)
             rows += found
             job.progress(len(rows), len(challenge.rows), "steps")
-    job.write_rows(ROWS, rows)
-    facts |= saved_facts(job, challenge.ended)
+    facts |= again.close()
+    written: list[Contract] = [*rows, *again.answers]
+    job.write_rows(ROWS, written)
     return Done(device, dtype, sum(row.tokens for row in rows), {}, facts)
 
 
@@ -76,46 +79,50 @@ def _rounds_of(part: Segment, every: int) -> list[Segment]:
 
 
 def _round(
-    job: Job[Any], part: Segment, own: list[ReplicaRound], facts: dict[str, Any]
+    job: Job[Any], again: Again, part: Segment, own: list[ReplicaRound], facts: dict[str, Any]
 ) -> tuple[dict[int, Trained], Any, list[ReplayedStep]]:
     """Train the replicas again whose steps of a round are in the model; return them, a model and the merged rows."""
     made: dict[int, Trained] = {}
     model: Any = None
     for row in own:
         if row.counts:
-            made[row.replica], model = _one(job, row.replica, part, facts)
+            made[row.replica], model = _one(job, again, row.replica, part, facts)
     if not made:
         raise NotAsked(f"no replica has steps {part.after + 1} to {part.until}")
     rows: list[ReplayedStep] = []
     before = merged_sketch([took.before for took in made.values()])
     for lines in zip(*(took.lines for took in made.values()), strict=True):
-        line = merged_step(lines)
+        line = merged_step(lines, COURSES[job.order.kind].merging)
         named = {name: line[name] for name in ReplayedStep.model_fields if name != "before"}
         rows.append(ReplayedStep(**named, before=tuple(before)))
         before = line["sketch"]
     return made, model, rows
 
 
-def _one(job: Job[Any], number: int, part: Segment, facts: dict[str, Any]) -> tuple[Trained, Any]:
+def _one(job: Job[Any], again: Again, number: int, part: Segment, facts: dict[str, Any]) -> tuple[Trained, Any]:
     import torch
 
     torch.manual_seed(job.parameters.seed)
     mine = of_replica(job, job.folder / "replicas" / str(number))
-    built = sft.build(mine, number, job.parameters.distributed.replicas)
-    trainer = built.trainer
+    trainer, prepared = again.build(mine, Share(number, job.parameters.distributed.replicas))
     if "files" not in facts:
-        facts["files"] = files_apart(job, trainer.model, built.prepared.tokenizer)
+        facts["files"] = files_apart(job, trainer.model, prepared.tokenizer)
     begun: list[dict[str, Any]] = []
 
     def begin(model: Any) -> None:
         begun.append(_copied(model))
 
+    if hasattr(trainer, "references"):
+        trainer.train_dataset = trainer.references.of_steps(trainer, part)
     trainer.last_step, trainer.begins = part.until, begin
-    train_from(trainer, _snapshot(job, part.after, number))
+    try:
+        train_from(trainer, _snapshot(job, part.after, number))
+    except OtherRollouts as error:
+        raise NotAsked(str(error)) from error
     lines = [line for line in logged(trainer) if part.after < line["step"] <= part.until]
     model = trainer.model
     took = Trained(begun[0], _copied(model), lines, list(sketch(begun[0])))
-    release(trainer, built.prepared)
+    release(trainer, prepared)
     return took, model
 
 
@@ -133,30 +140,39 @@ def _snapshot(job: Job[Any], step: int, number: int) -> Path | None:
     return folder
 
 
-def _start_of(job: Job[Any], part: Segment, own: list[ReplicaRound]) -> dict[str, Any] | None:
-    """Return the outer state that a round begins with; None for the first."""
+class Start(NamedTuple):
+    """What a round begins with beside its weights, as a replica saved it."""
+
+    outer: dict[str, Any]
+    masters: dict[str, Any]
+    """The weights in float32, where those that were trained are in another type."""
+
+
+def _start_of(job: Job[Any], part: Segment, own: list[ReplicaRound]) -> Start | None:
+    """Return what a round begins with; None for the first."""
     import torch
 
     if not part.after:
         return None
     folder = _snapshot(job, part.after, next(row.replica for row in own if row.counts))
     assert folder is not None
-    return torch.load(folder / OUTER, weights_only=True)
+    return Start(torch.load(folder / OUTER, weights_only=True), read_masters(folder))
 
 
 def _outer_step(
-    state: Mapping[str, Any] | None, made: dict[int, Trained], own: list[ReplicaRound], given: Distributed
-) -> None:
-    """Move the weights that a round began with by the mean of what its participants contributed."""
+    start: Start | None, made: dict[int, Trained], own: list[ReplicaRound], given: Distributed
+) -> dict[str, Any]:
+    """Return the weights that a round began with, moved by the mean of what its participants contributed."""
     import torch
 
     begun = made[min(made)].begun
     contributed = [made[donor_of(row, own)] for row in own]
-    outer = outer_of(list(begun.values()), given)
-    if state is not None:
-        outer.load_state_dict(dict(state))
-    for name, weight in begun.items():
-        weight.grad = torch.stack([weight - took.ended[name] for took in contributed]).mean(0)
+    masters = {name: one.float().clone() for name, one in begun.items()} | (start.masters if start else {})
+    outer = outer_of(list(masters.values()), given)
+    if start is not None:
+        outer.load_state_dict(start.outer)
+    for name, master in masters.items():
+        moves = [moved_back(took.begun[name], took.ended[name]) for took in contributed]
+        master.grad = torch.stack(moves).mean(0)
     outer.step()
-    for weight in begun.values():
-        weight.grad = None
+    return {name: one.detach().to(begun[name].dtype) for name, one in masters.items()}

@@ -1,0 +1,73 @@
+"""A tool that draws the steps of a training, for builders that see; its text has the same in figures."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+
+from sessions.builder.redaction import sees_heldout
+from sessions.builder.tools.tool_context import Refused, Work
+from sessions.report.report import steps_of
+from specs.text import one_line
+from specs.trail.builder_tools import PlotTraining
+
+TITLE = 60
+DOTS_PER_INCH = 80
+_POINTS = 60
+"""Steps: more of them get no dot each."""
+
+
+def plot_training(work: Work, arguments: PlotTraining) -> str:
+    """Draw the columns of an attempt, and return their figures."""
+    session = work.session
+    stage = next((one for one in session.resolved.spec.stages if one.name == arguments.stage), None)
+    if stage is not None and sees_heldout(session.resolved.spec, stage):
+        raise Refused(f"stage '{stage.name}' sees held-out items, so its rows are not drawn")
+    entries = list(session.trail.iterate())
+    columns = {name: steps_of(entries, session.store, name) for name in arguments.columns}
+    attempts = sorted({attempt for one in columns.values() for at, attempt in one if at == arguments.stage})
+    if not attempts:
+        raise Refused(f"no training of stage '{arguments.stage[:TITLE]}' has ended yet")
+    attempt = attempts[-1] if arguments.attempt is None else arguments.attempt
+    if attempt not in attempts:
+        raise Refused(f"attempt {attempt} left no steps; there are {', '.join(map(str, attempts))}")
+    drawn = {name: _numbers(one.get((arguments.stage, attempt), [])) for name, one in columns.items()}
+    work.image = draw(f"{one_line(arguments.stage, TITLE)}, attempt {attempt}", drawn)
+    return "\n".join([f"{arguments.stage}.{attempt}, by step", *(_figures(name, one) for name, one in drawn.items())])
+
+
+def _numbers(values: Sequence[object]) -> list[float]:
+    """Return the numbers of a column, not a number in place of anything else: a step keeps its place."""
+    return [float(one) if isinstance(one, int | float) else math.nan for one in values]
+
+
+def _figures(name: str, values: Sequence[float]) -> str:
+    known = [one for one in values if math.isfinite(one)]
+    if not known:
+        return f"{name}: not recorded"
+    low, high = min(known), max(known)
+    lost = f"; {len(values) - len(known)} of them no finite number" if len(known) < len(values) else ""
+    return (
+        f"{name}: {len(values)} steps; first {values[0]:.4g}, last {values[-1]:.4g}; "
+        f"lowest {low:.4g} at step {values.index(low) + 1}, highest {high:.4g} at step {values.index(high) + 1}{lost}"
+    )
+
+
+def draw(title: str, columns: Mapping[str, Sequence[float]]) -> bytes:
+    """Return a PNG with a panel for each column; the same values give the same bytes."""
+    # Imported here: no other tool draws.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 1 + 2 * len(columns)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(columns), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, values) in zip(panels, columns.items(), strict=True):
+        axes.plot(range(1, len(values) + 1), values, marker="." if len(values) <= _POINTS else "", linewidth=1.2)
+        axes.set_ylabel(name)
+    panels[-1].set_xlabel("optimizer step")
+    figure.suptitle(title, fontsize=11)
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    return out.getvalue()

@@ -1,0 +1,64 @@
+"""Signatures of people on specs, kept beside the run folders until a session takes each of them, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from reviews.audit.spec_signature import is_spec_signed, sign_spec
+from reviews.trail.keys import FOLDER, KeyFolder
+from reviews.trail.store import write_durably
+from specs.errors import Blocked
+from specs.trail.session_bodies import SpecSignature
+
+SIGNED = Path(".peergate") / "signed"
+DRAFT = ".draft.yaml"
+"""How the names of specs end that a program wrote: none of them starts without a person's signature."""
+
+
+def keep_signature(runs: Path, registration: str, by: str) -> Path:
+    """Sign a registration with the workspace's key for people, which is made if it is missing; return the file.
+
+    Raises:
+        UserError: the key cannot be read, or others can read it.
+        OSError: the folder cannot be written.
+    """
+    keys = KeyFolder(runs.resolve() / FOLDER)
+    keys.create()
+    path = _place(runs, registration)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_durably(path, sign_spec(keys.signer("human"), registration, by).canonical(), mode=0o600)
+    return path
+
+
+def find_signature(runs: Path, registration: str) -> SpecSignature | None:
+    """Return the unused signature on a registration by the workspace's key for people; None without one."""
+    try:
+        signed = SpecSignature.model_validate_json(_place(runs, registration).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    ours = KeyFolder(runs.resolve() / FOLDER).public("human").hex()
+    return signed if signed.key == ours and is_spec_signed(signed, registration) else None
+
+
+def require_signature(spec: Path, runs: Path, registration: str) -> SpecSignature:
+    """Return the unused signature on a spec; raises Blocked without one."""
+    signed = find_signature(runs, registration)
+    if signed is None:
+        told = f"no person has signed this spec for one more session (registration {registration})"
+        raise Blocked(told, where=str(spec), hint=f"a person reads and signs it: `peergate spec sign {spec}`")
+    return signed
+
+
+def use_signature(spec: Path, runs: Path, registration: str) -> None:
+    """Take a signature away; raises Blocked if another session took it meanwhile."""
+    try:
+        _place(runs, registration).unlink()
+    except FileNotFoundError:
+        told = "another session has used the signature on this spec"
+        raise Blocked(told, where=str(spec), hint=f"`peergate spec sign {spec}` again") from None
+
+
+def _place(runs: Path, registration: str) -> Path:
+    return runs.resolve() / SIGNED / f"{registration.removeprefix('sha256:')}.json"

@@ -1,0 +1,66 @@
+"""What replicas synchronise: the trained weights, or masters of float32 where those are of another type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specs.stages.finetuning.distributed import Distributed
+from training.jobs.finetuning.replicas.replica_files import MASTERS, OUTER
+from training.jobs.finetuning.weight_sketch import trained
+
+
+def trained_parameters(model: Any) -> dict[str, Any]:
+    """Return the trained parameters themselves, by the names under which they are saved, in order."""
+    # Both in the order of the model.
+    return dict(sorted(zip(trained(model), (one for one in model.parameters() if one.requires_grad), strict=True)))
+
+
+def masters_of(weights: dict[str, Any], resumes: Path | None) -> dict[str, Any]:
+    """Return the weights that are synchronised: the trained ones, or copies of those that are not of float32."""
+    import torch
+
+    kept = {} if resumes is None else read_masters(resumes)
+
+    def master(name: str, one: Any) -> Any:
+        return torch.nn.Parameter(kept.get(name, one.detach()).to(one.device).float())
+
+    return {name: one if one.dtype == torch.float32 else master(name, one) for name, one in weights.items()}
+
+
+def save_outer(folder: Path, outer: Any, rounded: Mapping[str, Any]) -> None:
+    """Add the outer optimizer's state to a saved step, and the masters of weights that are not of float32."""
+    import torch
+    from safetensors.torch import save_file
+
+    if rounded:
+        save_file({name: one.detach().contiguous() for name, one in rounded.items()}, folder / MASTERS)
+    partial = folder / f".{OUTER}"
+    torch.save(outer.state_dict(), partial)
+    partial.replace(folder / OUTER)
+
+
+def read_masters(saved: Path) -> dict[str, Any]:
+    """Return the masters in a saved step; none where the trained weights are of float32."""
+    from safetensors.torch import load_file
+
+    return load_file(saved / MASTERS) if (saved / MASTERS).is_file() else {}
+
+
+def moved_back(begun: Any, ended: Any) -> Any:
+    """Return the pseudo-gradient of a weight, in float32: what it was minus what it became."""
+    return begun.detach().float() - ended.detach().float()
+
+
+def outer_of(parameters: list[Any], given: Distributed) -> Any:
+    """Return the outer optimizer of such parameters."""
+    import torch
+
+    momentum = given.outer.momentum
+    return torch.optim.SGD(parameters, lr=given.outer.lr, momentum=momentum, nesterov=momentum > 0)
+
+
+def norm_of(weights: dict[str, Any]) -> float:
+    """Return the L2 norm of all weights."""
+    return sum(float(one.double().square().sum()) for one in weights.values()) ** 0.5
