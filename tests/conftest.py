@@ -62,6 +62,7 @@ REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 MORE = (
     *("tests/sessions/builder/test_agent_programs.py", "tests/sessions/management/test_management.py"),
     *("tests/thirdparty/test_extensions.py", "tests/kill/", "tests/conformance/test_launchers.py"),
+    "tests/e2e/test_own_sessions.py",
     *(
         "tests/sessions/test_own_data.py",
         "tests/sessions/test_replication.py",
@@ -96,7 +97,10 @@ TOGETHER = {
     "kill": ("tests/kill/",),
     "thirdparty": ("tests/thirdparty/",),
     "torch": (
-        *(f"tests/stages/{name}" for name in ("critique/", "evaluation/", "finetuning/", "generation/", "test_")),
+        *(
+            f"tests/stages/{name}"
+            for name in ("critique/", "evaluation/", "finetuning/", "generation/", "traces/", "test_")
+        ),
         *("tests/training/engines/", "tests/training/jobs/", "tests/conformance/test_engines.py"),
         *("tests/stages/recipes/test_recipe_training",),
     ),

@@ -63,6 +63,7 @@ from reviews.stages.packaging import bench_checks, export_checks, usable_checks
 from reviews.stages.packaging import checks as package
 from reviews.stages.programs import code_eval
 from reviews.stages.recipes import checks as recipe
+from reviews.stages.traces import replay_traces
 from specs import plugins
 from specs.errors import UserError
 from specs.masking import without_secrets
@@ -102,7 +103,7 @@ _MODULES = (
         critic_checks,
         pair_checks,
     ),
-    *(package, export_checks, bench_checks, usable_checks, recipe, benchmark_checks, code_eval),
+    *(package, export_checks, bench_checks, usable_checks, recipe, benchmark_checks, code_eval, replay_traces),
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""

@@ -20,7 +20,7 @@ app = typer.Typer()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it; made if it is not there.")] = Path(),
     template: Annotated[
-        Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"] | None,
+        Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent", "composer"] | None,
         typer.Option("--template", help="What it does; by default what fits the data, sft without any."),
     ] = None,
     data: Annotated[
@@ -37,6 +37,10 @@ def init(
     against: Annotated[
         str, typer.Option("--against", help="With --template evaluate: the model to compare with.")
     ] = "",
+    sessions: Annotated[
+        Path | None,
+        typer.Option("--sessions", help="With --template composer: session files of Claude Code, or a folder of them."),
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="The experiment's name; that of the folder by default.")
     ] = None,
@@ -55,7 +59,7 @@ def init(
 
     first = source_of(model, folder, "--model") if model else SMALL
     other = source_of(against, folder, "--against") if against else SMALL
-    made = make_starter(name or _name_of(folder), template, data, verifier, first, other)
+    made = make_starter(name or _name_of(folder), template, data, verifier, first, other, sessions)
     taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
     if taken:
         hint = "name another folder: peergate init DIR"

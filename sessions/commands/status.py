@@ -31,6 +31,7 @@ from sessions.money import ledger
 from sessions.money.accounts import Accounts
 from sessions.report.next_steps import answers_to, remedies
 from sessions.report.overview import overview, waits_for_verdict
+from sessions.report.page_result import page_scorecard
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report.result import further_seeds, question, result_of
 from sessions.report.session_list import everywhere, listed
@@ -89,6 +90,7 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     builder = builder_status(entries, budget)
     conditions = obligations(entries, time.time_ns())
     acceptance = acceptance_of(entries, Store(run / STORE))
+    scorecard = page_scorecard(entries, Store(run / STORE))
     job = running_job(run, entries)
     if as_json:
         places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
@@ -98,6 +100,7 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         ]
         whole = {"budget": {name: round(getattr(spent, name), digits) for name, digits in places.items()}}
         whole |= {"decisions": decisions, "conditions": shown, "builder": builder, "acceptance": acceptance.as_json()}
+        whole |= {"scorecard": scorecard}
         whole |= {"job": job and {name: one for name, one in job.items() if name != "losses"}}
         whole |= {"further_seeds": further_seeds(entries, Store(run / STORE))}
         print_json(state.as_json() | whole)
@@ -119,7 +122,8 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     for one in conditions:
         text = masked_line(one.condition.text, 500)
         print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")
-    for line in acceptance_lines(acceptance):
+    claims = [f"scorecard: {scorecard['told']}; the report has the rows"] if scorecard else []
+    for line in (*acceptance_lines(acceptance), *claims):
         print_line(masked_line(line, 500))
     if state.state == "waiting":
         print_line("it waits for a person")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from reviews.acceptance.scorecard import scorecard_of
 from reviews.audit.witness_needs import witness_needs
 from reviews.evidence.gather import evaluations, is_in_force, registered_spec
 from reviews.gate.human_answers import last_question
@@ -37,6 +38,16 @@ def page_result(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
         return None
     try:
         return _result(entries, store)
+    except UNREADABLE:
+        return None
+
+
+def page_scorecard(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
+    """Return the scorecard of a closed session; None of another one, or where trail or store lack something."""
+    if not any(one.entry.kind == "close" for one in entries):
+        return None
+    try:
+        return scorecard_of(entries, store).as_json()
     except UNREADABLE:
         return None
 

@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Template, TemplateError
 
 from reviews.acceptance.criterion_state import acceptance_of
+from reviews.acceptance.scorecard import scorecard_of
 from reviews.evidence.gather import accepted_attempt, evaluations, find, is_in_force, registered_spec
 from reviews.evidence.row_reader import read_rows
 from reviews.gate.conditions import obligations
@@ -200,6 +201,8 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "left": left._asdict() if (left := final_model(entries, resolved.spec)) else None,
         "plots": [],
     }
+    if outcome != WAITING:
+        data["scorecard"] = scorecard_of(entries, store).as_json()
     if resolved.spec.companions:
         data["companions"] = {name: one.model_dump(mode="json") for name, one in resolved.spec.companions.items()}
     if resolved.spec.criteria:

@@ -79,7 +79,7 @@ def page_code() -> str:
 def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = True) -> str:
     """Return the page of a trail."""
     # Slow: imports all code of a gate.
-    from sessions.report.page_result import page_result
+    from sessions.report.page_result import page_result, page_scorecard
     from sessions.report.report import curves_of
     from sessions.report.samples.page_samples import page_samples
 
@@ -97,6 +97,7 @@ def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = Tr
         newest=entries[-1].digest if entries else "",
         reviews=bool(entries) and entries[0].entry.kind == "workspace",
         result=page_result(entries, store),
+        scored=page_scorecard(entries, store),
         most_reasons=MOST_REASONS,
         closed=decision,
         closed_state=_state(decision),

@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Template
 
 from reviews.evidence.gather import find
+from reviews.stages.finetuning.lineage_checks import LINEAGE
 from reviews.trail.envelope import Recorded
 from sessions.report.report import REPORT_JSON
 from sessions.report.template import template
@@ -37,6 +38,12 @@ def model_card(run: Path, entries: Sequence[Recorded], resolved: ResolvedSpec, m
     spec = resolved.spec
     treatment = next((one for one in report["stages"] if one["stage"] == spec.analysis.treatment), None)
     accepted = [one for one in (treatment or {"attempts": []})["attempts"] if one["gate"]]
+    checks: list[dict[str, Any]] = [
+        {"place": f"{stage['stage']}.{attempt['attempt']}", **check}
+        for stage in report["stages"]
+        for attempt in stage["attempts"]
+        for check in (attempt["gate"] or {"checks": []})["checks"]
+    ]
     text = _template().render(
         report=report,
         spec=spec,
@@ -45,13 +52,9 @@ def model_card(run: Path, entries: Sequence[Recorded], resolved: ResolvedSpec, m
         data={name: {"path": one.path, "digest": resolved.data_digests.get(name)} for name, one in spec.data.items()},
         trained=[_trained(report, stage.name) for stage in spec.stages if kind_of(stage).trains],
         evaluated=list(accepted[-1]["metrics"].values()) if accepted else [],
-        warnings=[
-            {"place": f"{stage['stage']}.{attempt['attempt']}", **check}
-            for stage in report["stages"]
-            for attempt in stage["attempts"]
-            for check in (attempt["gate"] or {"checks": []})["checks"]
-            if check["status"] not in ("PASS", "NOT_APPLICABLE")
-        ],
+        # Whose outputs were learned from, and under which terms; where nobody else wrote them, there is nothing to say.
+        taught=[one for one in checks if one["id"] == LINEAGE and one["status"] != "NOT_APPLICABLE"],
+        warnings=[one for one in checks if one["status"] not in ("PASS", "NOT_APPLICABLE")],
         parameters={one.name: one.parameters.model_dump(mode="json") for one in spec.stages if kind_of(one).trains},
     )
     return current().text(text)

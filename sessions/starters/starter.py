@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from reviews.stages.finetuning.lineage_checks import family_in
 from reviews.statistics.mcnemar import mcnemar_power, minimum_detectable_effect
 from sessions.starters.sample_rows import (
     CONSTITUTION,
@@ -31,7 +32,7 @@ from specs.session.session_spec import ModelSource, SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
 from training.planning.data_fit import has_template
 
-Template = Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent"]
+Template = Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent", "composer"]
 _BROUGHT = {
     "script": ("train.py", SCRIPT),
     "trl": ("sft.yaml", TRL_FILE),
@@ -54,6 +55,7 @@ _OBJECTIVES = {
     "script": "See whether what train.py does makes the model right more often on prompts it was not trained on.",
     "trl": "See whether training by sft.yaml makes the model right more often on prompts it was not trained on.",
     "cai": "See whether a model that learns its own revised answers is right more often on other prompts.",
+    "composer": "See whether rewards, feedback and recorded agent sessions make the model right more often.",
     "evaluate": "See whether the other model is right more often on these prompts than the first one.",
 }
 
@@ -98,6 +100,8 @@ class _Split(NamedTuple):
     train: list[dict[str, Any]]
     asked: list[dict[str, Any]]
     """The different prompts of ``train``."""
+    posed: list[dict[str, Any]]
+    """The rows of ``train`` as items, with what a verifier reads."""
     own_answers: bool
     """Whether every held-out item names its right answer."""
 
@@ -109,13 +113,19 @@ def make_starter(
     verifier: Path | None = None,
     model: ModelSource = SMALL,
     against: ModelSource = SMALL,
+    sessions: Path | None = None,
 ) -> Starter:
-    """Plan a new experiment, with sample rows where no ``data`` is given; ``against`` is the model to compare with.
+    """Plan a new experiment, with sample rows where no ``data`` is given.
+
+    ``against`` is the model to compare with, ``sessions`` a folder with transcripts of an agent.
 
     Raises:
         SpecError: the data cannot be read, with every problem.
         UserError: the rows are too few, of a form that the template cannot train on, or nothing says what is right.
     """
+    if (template == "composer") != (sessions is not None):
+        hint = "--template composer --sessions DIR, a folder of ~/.claude/projects or a copy of it"
+        raise UserError("template composer learns from sessions of an agent, and no other does", hint=hint)
     split = _split_of(template, data, with_verifier=verifier is not None)
     template = template or ("dpo" if split.held == "preferences" else "sft")
     _require_fit(template, split, data)
@@ -129,7 +139,8 @@ def make_starter(
     files: dict[str, bytes] = {_HELD_OUT: _lines(split.heldout)}
     if template != "evaluate":
         # A constitutional session answers the prompts itself.
-        files["train.jsonl"] = _lines(split.asked if template == "cai" else split.train)
+        own = {"cai": split.asked, "composer": split.posed}
+        files["train.jsonl"] = _lines(own.get(template, split.train))
     task, judge = "exact_answer", None
     if verifier is not None or data is None:
         judge = "verify.py" if verifier is None else verifier.name
@@ -149,6 +160,8 @@ def make_starter(
         "train": "train.jsonl",
         "rows": len(split.asked if template == "cai" else split.train),
         "held": "items" if template == "cai" else split.held,
+        "sessions": json.dumps(str(sessions.resolve()) if sessions else ""),
+        "family": family_in(model.source) or "student",
         "n": n,
         "effect": f"{effect:g}",
         "power": f"{power:.2f}",
@@ -187,7 +200,7 @@ def _split_of(template: Template | None, data: Path | None, *, with_verifier: bo
         found = convert(data or Path("sample"), table.rows, "items")
     if found.problems:
         raise SpecError(found.problems)
-    if found.held == "texts":
+    if found.held in ("texts", "transcripts"):
         hint = "rows with prompt and completion, or with prompt and a --verifier"
         raise UserError("plain texts have no answers that could be right", where=str(data), hint=hint)
     pairs = list(zip(table.rows, found.rows, strict=True))
@@ -208,9 +221,10 @@ def _split_of(template: Template | None, data: Path | None, *, with_verifier: bo
         for row, made in by_group[group][:1] if chosen else by_group[group]:
             # One of several rows with the same prompt: a held-out prompt is asked once.
             (heldout if chosen else train).append(_held_out(row, made) if chosen else row.values)
-    left = [made for group in ordered for _, made in by_group[group] if group not in held_out]
-    asked = list({one["prompt"]: one for one in map(_asked, left)}.values())
-    return _Split(found.held, heldout, train, asked, all("answer" in one for one in heldout))
+    left = [each for group in ordered for each in by_group[group] if group not in held_out]
+    asked = list({one["prompt"]: one for one in (_asked(made) for _, made in left)}.values())
+    posed = list({one["prompt"]: one for one in (_held_out(row, made) for row, made in left)}.values())
+    return _Split(found.held, heldout, train, asked, posed, all("answer" in one for one in heldout))
 
 
 def _group(made: Any) -> str:
@@ -247,6 +261,8 @@ def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
         )
     if template not in ("dpo", "evaluate") and split.held == "preferences":
         raise UserError(f"{template} does not train on pairs", where=where, hint="--template dpo")
+    if template == "composer" and any("before" in one for one in split.posed):
+        raise UserError("composer answers single prompts, these rows have several turns", where=where)
     if template in ("script", "trl") and split.held != "examples":
         told = f"{_BROUGHT[template][0]} trains on examples"
         raise UserError(told, where=where, hint="rows with prompt and completion")

@@ -20,37 +20,14 @@ from specs.digests import digest_value
 from specs.errors import AuditDamage, BudgetExceeded, BuilderUnavailable
 from specs.masking import current
 from specs.traces.teachers import Asked, Replied, Teacher, TeacherFile, Unanswered
-from specs.traces.turn import Turn
 from specs.vendors.http_exchange import RETRIES, backoff_s
-from training.traces.history import history, states
-from training.traces.pairs import Answered
-from training.traces.rendering import INSTRUCTIONS, prompt_of, tools_of
-from training.traces.trace_folder import Traces
+from training.rules.traces.pairs import Answered
+from training.rules.traces.rendering import INSTRUCTIONS
+from training.rules.traces.shown_states import Shown, asked_of
 
 REPLIES = "replies.jsonl"
 _ROWS: dict[str, type[Asked | Replied | Unanswered]] = {"asked": Asked, "replied": Replied, "unanswered": Unanswered}
 _STOPS = {"end": "end", "tool_use": "end", "length": "length", "refusal": "refusal"}
-
-
-class Shown(NamedTuple):
-    """A state as teachers are shown it."""
-
-    state: Turn
-    prompt: str
-
-
-def chosen_states(traces: Traces, characters: int, most: int | None, seed: int) -> list[Shown]:
-    """Return states with their prompts, drawn by a seed where not all are wanted; the order is that of the traces."""
-    turns = traces.turns
-    found = [one for one in states(turns.values()) if one.parent is not None]
-    if most is not None and most < len(found):
-        drawn = sorted(found, key=lambda one: digest_value([seed, one.id]))[:most]
-        kept = {one.id for one in drawn}
-        found = [one for one in found if one.id in kept]
-    tools = tools_of(turns.values())
-    mask = current().text
-    # Masked again: the file may have been written where other secrets were known.
-    return [Shown(one, mask(prompt_of(history(turns, one), tools, characters))) for one in found]
 
 
 class Call(NamedTuple):
@@ -178,8 +155,7 @@ def answered(calls: Iterable[Call], replies: Replies) -> list[Answered]:
     """Return each state with the replies that are there."""
     found: dict[str, Answered] = {}
     for one in calls:
-        asked = f"{INSTRUCTIONS}\n\n{one.shown.prompt}"
-        state = found.setdefault(one.shown.state.id, Answered(one.shown.state, asked, {}))
+        state = found.setdefault(one.shown.state.id, Answered(one.shown.state, asked_of(one.shown), {}))
         if (reply := replies.found.get(one.key)) is not None:
             found[one.shown.state.id] = state._replace(replies={**state.replies, one.teacher.id: reply})
     return list(found.values())

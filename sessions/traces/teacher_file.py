@@ -12,13 +12,13 @@ from specs.session.explain import validate
 from specs.session.problems import LintProblem
 from specs.session.yaml_positions import read_document
 from specs.stages.artifacts import Taught
-from specs.traces.teachers import Pair, Teacher, TeacherFile, family_of
-from specs.traces.turn import Turn
+from specs.traces.family import family_of
+from specs.traces.teachers import Pair, Teacher, TeacherFile
 from specs.vendors.api_keys import KEYS, NO_KEY, key_in
 from specs.vendors.http_exchange import api_with
 from specs.vendors.parties import Builder
 from specs.vendors.prices import Price, is_listed, missing_package, unlisted
-from training.traces.pairs import LEAST_FAMILIES, TRACE
+from training.rules.traces.pairs import LEAST_FAMILIES, TRACE
 
 
 def read_teachers(path: Path) -> TeacherFile:
@@ -63,11 +63,6 @@ def _no_price(teacher: Teacher) -> tuple[str, str] | None:
         return None if is_listed(teacher.vendor, teacher.model) else unlisted(teacher.vendor, teacher.model)
     except ImportError as error:
         raise missing_package("genai-prices", "builder") from error
-
-
-def authors_of(turns: Iterable[Turn]) -> tuple[str, ...]:
-    """Return the families of the models that wrote traces; a name that shows none stands for itself."""
-    return tuple(sorted({family_of(one.model) or one.model or "unknown" for one in turns if one.kind == "action"}))
 
 
 def circles(file: TeacherFile, authors: Iterable[str]) -> tuple[str, ...]:

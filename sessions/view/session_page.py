@@ -15,7 +15,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.next_steps import remedies, waiting_for
 from sessions.report.overview import waits_for_verdict
-from sessions.report.page_result import page_result
+from sessions.report.page_result import page_result, page_scorecard
 from sessions.report.plots import curve
 from sessions.report.report import curves_of, stage_of
 from sessions.report.result import further_seeds
@@ -45,6 +45,7 @@ def session_page(read: Read) -> dict[str, Any]:
     return {
         "state": state,
         "result": page_result(entries, store),
+        "scorecard": page_scorecard(entries, store),
         "numbers": numbers_of(entries, resolved, f"/s/{quote(read.name, safe='')}/number"),
         "strip": gate_strip(entries, store, resolved, job, waits),
         "job": job | {"curves": [curve(values, name) for name, values in job["noted"].items()]} if job else None,

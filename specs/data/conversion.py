@@ -20,7 +20,7 @@ from specs.errors import Problem
 from specs.session.problems import printable
 from specs.stages.artifacts import Example, Item, Preference, Taught, Turn
 
-As = Literal["items", "examples", "preferences", "texts"]
+As = Literal["items", "examples", "preferences", "texts", "transcripts"]
 """What the rows of a data file are."""
 Learned = Literal["last", "all"]
 """Which of the assistant's turns in ``messages`` are learned: the last, or each, as an example of its own."""

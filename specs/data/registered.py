@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from specs.data.conversion import ITEM, As, Learned, convert, lines_of
 from specs.data.tables import read_table
+from specs.data.transcripts import packed
 from specs.errors import Problem, SpecError
+from specs.stages.artifacts import Item
 
 OF_ITEM = 4
 """Fields of an item, of five, from which on a row is taken for one: what it lacks is then told."""
@@ -33,6 +35,11 @@ def read_registered(path: Path, held: As | None, learned: Learned = "last") -> R
     """
     if held in (None, "items") and (raw := own_form(path)) is not None:
         return Registered("items", raw, len(raw.removesuffix(b"\n").split(b"\n")), _has_turns(raw))
+    if held == "transcripts":
+        rows = packed(path)
+        wrong = [one for one in rows if isinstance(one, Problem)]
+        made = [one for one in rows if isinstance(one, Item)]
+        return wrong or Registered("transcripts", lines_of(made), len(made))
     table = read_table(path)
     if table.problems:
         return table.problems

@@ -93,7 +93,8 @@ class DataFile(Contract):
     """A file of rows, relative to the spec: JSON lines, CSV, Parquet, or a folder that ``datasets`` saved.
 
     It has the columns of :class:`specs.stages.artifacts.Item`, or those people have: ``prompt`` and ``completion``;
-    ``messages``; ``prompt``, ``chosen`` and ``rejected``; ``question`` and ``answer``; ``prompt``; or ``text``.
+    ``messages``; ``prompt``, ``chosen`` and ``rejected``; ``question`` and ``answer``; ``prompt``; or ``text``. With
+    ``as: transcripts`` it is a session file of Claude Code, or a folder of them; secrets are masked.
     """
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)

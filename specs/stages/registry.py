@@ -29,11 +29,12 @@ from specs.stages.programs.kinds import KINDS as PROGRAMS
 from specs.stages.recipes.kinds import KINDS as RECIPES
 from specs.stages.row_metric import RowMetric, wrong_names
 from specs.stages.stage import ArtifactKind, StageBase
+from specs.stages.traces.kinds import KINDS as TRACES
 from specs.text import plain
 
 GROUP: plugins.Group = "peergate.stages"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_BUILT_IN = (*GENERATION, *CRITIQUE, *FINETUNING, *EVALUATION, *PROGRAMS, *PACKAGING, *RECIPES)
+_BUILT_IN = (*GENERATION, *CRITIQUE, *FINETUNING, *EVALUATION, *PROGRAMS, *PACKAGING, *RECIPES, *TRACES)
 
 
 class _Kinds(Mapping[str, StageKind]):

@@ -43,7 +43,17 @@ Reference = Annotated[
 ModelKind = Literal["base", "instruct"]
 """A base model continues text; an instruct model was trained on the turns of a chat template."""
 
-ArtifactKind = Literal["checkpoint", "items", "rows", "examples", "preferences", "constitution", "files", "snapshots"]
+ArtifactKind = Literal[
+    "checkpoint",
+    "items",
+    "rows",
+    "examples",
+    "preferences",
+    "transcripts",
+    "constitution",
+    "files",
+    "snapshots",
+]
 
 FOLDERS: tuple[ArtifactKind, ...] = ("checkpoint", "files", "snapshots")
 """Artifact kinds that are folders. The others are files of one JSON object a line, the constitution is YAML."""

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
 from specs.digests import Contract, Count, omitted
 from specs.stages.artifacts import Taught
+from specs.traces.family import Family
 from specs.vendors.parties import Address, TokenPrice
-
-Family = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
-_FAMILIES = (
-    (r"claude", "claude"),
-    (r"gpt-oss", "gpt-oss"),
-    (r"(chat)?gpt-|o[1-9](-|$)|codex", "gpt"),
-    (r"gemini", "gemini"),
-    (r"gemma", "gemma"),
-    (r"(code)?llama", "llama"),
-    (r"qwen|qwq", "qwen"),
-    (r"(open-)?mi[sx]tral|magistral|codestral|devstral|ministral", "mistral"),
-    (r"deepseek", "deepseek"),
-    (r"smollm", "smollm"),
-    (r"kimi", "kimi"),
-    (r"glm", "glm"),
-    (r"grok", "grok"),
-    (r"phi-", "phi"),
-)
-
-
-def family_of(model: str) -> str | None:
-    """Return the family that a model's name shows, such as ``claude``; None if it shows none."""
-    name = model.lower().rpartition("/")[2]
-    return next((family for pattern, family in _FAMILIES if re.match(pattern, name)), None)
 
 
 class Teacher(Contract):
@@ -121,7 +97,7 @@ class Agreement(Contract):
     """How far teachers did the same in the same states."""
 
     states: Count
-    """States in which every teacher answered with a whole step."""
+    """States in which every teacher answered with a whole step; of a local one, in which two answers are whole."""
     agreed: Count
     """Of these, states in which teachers of two families or more called the same tools."""
     split: Count

@@ -141,7 +141,7 @@ def test_the_orchestrator_never_imports_torch() -> None:
     assert done.stdout.strip() == "False False"
 
 
-SHIPPED = {"cai_preferences", "cai_stage1", "demo", "demo_leaky", "demo_models", "demo_null"}
+SHIPPED = {"cai_preferences", "cai_stage1", "composer_demo", "demo", "demo_leaky", "demo_models", "demo_null"}
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
@@ -187,7 +187,7 @@ REQUEST_OPTIONS = {
     *("--max-cost", "--out", "--force", "--json"),
 }
 COMMANDS = {
-    "init": {"folder", "--template", "--data", "--verifier", "--model", "--against", "--name", "--json"},
+    "init": {"folder", "--template", "--data", "--verifier", "--model", "--against", "--sessions", "--name", "--json"},
     "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile", "--signed"},
     "resume": {"run", "--runs", "--answer", "--reason", "--by"},
     "cancel": {"run", "--runs"},

@@ -11,13 +11,14 @@ from typing import Any
 from reviews.evidence.evidence import Evidence, Witness
 from specs.digests import digest_bytes, digest_path
 from specs.job_records import Challenge, Segment
-from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters
+from specs.stages.artifacts import Item
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
 from specs.stages.witness import TILTS
 from tests.factories.evidence_on_disk import evidence_of, replayed, sketch, trained_facts, with_manifest, write_rows
-from training.rules.finetuning.rewards import advantages, combined, rewards_of
+from training.rules.finetuning.rewards import advantages, combined, hints, rewards_of
 from training.rules.seeded_order import drawn
+from training.rules.tasks import judged
 
 PROMPTS, EPOCHS, GENERATIONS, AT_ONCE, MOST = 32, 2, 4, 2, 40
 RIGHT, WRONG = "a small tale of seven quiet words here.", "A Tale In Capitals Was Told Here."
@@ -182,9 +183,10 @@ def rollout_evidence(
 ) -> Evidence:
     """Return the healthy evidence of a stage that trained on rollouts; ``changes`` go to its parameters."""
     three = {"channels": {"grpo": 1.0, "sdpo": 0.0, "dpo": 0.5}} if kind == "composer" else {}
-    form = ComposerParameters if kind == "composer" else GrpoParameters
-    parameters = form.model_validate(COUNTED | three | changes)
-    rows = course(*(("grpo", "dpo") if three else ("grpo",))) if steps is None else steps
+    form = STAGE_KINDS[kind].parameters
+    parameters: Any = form.model_validate(COUNTED | three | changes)
+    channels = ("sdpo",) if kind == "sdpo" else ("grpo", "dpo") if three else ("grpo",)
+    rows = course(*channels) if steps is None else steps
     base = evidence_of(folder, "train", rows)
     inputs = {"model": base.inputs["model"], "prompts": write_rows(folder / "rollout_prompts.jsonl", prompts())}
     named = {"model": "model", "prompts": "data.prompts"}
@@ -192,6 +194,8 @@ def rollout_evidence(
         inputs["pairs"], named["pairs"] = write_rows(folder / "pairs.jsonl", pairs()), "data.pairs"
     stage = STAGE_KINDS[kind].stage(name="train", kind=kind, inputs=named, parameters=parameters)
     given = rollouts(weights={**parameters.rewards}) if answers is None else answers
+    if kind == "sdpo":
+        _hinted(given)
     outputs = base.outputs | {
         "rollouts": write_rows(folder / "train" / "rollouts.jsonl", given),
         "kept": write_rows(folder / "train" / "kept.jsonl", kept() if after is None else after),
@@ -213,6 +217,18 @@ def rollout_evidence(
         facts={"pairs": len(pairs()) if three else 0, "pairs_cut": 0},
     )
     return _witnessed(folder, evidence, rows, given)
+
+
+def _hinted(answers: list[dict[str, Any]]) -> None:
+    """Give each answer what its teacher reads."""
+    items = {one["id"]: Item.model_validate(one) for one in prompts()}
+    for at in range(0, len(answers), GENERATIONS):
+        group = answers[at : at + GENERATIONS]
+        said = list(judged("format_instructions", [(items[one["item"]], one["text"]) for one in group]))
+        texts = [one["text"] for one in group]
+        told = hints(texts, [one.passed for one in said], [one.reason for one in said], "both")
+        for one, hint in zip(group, told, strict=True):
+            one |= {"hint": hint} if hint else {}
 
 
 def _witnessed(folder: Path, evidence: Evidence, rows: list[dict[str, Any]], given: list[dict[str, Any]]) -> Evidence:

@@ -40,6 +40,7 @@ from specs.stages.generation.parameters import (
 )
 from specs.stages.packaging.parameters import ExportParameters, PackageParameters
 from specs.stages.registry import Stage, kind_of
+from specs.stages.traces.parameters import ReplayTracesParameters
 
 CHARACTERS_A_TOKEN = 3
 WRITTEN = 300
@@ -87,6 +88,7 @@ def _characters(given: Contract, form: Form, item: str) -> int:
     from training.rules.critique.revision_chains import chain_prompts
     from training.rules.generation.sentinels import SENTINELS
     from training.rules.prompt_text import Shown, answer_prompt, calls_of_round
+    from training.rules.traces.rendering import INSTRUCTIONS
 
     if isinstance(given, BaseModelCheckParameters):
         return max(len(one.prompt) for one in SENTINELS)
@@ -106,6 +108,8 @@ def _characters(given: Contract, form: Form, item: str) -> int:
         return 3 * len(item) if given.worked_example else len(item)
     if isinstance(given, GrpoParameters):
         return len(given.prompt_format or "") + len(item)
+    if isinstance(given, ReplayTracesParameters):
+        return len(INSTRUCTIONS) + given.prompt_characters
     if isinstance(given, EvaluateParameters):
         return len(given.wrapper or "") + len(item)
     if isinstance(given, BenchmarkParameters):

@@ -22,7 +22,7 @@ from training.rules.finetuning.losses import most_difference
 from training.rules.finetuning.preference_split import divide
 
 TRAINED: tuple[Kind, ...] = ("sft", "dpo")
-ONLINE: tuple[Kind, ...] = ("grpo", "composer")
+ONLINE: tuple[Kind, ...] = ("grpo", "sdpo", "composer")
 """Trained on what the model wrote itself."""
 CHECKS = Checks(TRAINED)
 

@@ -9,9 +9,10 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.stages.artifacts import Preference
 from specs.stages.metric import MetricSet
-from specs.traces.teachers import family_of
+from specs.traces.family import family_of
 
 CHECKS = Checks(("dpo", "composer"))
+LINEAGE = "lineage.circular"
 
 
 def family_in(source: str) -> str | None:
@@ -21,7 +22,7 @@ def family_in(source: str) -> str | None:
 
 
 @CHECKS.add(
-    "lineage.circular",
+    LINEAGE,
     "The model does not learn from its own family",
     source="teachers of the family that wrote the traces, or of the student's: circular imitation",
 )

@@ -1,4 +1,4 @@
-"""The judge of ``grpo`` and ``composer`` stages: every answer that was trained on, judged again."""
+"""The judge of ``grpo``, ``sdpo`` and ``composer`` stages: every answer that was trained on, judged again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import read as read_steps
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
-from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters
+from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.online_rows import KeptAnswer, Rollout, RolloutStep
 from specs.stages.registry import STAGE_KINDS
 from training.rules.finetuning.rewards import advantages, combined, hints, rewards_of
@@ -105,8 +105,8 @@ def _group(given: GrpoParameters, rows: Sequence[Rollout], said: Sequence[Judgem
     rewards = [combined(one, weights) for one in valued]
     each = advantages(rewards, scale=given.scale_rewards)
     told: list[str | None] = [None] * len(rows)
-    if isinstance(given, ComposerParameters) and given.channels.sdpo:
-        feedback = given.self_distillation.feedback
+    if given.weights.sdpo:
+        feedback = given.distilled.feedback
         told = hints([one.text for one in rows], passed, [one.reason for one in said], feedback)
     tied = max(rewards) - min(rewards) < _TIED
     for place, row in enumerate(rows):

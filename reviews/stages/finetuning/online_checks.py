@@ -16,7 +16,7 @@ from reviews.stages.finetuning.online import given_of, kept_of, prompts_of, step
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Preference, said_before
 from specs.stages.finetuning.distributed import ReplicaRound
-from specs.stages.finetuning.online_parameters import Channels, ComposerParameters
+from specs.stages.finetuning.online_parameters import ComposerParameters
 from specs.stages.metric import MetricSet
 from specs.stages.witness import FALSE_ALARM, GREEDY_GAP, WitnessRow
 from training.rules.finetuning.schedules import steps_of as planned_steps
@@ -126,8 +126,7 @@ def _rewards(evidence: Evidence, _: MetricSet | None) -> Found:
 def _channels(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for channels without rows, and for steps in which rows made no gradient."""
     given, rows = given_of(evidence), steps_of(evidence)
-    granted = given.channels if isinstance(given, ComposerParameters) else Channels()
-    weights: dict[str, float] = granted.model_dump()
+    weights: dict[str, float] = given.weights.model_dump()
     due = {name for name, weight in weights.items() if weight}
     if other := [row.step for row in rows if set(row.channels) != due]:
         return Found("FAIL", f"step {other[0]} is not of the channels {', '.join(sorted(due))}", float(len(other)))

@@ -15,8 +15,8 @@ from sessions.disk_errors import telling_no_place
 from specs.errors import UserError
 from specs.masking import current
 from specs.traces.turn import Account
-from training.traces.ingest import ingest
-from training.traces.trace_folder import written
+from training.rules.traces.ingest import ingest
+from training.rules.traces.trace_folder import written
 
 _QUIET_S = 2.0
 

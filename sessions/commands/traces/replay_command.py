@@ -13,14 +13,16 @@ from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table, say
 from sessions.commands.traces.show_command import Folder
 from sessions.disk_errors import telling_no_place
-from sessions.traces.replay import Replies, answered, calls_of, chosen_states, replay
-from sessions.traces.teacher_file import authors_of, circles, models_of, read_teachers, with_teachers
+from sessions.traces.replay import Replies, answered, calls_of, replay
+from sessions.traces.teacher_file import circles, models_of, read_teachers, with_teachers
 from specs.digests import digest_bytes
 from specs.errors import UserError
+from specs.masking import current
 from specs.traces.teachers import Card
-from training.traces.pairs import make_pairs
-from training.traces.rendering import tools_of
-from training.traces.trace_folder import read_traces
+from training.rules.traces.pairs import make_pairs
+from training.rules.traces.rendering import tools_of
+from training.rules.traces.shown_states import authors_of, chosen_states
+from training.rules.traces.trace_folder import read_traces
 
 PAIRS, CARD = "pairs.jsonl", "card.json"
 _QUIET_S = 2.0
@@ -60,7 +62,8 @@ def replay_traces(
     if why and not circular.strip():
         raise UserError("; ".join(why), where=str(teachers), hint="--circular REASON accepts that and keeps the reason")
     models = models_of(file)
-    shown = chosen_states(traces, file.prompt_characters, states, seed)
+    # Masked again: the file may have been written where other secrets were known.
+    shown = chosen_states(traces.turns, file.prompt_characters, states, seed, current().text)
     calls = list(calls_of(file, models, shown))
     place = out or folder / "replay"
     replies = Replies(place)
@@ -77,7 +80,8 @@ def replay_traces(
     with telling_no_place(place):
         place.mkdir(parents=True, exist_ok=True)
         replay(calls, replies, budget or 0.0, _Progress())
-        made = make_pairs(found := answered(calls, replies), file.teachers, tools_of(traces.turns.values()))
+        families = {one.id: one.family for one in file.teachers}
+        made = make_pairs(found := answered(calls, replies), families, tools_of(traces.turns.values()))
         override = circular.strip() if why else ""
         pairs = with_teachers(made.pairs, file, authors, why, override)
         data = "".join(f"{one.model_dump_json()}\n" for one in pairs).encode()

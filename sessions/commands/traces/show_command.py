@@ -15,8 +15,8 @@ from sessions.commands.traces.ingest_command import print_account
 from sessions.terminal import masked_line
 from specs.errors import UserError
 from specs.traces.turn import Part, Turn
-from training.traces.history import history, states
-from training.traces.trace_folder import Traces, read_traces
+from training.rules.traces.history import history, states
+from training.rules.traces.trace_folder import Traces, read_traces
 
 _MOST = 2000
 """Characters of a part that are printed; `--json` has all."""

@@ -185,6 +185,7 @@ _HELD: dict[As, ArtifactKind] = {
     "texts": "items",
     "examples": "examples",
     "preferences": "preferences",
+    "transcripts": "transcripts",
 }
 _OWN: dict[str, ArtifactKind] = {
     "model": "checkpoint",

@@ -1,4 +1,4 @@
-"""The kinds that train: ``sft`` on examples, ``dpo`` on preferences, ``grpo`` and ``composer`` on their own answers."""
+"""The kinds that train: ``sft`` on examples, ``dpo`` on pairs, ``grpo``, ``sdpo`` and ``composer`` on own answers."""
 
 from __future__ import annotations
 
@@ -87,6 +87,22 @@ GRPO = StageKind(
     ),
 )
 
+SDPO = StageKind(
+    name="sdpo",
+    parameters=online_parameters.SdpoParameters,
+    inputs={"model": "checkpoint", "prompts": "items"},
+    outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
+    rows=_ROWS,
+    metrics=online_metrics("sdpo_"),
+    job="training.jobs.finetuning.replicas.dispatch:sdpo",
+    replayed="training.jobs.finetuning.replicas.dispatch:replay_rollouts",
+    judge="reviews.stages.finetuning.online",
+    trains="prompts",
+    resumable=True,
+    reads_turns=True,
+    added=(_SNAPSHOTS, _REPLICAS),
+)
+
 COMPOSER = StageKind(
     name="composer",
     parameters=online_parameters.ComposerParameters,
@@ -109,4 +125,4 @@ COMPOSER = StageKind(
     ),
 )
 
-KINDS = (SFT, DPO, GRPO, COMPOSER)
+KINDS = (SFT, DPO, GRPO, SDPO, COMPOSER)

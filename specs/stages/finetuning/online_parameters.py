@@ -1,4 +1,4 @@
-"""The kinds that train on what the model writes itself: ``grpo``, and ``composer`` with two channels more."""
+"""The kinds that train on what the model writes itself: ``grpo``, ``sdpo``, and ``composer`` with three channels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,25 @@ Reward = Literal["verified", "ended", "length"]
 """1 for an answer that the task's verifier accepts; 1 for one that ended by itself; its share of ``max_new_tokens``."""
 Weight = Annotated[float, Field(ge=-100, le=100)]
 Share = Annotated[float, Field(ge=0, le=100)]
+
+
+class Channels(Contract):
+    """The weight of each channel in the sum of losses; 0 leaves it out."""
+
+    grpo: Share = 1.0
+    sdpo: Share = 0.0
+    dpo: Share = 0.0
+
+
+class SelfDistillation(Contract):
+    """The model learns from itself with feedback in the prompt (Hübotter et al. 2026, arXiv:2601.20802)."""
+
+    beta: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """0: KL divergence from the teacher; 1: to the teacher; between: generalised Jensen-Shannon (arXiv:2306.13649)."""
+    top_k: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Compare these tokens and one tail instead of the whole vocabulary: another objective, and named so."""
+    feedback: Literal["verifier", "sibling", "both"] = "both"
+    """What the teacher reads: the verifier's reason, a right answer of the same group, or that and else the reason."""
 
 
 class GrpoParameters(ReplicatedParameters):
@@ -43,6 +62,21 @@ class GrpoParameters(ReplicatedParameters):
     silent_steps: Annotated[int, Field(ge=1, le=1000), NotReadBack()] = 10
     """The job ends where a channel has learned from no row in so many steps."""
 
+    @property
+    def weights(self) -> Channels:
+        """The weight of each channel."""
+        return Channels()
+
+    @property
+    def distilled(self) -> SelfDistillation:
+        """How the channel of self-distillation learns, where it has a weight."""
+        return SelfDistillation()
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Say whether ``pairs`` is an input."""
+        return self.weights.dpo > 0
+
     def snapshots_of(self, steps: int) -> tuple[int, ...]:
         """Return after which of so many steps a snapshot is saved: never between updates on the same answers."""
         return tuple(one for one in super().snapshots_of(steps) if one % self.updates == 0)
@@ -71,26 +105,30 @@ class GrpoParameters(ReplicatedParameters):
             )
         if all(weight == 0 for weight in self.rewards.values()):
             raise ValueError("every reward has weight 0")
+        if self.weights.sdpo and self.distilled.feedback != "verifier" and "verified" not in self.rewards:
+            raise ValueError("a right answer of the group is known only where 'verified' is among the rewards")
         return self
 
 
-class Channels(Contract):
-    """The weight of each channel in the sum of losses; 0 leaves it out."""
+class SdpoParameters(GrpoParameters):
+    """Self-distillation alone: the model learns from itself with feedback in the prompt, and from no reward.
 
-    grpo: Share = 1.0
-    sdpo: Share = 0.0
-    dpo: Share = 0.0
+    ``rewards`` are measured, and ``verified`` says which answers need feedback.
+    """
 
+    kl_weight: Annotated[float, Field(ge=0, le=0)] = 0.0
+    """Belongs to the loss of GRPO, which has no part here."""
+    self_distillation: SelfDistillation = SelfDistillation()
 
-class SelfDistillation(Contract):
-    """The model learns from itself with feedback in the prompt (Hübotter et al. 2026, arXiv:2601.20802)."""
+    @property
+    def weights(self) -> Channels:
+        """The weight of each channel."""
+        return Channels(grpo=0.0, sdpo=1.0)
 
-    beta: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """0: KL divergence from the teacher; 1: to the teacher; between: generalised Jensen-Shannon (arXiv:2306.13649)."""
-    top_k: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Compare these tokens and one tail instead of the whole vocabulary: another objective, and named so."""
-    feedback: Literal["verifier", "sibling", "both"] = "both"
-    """What the teacher reads: the verifier's reason, a right answer of the same group, or that and else the reason."""
+    @property
+    def distilled(self) -> SelfDistillation:
+        """How it learns."""
+        return self.self_distillation
 
 
 class ReplayedPairs(Contract):
@@ -114,14 +152,17 @@ class ComposerParameters(GrpoParameters):
     replayed_pairs: ReplayedPairs = omitted(ReplayedPairs())
 
     @property
-    def reads_pairs(self) -> bool:
-        """Say whether ``pairs`` is an input."""
-        return self.channels.dpo > 0
+    def weights(self) -> Channels:
+        """The weight of each channel."""
+        return self.channels
+
+    @property
+    def distilled(self) -> SelfDistillation:
+        """How the channel of self-distillation learns, where it has a weight."""
+        return self.self_distillation
 
     @model_validator(mode="after")
     def _channels_fit(self) -> Self:
         if not any((self.channels.grpo, self.channels.sdpo, self.channels.dpo)):
             raise ValueError("every channel has weight 0")
-        if self.channels.sdpo and self.self_distillation.feedback != "verifier" and "verified" not in self.rewards:
-            raise ValueError("a right answer of the group is known only where 'verified' is among the rewards")
         return self

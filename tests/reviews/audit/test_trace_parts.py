@@ -26,6 +26,7 @@ from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
 from tests.factories.programs_evidence import code_evidence, code_row, problems, solution_of
 from tests.factories.rollout_evidence import rollout_evidence
 from tests.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
+from tests.factories.trace_evidence import trace_evidence
 from tests.stages.critique import test_verified_pairs
 from tests.stages.finetuning.test_preference_checks import dpo_evidence
 from tests.stages.packaging.test_bench import bench_evidence
@@ -106,6 +107,7 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
     "sft": lambda folder: evidence_of(folder, "train"),
     "dpo": dpo_evidence,
     "grpo": rollout_evidence,
+    "sdpo": lambda folder: rollout_evidence(folder, "sdpo"),
     "composer": lambda folder: rollout_evidence(folder, "composer"),
     "evaluate": lambda folder: evidence_of(folder, "tuned", answers([n % 3 > 0 for n in range(N)])),
     "perplexity": perplexity_evidence,
@@ -124,6 +126,7 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
     "code_eval": _write_programs,
     "bench": bench_evidence,
     "package": lambda folder: evidence_of(folder, "ship"),
+    "replay_traces": trace_evidence,
 }
 
 OF_SOME = {
@@ -131,7 +134,7 @@ OF_SOME = {
     *("instruct_token_limit_rate", "empty_calls_rate", "instruct_repeatable", "instruct_seed_effect"),
     *("response_near_rate", "response_residue", "lowest_kind_pass_rate", "instruct_leak_rate", "instruct_repeat_rate"),
     *("duplicate_rate", "grpo_first_verified", "grpo_last_verified", "composer_first_verified"),
-    "composer_last_verified",
+    *("composer_last_verified", "sdpo_first_verified", "sdpo_last_verified"),
 }
 """Their population is not every line: it is the last part."""
 WITHOUT = {"response_uniqueness"}
@@ -141,7 +144,16 @@ NOT_BY_LINES = {
     *("instructions_kept_rate", "instruction_uniqueness", "instruction_near_rate", "cross_shard_rate", "meta_rate"),
     *("turn_pass_rate", "turn_truncation_rate"),
     # Halves, differences, and what a regression gives.
-    *("win_rate", "win_rate_controlled", "pair_judge_first_rate", "judge_longer", "accuracy_gain", "chance_rate"),
+    *(
+        "trace_agreement",
+        "trace_like_teacher",
+        "win_rate",
+        "win_rate_controlled",
+        "pair_judge_first_rate",
+        "judge_longer",
+        "accuracy_gain",
+        "chance_rate",
+    ),
 }
 COUNTED = {
     *("samples", "items", "steps", "probes", "gained", "lost", "sentinels", "encoding_faults", "instruct_calls"),
@@ -149,9 +161,10 @@ COUNTED = {
     *("instructions_judged", "instructions_accepted", "responses_judged", "responses_accepted", "responses_labelled"),
     *("instructions_labelled", "revision_pairs", "pair_comparisons", "pair_judge_labelled", "pairs"),
     *("pairs_for_validation", "verified_samples", "verified_pairs", "verified_pairs_for_validation", "texts"),
+    *("sdpo_steps", "sdpo_rollouts", "sdpo_kept_prompts"),
     *("grpo_steps", "grpo_rollouts", "grpo_kept_prompts", "composer_steps", "composer_rollouts"),
     *("composer_kept_prompts", "questions", "duels", "conversations", "response_multiplicity", "code_answers"),
-    "bench_rounds",
+    *("bench_rounds", "trace_states", "trace_answers", "trace_pairs"),
 }
 """As many as the first part has lines."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from mcp.shared.exceptions import MCPError
 
@@ -135,3 +137,27 @@ def test_reports_trails_and_reviews_are_shown_without_heldout_texts(managed: Man
         driver.ask("read_resource", "peergate://sessions/nobody/report")
     audited = driver.call("audit_trail", session="mine")
     assert not audited.is_error and '"verdict": "open"' in audited.text
+
+
+@pytest.mark.parametrize("manages", [True, False])
+def test_a_server_answers_within_two_seconds_and_before_it_opens_a_session(tmp_path: Path, manages: bool) -> None:
+    resolved_spec(tmp_path, POWERED, ROOMY, EXTERNAL)
+    runs = tmp_path / "runs"
+    target = ["--manage", str(tmp_path)] if manages else [str(tmp_path / "spec.yaml")]
+    command = [sys.executable, "-m", "sessions.cli", "mcp", *target, "--runs", str(runs)]
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "plain", "version": "1"}}
+    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n"
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=HOME
+    ) as server:
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(asked)
+        server.stdin.flush()
+        answer = json.loads(server.stdout.readline())
+        opened = (runs / "small").exists()
+        # Of the processor: a machine with other work says nothing about the clock.
+        taken = sum(psutil.Process(server.pid).cpu_times()[:2])
+        server.stdin.close()
+        assert server.wait(120) == (0 if manages else 130)
+    assert answer["result"]["serverInfo"]["name"] == ("peergate-manage" if manages else "peergate")
+    assert not opened and taken < 2, taken

@@ -20,7 +20,7 @@ from sessions.report.report import as_markdown
 from specs.masking import forms_only
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 
-MOST_LINES = 120
+MOST_LINES = 124
 KINDS = ("lowercase", "uppercase", "bullets", "quoted", "title", "ending")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -82,7 +82,8 @@ def test_what_passed_is_one_folded_line_a_gate(closed_quick: Path) -> None:
     ]
     # A reader of Markdown takes them for what they are, and each ends where its line ends.
     blocks = [one.content for one in MarkdownIt("commonmark").parse(page) if one.type == "html_block"]
-    assert sum(block.count("<details>") for block in blocks) == len(folded) + 1 == page.count("</details>")
+    # One more for the digests, and one for the scorecard.
+    assert sum(block.count("<details>") for block in blocks) == len(folded) + 2 == page.count("</details>")
     for stage, line in zip(data["stages"], folded[1:], strict=True):
         for check in stage["attempts"][0]["gate"]["checks"]:
             assert (check["id"] in line) == (check["status"] in ("PASS", "NOT_APPLICABLE")), check["id"]
@@ -218,5 +219,5 @@ def test_a_browser_shows_the_report_folded_with_its_plots(closed_quick: Path, tm
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     measured = json.loads(html.unescape(done.stdout.partition("<title>")[2].partition("</title>")[0]))
     assert measured["pictures"] == [True] * len(plots.NAMES)
-    assert len(measured["folds"]) == 8 and all(not is_open and height < 60 for is_open, height in measured["folds"])
+    assert len(measured["folds"]) == 9 and all(not is_open and height < 60 for is_open, height in measured["folds"])
     assert measured["tables"] == 5 and 0 <= measured["headline"] < measured["first"] < 400

@@ -20,11 +20,11 @@ from specs.vendors import http_exchange
 from tests.e2e.sessions import called, environment
 from tests.factories.transcripts import Transcript
 from tests.fixtures.small_pipeline import CONSTITUTION
-from tests.fixtures.tiny_training import write_lines
+from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
 from tests.sessions.test_own_data import _items, checks, decided, played  # pyright: ignore[reportPrivateUsage]
 from tests.sessions.traces.test_replay import BUDGET, LLAMA, QWEN, serving, teachers
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
-from training.traces.rendering import INSTRUCTIONS
+from training.rules.traces.rendering import INSTRUCTIONS
 
 pytestmark = [
     pytest.mark.integration,
@@ -94,6 +94,57 @@ def first_tool(body: dict[str, Any]) -> str:
     return json.dumps({"tool": name, "arguments": {"path": "0.txt"}})
 
 
+LOCAL = """\
+stages:
+  - name: replay
+    kind: replay_traces
+    inputs: {model: model, transcripts: data.sessions}
+    parameters:
+      teacher: llama
+      student: llama
+      license: that of the test
+      circular: The test needs no other model.
+      answers: 3
+      max_states: 12
+      prompt_characters: 500
+      # A random model never ends by itself.
+      stops: [a, e, i, o, u, r, s, t, n, l, d, h]
+      max_new_tokens: 40
+      temperature: 1.0
+      device: cpu
+      seed: 3
+"""
+
+
+def prepared(folder: Path, text: str, model: Path) -> Path:
+    """Write a spec with its files, and return it."""
+    (folder / "constitution.yaml").write_bytes(CONSTITUTION.read_bytes())
+    heldout = _items("heldout", HELDOUT_TOPICS[:20])
+    write_lines(folder / "heldout.jsonl", [one.model_dump(mode="json") for one in heldout])
+    prompts = _items("train", TRAIN_TOPICS[:16])
+    write_lines(folder / "prompts.jsonl", [one.model_dump(mode="json") for one in prompts])
+    path = folder / "spec.yaml"
+    digest = digest_file(folder / "heldout.jsonl")
+    path.write_text(text.replace("MODEL", str(model)).replace("HELDOUT", digest), encoding="utf-8")
+    return path
+
+
+def test_a_local_teacher_answers_inside_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a random model, which no later gate lets pass; what is made of its pairs the shipped spec shows."""
+    found = transcripts(tmp_path / "sessions")
+    text = SPEC.replace("pairs: {path: PAIRS}", f"sessions: {{path: {found}, as: transcripts}}")
+    text = text.replace("stages:\n", LOCAL).replace("pairs: data.pairs", "pairs: replay.pairs")
+    model = tiny_checkpoint(tmp_path / "model")
+    run = played(prepared(tmp_path, text, model), model, monkeypatch)
+
+    seen = checks(run, "replay.1")
+    assert decided(run)["replay"] == "approve", seen
+    for check in ("traces.accounted", "traces.states", "traces.pairs", "witness.answers", "health.kept"):
+        assert seen[check][0] == "PASS", seen[check]
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert audit.damage == [] and audit.verdict in ("verified", "open")
+
+
 def test_transcripts_become_a_model_behind_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "traces"
     done = called("traces", "ingest", transcripts(tmp_path / "sessions"), "--out", folder)
@@ -110,17 +161,7 @@ def test_transcripts_become_a_model_behind_a_gate(tmp_path: Path, monkeypatch: p
     assert count > 0
 
     model = tiny_model(tmp_path)
-    (tmp_path / "constitution.yaml").write_bytes(CONSTITUTION.read_bytes())
-    heldout = _items("heldout", HELDOUT_TOPICS[:20])
-    write_lines(tmp_path / "heldout.jsonl", [one.model_dump(mode="json") for one in heldout])
-    prompts = _items("train", TRAIN_TOPICS[:16])
-    write_lines(tmp_path / "prompts.jsonl", [one.model_dump(mode="json") for one in prompts])
-    digest = digest_file(tmp_path / "heldout.jsonl")
-    text = (
-        SPEC.replace("MODEL", str(model)).replace("HELDOUT", digest).replace("PAIRS", str(pairs.relative_to(tmp_path)))
-    )
-    path = tmp_path / "spec.yaml"
-    path.write_text(text, encoding="utf-8")
+    path = prepared(tmp_path, SPEC.replace("PAIRS", str(pairs.relative_to(tmp_path))), model)
     run = played(path, model, monkeypatch)
 
     outcomes = decided(run)

@@ -11,13 +11,13 @@ import pytest
 
 from specs.data.conversion import convert
 from specs.data.tables import Row
-from specs.traces.teachers import family_of
+from specs.traces.family import family_of
 from specs.vendors import http_exchange
 from tests.e2e.sessions import called, environment
 from tests.factories.transcripts import Transcript
 from tests.fixtures.loopback_api import CHAT, Step, failed
 from tests.fixtures.scripted_builder import Said, scripted_builder
-from training.traces.rendering import INSTRUCTIONS, Action, Call, read_action, written
+from training.rules.traces.rendering import INSTRUCTIONS, Action, Call, read_action, written
 
 pytestmark = pytest.mark.integration
 

@@ -28,7 +28,7 @@ def own(evidence: Evidence) -> dict[str, tuple[str, str]]:
     return {id: (one.status, one.detail) for id, one in results_of(evidence).items() if id.startswith(WANTED)}
 
 
-@pytest.mark.parametrize("kind", ["grpo", "composer"])
+@pytest.mark.parametrize("kind", ["grpo", "sdpo", "composer"])
 def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: Kind) -> None:
     found = own(rollout_evidence(tmp_path, kind))
     assert {id for id, (status, _) in found.items() if status == "NOT_APPLICABLE"} == {"rollouts.clipped"}

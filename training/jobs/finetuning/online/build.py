@@ -1,4 +1,4 @@
-"""The trainer of a ``grpo`` or ``composer`` stage, built from what was granted: for the job, and for its witness."""
+"""The trainer of a stage that trains on its own answers, built from what was granted: for the job, and its witness."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from specs.stages.artifacts import Item, Preference
-from specs.stages.finetuning.online_parameters import Channels, ComposerParameters, GrpoParameters
+from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters
 from specs.stages.finetuning.online_rows import Rollout
 from training.engines.batched import ends_in
 from training.engines.checkpoint import evaluating
@@ -54,18 +54,12 @@ def granted(job: Job[Any]) -> Granted:
     prepared = prepare(job.inputs["model"], given)
     style = style_of(prepared.tokenizer, given, job.order.declared())
     found = Granted(training, [one for one in items if one.group in kept], prepared, style, [], 0)
-    plan = channels_of(given)
-    if plan.sdpo or plan.dpo:
+    if given.weights.sdpo or given.weights.dpo:
         require_plain_head(prepared.model)
     if not isinstance(given, ComposerParameters) or not given.reads_pairs:
         return found
     pairs, cut = _pairs(job, given, prepared, style)
     return found._replace(pairs=pairs, pairs_cut=cut)
-
-
-def channels_of(given: GrpoParameters) -> Channels:
-    """Return the weights of the channels; of a ``grpo`` stage those of its one."""
-    return given.channels if isinstance(given, ComposerParameters) else Channels()
 
 
 def _pairs(job: Job[Any], given: ComposerParameters, prepared: Prepared, style: Style) -> tuple[list[Pair], int]:
@@ -137,8 +131,7 @@ def build(job: Job[Any], given: Granted, committed: Sequence[Rollout] | None = N
         # Of the copy that is the reference, which TRL loads in float32 otherwise.
         model_init_kwargs=None if dtype == "float32" else {"dtype": dtype},
     )
-    distills = channels_of(parameters).sdpo > 0
-    feedback = parameters.self_distillation.feedback if isinstance(parameters, ComposerParameters) and distills else ""
+    feedback = parameters.distilled.feedback if parameters.weights.sdpo else ""
     ends = sorted(ends_in(given.prepared.model.generation_config, given.prepared.tokenizer))
     source = Source(given.training, job.order.task, given.prepared.tokenizer, ends, feedback)
     rollouts = Rollouts(parameters, source, committed)
@@ -165,10 +158,11 @@ def _prompt(style: Style, item: Item) -> Any:
 
 
 def _plan(parameters: GrpoParameters, given: Granted) -> Plan:
-    plan = Plan(weights=channels_of(parameters), silent_steps=parameters.silent_steps, pairs=given.pairs)
+    plan = Plan(weights=parameters.weights, silent_steps=parameters.silent_steps, pairs=given.pairs)
+    plan.distillation = parameters.distilled
     plan.teacher_ids = lambda row, hint: given.prompt_ids(given.training[row["place"]], hint)
     if isinstance(parameters, ComposerParameters):
-        plan.distillation, plan.replayed = parameters.self_distillation, parameters.replayed_pairs
+        plan.replayed = parameters.replayed_pairs
     return plan
 
 

@@ -1,4 +1,4 @@
-"""The process of a ``grpo`` or ``composer`` stage: answers, steps, and answers to prompts that were kept out."""
+"""The process of ``grpo``, ``sdpo`` and ``composer`` stages: answers, steps, and answers to prompts kept out."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters
+from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters, SdpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from training.jobs.finetuning import dpo as plain_dpo
 from training.jobs.finetuning import replay as text_replay
@@ -26,6 +26,11 @@ def dpo(job: Job[DpoParameters]) -> Done:
 
 
 def grpo(job: Job[GrpoParameters]) -> Done:
+    """Train as the parameters say."""
+    return train_on_rollouts(job) if job.parameters.distributed is None else outcome.train(job)
+
+
+def sdpo(job: Job[SdpoParameters]) -> Done:
     """Train as the parameters say."""
     return train_on_rollouts(job) if job.parameters.distributed is None else outcome.train(job)
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from specs.digests import digest_bytes
 from specs.errors import UserError
 from specs.traces.turn import Account, Turn
-from training.traces.ingest import Ingested
+from training.rules.traces.ingest import Ingested
 
 TURNS, ACCOUNT = "turns.jsonl", "account.json"
 

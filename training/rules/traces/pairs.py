@@ -6,17 +6,31 @@ the text is not compared: nothing here could say which of two commands is better
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from specs.digests import digest_value
-from specs.traces.teachers import Agreement, Pair, Replied, Teacher
+from specs.traces.teachers import Agreement, Pair
 from specs.traces.turn import Turn
-from training.traces.rendering import Action, action_of, read_action, written
+from training.rules.traces.rendering import Action, action_of, read_action, written
 
 TRACE = "trace"
 LEAST_FAMILIES = 2
+
+
+class Reply(Protocol):
+    """What a teacher answered, and how it ended."""
+
+    @property
+    def text(self) -> str:
+        """Return all of it."""
+        ...
+
+    @property
+    def stop(self) -> str:
+        """Return ``end`` where it is whole."""
+        ...
 
 
 class Answered(NamedTuple):
@@ -24,7 +38,7 @@ class Answered(NamedTuple):
 
     state: Turn
     prompt: str
-    replies: Mapping[str, Replied]
+    replies: Mapping[str, Reply]
 
 
 class Made(NamedTuple):
@@ -34,16 +48,20 @@ class Made(NamedTuple):
     agreement: Agreement
 
 
-def make_pairs(answered: Iterable[Answered], teachers: Sequence[Teacher], tools: Iterable[str]) -> Made:
-    """Return a pair of each state in which teachers of two families agree, and somebody did something else."""
-    families = {one.id: one.family for one in teachers}
+def make_pairs(
+    answered: Iterable[Answered], families: Mapping[str, str], tools: Iterable[str], fewest: int | None = None
+) -> Made:
+    """Return a pair of each state in which teachers of two families agree, and somebody did something else.
+
+    ``families`` names that of each teacher. ``fewest`` whole answers to a state are needed; None: every teacher's.
+    """
     known = set(tools)
     pairs: list[Pair] = []
     whole = agreed = split = unanimous = 0
     same: dict[tuple[str, str], list[bool]] = {}
     for one in answered:
-        actions = {id: found for id, reply in one.replies.items() if (found := _whole(reply, known)) is not None}
-        if len(actions) < len(teachers):
+        actions = {id: found for id, reply in one.replies.items() if (found := whole_action(reply, known)) is not None}
+        if len(actions) < (fewest or len(families)):
             continue
         whole += 1
         _compare(actions, families, same)
@@ -67,10 +85,10 @@ def make_pairs(answered: Iterable[Answered], teachers: Sequence[Teacher], tools:
     return Made(pairs, told)
 
 
-def _whole(reply: Replied, tools: set[str]) -> Action | None:
+def whole_action(reply: Reply, tools: Collection[str]) -> Action | None:
     """Return the action of an answer; None if it was cut off or refused, is empty, or calls what is not there."""
     action = read_action(reply.text)
-    if reply.stop != "end" or len(written(action)) < 3 or not set(action.tools()) <= tools:
+    if reply.stop != "end" or len(written(action)) < 3 or not set(action.tools()) <= set(tools):
         return None
     return action
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from specs.errors import UserError
 from specs.masking import Masker
 from specs.traces.turn import Account, FileAccount, Turn
-from training.traces.conversation import Conversations, lineage
-from training.traces.message_parts import PartMaker
-from training.traces.record_kinds import is_boundary, why_skipped
-from training.traces.transcript_file import read_lines
+from training.rules.traces.conversation import Conversations, lineage
+from training.rules.traces.message_parts import PartMaker
+from training.rules.traces.record_kinds import is_boundary, why_skipped
+from training.rules.traces.transcript_file import read_lines
 
 DUPLICATE = "copy of a record that was read"
 

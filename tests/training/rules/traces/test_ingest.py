@@ -18,8 +18,8 @@ from specs.errors import UserError
 from specs.masking import forms_only
 from specs.traces.turn import Turn
 from tests.factories.transcripts import Transcript, long_session
-from training.traces.history import by_id, history, states
-from training.traces.ingest import DUPLICATE, Ingested, ingest
+from training.rules.traces.history import by_id, history, states
+from training.rules.traces.ingest import DUPLICATE, Ingested, ingest
 
 REAL = os.environ.get("PEERGATE_TRACES", "")
 

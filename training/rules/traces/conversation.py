@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specs.traces.turn import Lines, Part, Text, ToolResult, ToolUse, Turn
-from training.traces.message_parts import PartMaker, joined
-from training.traces.record_kinds import is_boundary, message_key, queued_prompt, user_kind
+from training.rules.traces.message_parts import PartMaker, joined
+from training.rules.traces.record_kinds import is_boundary, message_key, queued_prompt, user_kind
 
 Where = tuple[str, int]
 Lineage = dict[str, Any]

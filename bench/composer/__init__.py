@@ -1,0 +1,1 @@
+"""What the three channels cost, and what each of them learns."""

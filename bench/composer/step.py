@@ -1,0 +1,254 @@
+"""Memory and time of self-distillation beside TRL's, and of a trainer without weights beside GRPOTrainer.
+
+    .venv/bin/python -m bench.composer.step                                  # a random model, 8,192 tokens
+    .venv/bin/python -m bench.composer.step --vocabulary 151936 --rows 1     # that of a large model
+    .venv/bin/python -m bench.composer.step --real                           # SmolLM2-135M
+    .venv/bin/python -m bench.composer.step --device cuda
+
+Each run is a process of its own, and the programs take turns; five runs each by default. ``body`` passes the model and
+comes back without its last layer: what a loss needs beyond that is its own. ``pieces`` is what a ``composer`` stage
+does, ``plain`` holds whole logits, ``trl`` is the function of TRL's SDPOTrainer for whole vocabularies on the same
+logits. ``none`` and ``grpo`` are three steps of a trainer with the weights 1, 0, 0 and of TRL's own.
+
+Limits: memory of ``pieces`` / ``body`` <= 1.05, seconds of ``pieces`` / ``trl`` <= 1.15, seconds of ``none`` / ``grpo``
+<= 1.03. A ratio is the median of paired runs, with the interval from the smallest to the largest: of five pairs it
+covers the median with a probability of 94 %. Nothing is concluded where the interval covers the limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+BETA, HINT = 0.5, 32
+"""Of the divergence; and the tokens that the teacher reads more."""
+LOSSES = ("body", "pieces", "plain", "trl")
+TRAINERS = ("none", "grpo")
+Run = dict[str, float]
+
+
+def status(name: str) -> int:
+    """Return a line of the process's own status, in bytes."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def one_loss(which: str, model: Any, rows: int, tokens: int, device: str) -> Run:
+    """Pass a batch once for warming up and once for the record; return its seconds, memory, loss and gradient."""
+    import torch
+
+    from training.jobs.finetuning.online.hidden_states import Sequenced, states
+
+    generator = torch.Generator().manual_seed(0)
+    vocabulary = model.config.vocab_size
+    ids = torch.randint(3, vocabulary, (rows, HINT + 2 * tokens), generator=generator).tolist()
+    ours = [Sequenced(one[HINT:], tokens) for one in ids]
+    theirs = [Sequenced(one, HINT + tokens) for one in ids]
+    found: Run = {}
+    for turn in range(2):
+        model.zero_grad()
+        if turn:
+            _reset_peak(device)
+        begin = time.perf_counter()
+        with torch.no_grad():
+            taught = states(model, theirs)
+        loss = _loss_of(which, model, states(model, ours), taught)
+        loss.backward()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        grown = torch.cuda.max_memory_allocated() if device == "cuda" else status("VmHWM")
+        squares = sum(float(one.grad.square().sum()) for one in model.parameters() if one.grad is not None)
+        took = time.perf_counter() - begin
+        found = {"seconds": took, "peak_bytes": float(grown), "loss": float(loss), "gradient": squares**0.5}
+    return found
+
+
+def _loss_of(which: str, model: Any, ours: Any, theirs: Any) -> Any:
+    import torch
+
+    from training.jobs.finetuning.online import losses
+    from training.jobs.finetuning.online.hidden_states import head
+
+    layer, mask = head(model), torch.ones(len(ours), device=ours.device)
+    if which == "body":
+        return (ours * theirs).mean()
+    if which == "pieces":
+        return losses.divergence_in_pieces(ours, layer, theirs, layer, mask, beta=BETA)
+    with torch.no_grad():
+        taught = layer(theirs)
+    if which == "plain":
+        return losses.divergence(layer(ours), taught, mask, beta=BETA)
+    from trl.experimental.sdpo.loss_utils import compute_full_logit_self_distillation_loss
+
+    # TRL names the weight of the teacher in the mixture by what it leaves the student.
+    return compute_full_logit_self_distillation_loss(layer(ours), taught, distillation_alpha=1 - BETA).mean()
+
+
+def _reset_peak(device: str) -> None:
+    """Have the peak begin where memory is now; on a CPU through the kernel's own switch."""
+    import gc
+
+    gc.collect()
+    if device == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+
+
+def one_trainer(which: str, folder: Path, device: str) -> Run:
+    """Train three steps; return the seconds of the last two."""
+    import torch
+    from datasets import Dataset
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    from tests.fixtures.rollout_jobs import prompt_rows
+    from training.engines.checkpoint import load
+    from training.jobs.finetuning.online.channels import Plan, channelled
+
+    torch.manual_seed(0)
+    model, tokenizer = load(folder)
+    times: list[float] = []
+
+    def reward(completions: Any, **_: Any) -> Any:
+        return [float(len(one[0]["content"]) % 3) for one in completions]
+
+    base: Any = channelled(GRPOTrainer, Plan()) if which == "none" else GRPOTrainer
+
+    class Timed(base):
+        def training_step(self, *given: Any, **more: Any) -> Any:
+            begin = time.perf_counter()
+            found = super().training_step(*given, **more)
+            if device == "cuda":
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - begin)
+            return found
+
+    with tempfile.TemporaryDirectory() as out:
+        config = GRPOConfig(
+            output_dir=out, num_generations=4, per_device_train_batch_size=8, max_completion_length=24,
+            learning_rate=1e-5, max_steps=3, report_to="none", use_cpu=device == "cpu", save_strategy="no", beta=0.04,
+            seed=5, disable_tqdm=True, activation_checkpointing=False, bf16=False,
+        )  # fmt: skip
+        rows = [{"prompt": [{"role": "user", "content": one["prompt"]}]} for one in prompt_rows()]
+        trainer = Timed(
+            model=model.train(), reward_funcs=reward, args=config, train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+        )  # fmt: skip
+        trainer.train()
+    return {"seconds": sum(times[1:]), "peak_bytes": float(status("VmHWM"))}
+
+
+def run_here(which: str, folder: Path, given: argparse.Namespace) -> Run:
+    """Carry out one run in this process."""
+    import torch
+
+    from training.engines.checkpoint import load
+
+    torch.set_num_threads(given.threads)
+    if which in TRAINERS:
+        return one_trainer(which, folder, given.device)
+    model, _ = load(folder)
+    return one_loss(which, model.to(given.device).train(), given.rows, given.tokens, given.device)
+
+
+def runs_of(names: tuple[str, ...], folder: Path, given: argparse.Namespace) -> dict[str, list[Run]]:
+    """Run the programs in turns, each time in a fresh process."""
+    found: dict[str, list[Run]] = {name: [] for name in names}
+    shared = ["--rows", str(given.rows), "--tokens", str(given.tokens), "--threads", str(given.threads)]
+    for number in range(given.repeats):
+        # In turns, and every other time the other way round: what a machine does by and by favours none.
+        for name in names if number % 2 == 0 else names[::-1]:
+            command = [
+                sys.executable,
+                "-m",
+                "bench.composer.step",
+                "--run",
+                name,
+                str(folder),
+                "--device",
+                given.device,
+            ]
+            done = subprocess.run([*command, *shared], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
+            found[name].append(json.loads(done.stdout.splitlines()[-1]))
+    return found
+
+
+def compared(what: str, runs: dict[str, list[Run]], ours: str, theirs: str, of: str, limit: float) -> dict[str, Any]:
+    """Return the ratio of paired runs with its interval, and what it says of the limit."""
+    pairs = [one[of] / other[of] for one, other in zip(runs[ours], runs[theirs], strict=True)]
+    low, high = min(pairs), max(pairs)
+    said = "holds" if high <= limit else "DOES NOT HOLD" if low > limit else "not concluded"
+    if len(pairs) < 5:
+        said = "too few pairs"
+    print(
+        f"{what}: {ours} / {theirs} = {median(pairs):.3f} [{low:.3f}, {high:.3f}] (limit {limit:g}): {said}", flush=True
+    )
+    return {"what": what, "ratio": median(pairs), "interval": [low, high], "limit": limit, "said": said}
+
+
+def main() -> int:
+    """Print every ratio; with ``--out`` write them with all runs. Returns 1 where a limit does not hold."""
+    parser = argparse.ArgumentParser(prog="python -m bench.composer.step", description=__doc__)
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--rows", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=256, help="of the prompt, and of the answer")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--real", action="store_true", help="SmolLM2-135M instead of a random model")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--without-trainers", action="store_true")
+    parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--run", nargs=2, metavar=("NAME", "MODEL"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.run:
+        print(json.dumps(run_here(given.run[0], Path(given.run[1]), given)))
+        return 0
+    from bench.critics import weights
+    from bench.random_models import random_checkpoint
+    from tests.fixtures.tiny_training import tiny_checkpoint
+    from training.planning.model_shapes import Shape
+
+    with tempfile.TemporaryDirectory() as name:
+        small = tiny_checkpoint(Path(name) / "tiny", hidden=given.hidden, layers=given.layers)
+        shape = Shape(given.layers, given.hidden, 3 * given.hidden, 4, 2, given.vocabulary, tied=True)
+        model = weights() if given.real else random_checkpoint(Path(name) / "wide", shape, "float32")
+        runs = runs_of(LOSSES, model, given)
+        if not given.without_trainers:
+            runs |= runs_of(TRAINERS, weights() if given.real else small, given)
+    for which, found in runs.items():
+        middle = {key: median(one[key] for one in found) for key in found[0]}
+        print(f"{which}: " + ", ".join(f"{key} {value:.6g}" for key, value in middle.items()), flush=True)
+    told = [
+        compared("memory over the body's", runs, "pieces", "body", "peak_bytes", 1.05),
+        compared("memory of whole logits over the body's", runs, "plain", "body", "peak_bytes", 1.05),
+        compared("memory of TRL's loss over the body's", runs, "trl", "body", "peak_bytes", 1.05),
+        compared("time beside TRL's loss", runs, "pieces", "trl", "seconds", 1.15),
+        compared("the same loss as TRL's", runs, "pieces", "trl", "loss", 1.0001),
+    ]
+    if not given.without_trainers:
+        told.append(compared("time of a trainer without weights", runs, "none", "grpo", "seconds", 1.03))
+    if given.out:
+        settings = {key: value for key, value in vars(given).items() if key not in ("run", "out")}
+        given.out.write_text(
+            json.dumps({"settings": settings, "ratios": told, "runs": runs}, indent=1), encoding="utf-8"
+        )
+    # The two that hold whole logits are there to be compared with.
+    return int(any(one["said"] == "DOES NOT HOLD" for place, one in enumerate(told) if place not in (1, 2)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Judges stages that learn from recorded agent sessions."""

@@ -1,0 +1,153 @@
+"""The judge of ``replay_traces`` stages: states and pairs are made again from transcripts and raw answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from reviews.checks.complete_rows import as_ordered
+from reviews.checks.definition import Checks, Found, unless
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_lines import Subjects, as_written
+from reviews.evidence.row_reader import read_rows
+from specs.errors import EvidenceMissing, UserError
+from specs.stages.artifacts import Item, Preference
+from specs.stages.metric import MetricSet
+from specs.stages.traces.parameters import ReplayTracesParameters
+from specs.stages.traces.rows import TraceAnswer
+from training.rules.traces.local_replay import States, pairs_of, states_in, stopped
+from training.rules.traces.pairs import whole_action
+from training.rules.traces.rendering import action_of
+
+CHECKS = Checks(("replay_traces",))
+_SHOWN = 8
+
+
+class Answer(NamedTuple):
+    """An answer, read again."""
+
+    row: TraceAnswer
+    whole: bool
+    tools: tuple[str, ...]
+
+
+class StateSeen(NamedTuple):
+    """A state, and what the answers to it do."""
+
+    item: str
+    agreed: bool
+    like_trace: bool
+    """Most answers do what the trace did."""
+
+
+def given_of(evidence: Evidence) -> ReplayTracesParameters:
+    """Return the granted parameters; raises EvidenceMissing."""
+    return evidence.granted(ReplayTracesParameters)
+
+
+def states_of(evidence: Evidence) -> States:
+    """Return the states that follow from the registered transcripts; raises EvidenceMissing."""
+    path = evidence.inputs.get("transcripts")
+    if path is None:
+        raise EvidenceMissing("the transcripts are not there")
+    return _states(path, path.stat().st_mtime_ns, given_of(evidence).model_dump_json())
+
+
+@lru_cache(maxsize=2)
+def _states(path: Path, _: int, given: str) -> States:
+    try:
+        return states_in(read_rows(path, Item, "transcripts"), ReplayTracesParameters.model_validate_json(given))
+    except (UserError, ValueError) as error:
+        raise EvidenceMissing(f"the transcripts give no states: {error}", where="transcripts") from error
+
+
+def rows_of(evidence: Evidence) -> tuple[TraceAnswer, ...]:
+    """Return the answers; raises EvidenceMissing."""
+    return read_rows(evidence.outputs.get("rows"), TraceAnswer, "answers")
+
+
+def _made(evidence: Evidence) -> list[Preference]:
+    return pairs_of(states_of(evidence), rows_of(evidence), given_of(evidence)).pairs
+
+
+def _left(evidence: Evidence) -> tuple[Preference, ...]:
+    return read_rows(evidence.outputs.get("pairs"), Preference, "pairs", may_be_empty=True)
+
+
+def read(evidence: Evidence, output: str) -> Subjects:
+    """Return answers, the states that are due, or the pairs that follow; raises EvidenceMissing."""
+    states, rows = states_of(evidence), rows_of(evidence)
+    if output == "pairs":
+        due, left = _made(evidence), _left(evidence)
+        lines = {one.model_dump_json(): number for number, one in enumerate(left, 1)}
+        return Subjects(due, [lines.get(one.model_dump_json(), 0) for one in due], len(left), output)
+    answers = [_read_again(row, states) for row in rows]
+    if output != "states":
+        return as_written(answers, output)
+    by_state: dict[str, list[Answer]] = {}
+    for one in answers:
+        by_state.setdefault(one.row.item, []).append(one)
+    seen: list[StateSeen] = []
+    for one in states.shown:
+        kept = Counter(tuple(sorted(each.tools)) for each in by_state.get(one.state.id, ()) if each.whole)
+        most, count = kept.most_common(1)[0] if kept else ((), 0)
+        did = tuple(sorted(action_of(one.state).tools()))
+        seen.append(StateSeen(one.state.id, count >= 2, count > 0 and most == did))
+    first = {row.item: number for number, row in reversed([*enumerate(rows, 1)])}
+    return Subjects(seen, [first.get(one.item, 0) for one in seen], len(rows))
+
+
+def _read_again(row: TraceAnswer, states: States) -> Answer:
+    action = whole_action(stopped(row), states.tools)
+    return Answer(row, action is not None, action.tools() if action else ())
+
+
+@CHECKS.add(
+    "traces.accounted",
+    "Every record of the transcripts was used, or skipped with a reason",
+    source="a walk over parents that loses half of a session",
+)
+def _accounted(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Read the registered transcripts again, and add up what became of their records."""
+    account = states_of(evidence).account
+    skipped = sum(account.skipped.values())
+    if account.used + skipped != account.records:
+        return Found("FAIL", f"{account.records} records, {account.used} used and {skipped} skipped", repairable=False)
+    why = ", ".join(f"{count} {reason}" for reason, count in account.skipped.items()) or "none"
+    told = f"{account.records} records, {account.used} used; skipped: {why}; {account.states} states"
+    return Found("PASS", told, float(account.states))
+
+
+@CHECKS.add(
+    "traces.states",
+    "Every state that is due was shown as registered, and answered as often",
+    source="states picked after their answers were seen; prompts that were not those of the transcripts",
+)
+def _shown(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the prompts of the rows with those that transcripts and seed give."""
+    given, rows = given_of(evidence), rows_of(evidence)
+    due = {one.id: one.prompt for one in states_of(evidence).items()}
+    ordered = Counter((id, sample) for id in due for sample in range(given.answers))
+    complete = as_ordered(ordered, Counter((row.item, row.sample) for row in rows), "answers")
+    if complete.status != "PASS":
+        return complete
+    wrong = [{"state": row.item, "sample": row.sample} for row in rows if row.prompt != due[row.item]]
+    told = f"{len(wrong)} of {len(rows)} answers are to something else than the state that they name"
+    return unless(wrong[:_SHOWN], told, f"{len(due)} states, {given.answers} answers to each", repairable=False)
+
+
+@CHECKS.add(
+    "traces.pairs",
+    "The pairs follow from the answers",
+    source="pairs that nobody agreed on; provenance that was lost or improved on the way",
+)
+def _pairs(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Make the pairs again from the raw answers, with whose outputs they are."""
+    due, left = _made(evidence), list(_left(evidence))
+    if left != due:
+        wrong = tuple({"chosen": one.chosen, "rejected": one.rejected} for one in left if one not in due)
+        told = f"{len(left)} pairs, {len(due)} follow from the answers; {len(wrong)} of them do not"
+        return Found("FAIL", told, float(len(wrong)), wrong[:_SHOWN], repairable=False)
+    return Found("PASS", f"all {len(due)} pairs follow from the answers, and no others", float(len(due)))

@@ -1,0 +1,24 @@
+"""The kind ``replay_traces``."""
+
+from __future__ import annotations
+
+from specs.stages.artifacts import Preference
+from specs.stages.kind import Kept, StageKind
+from specs.stages.traces.metrics import TRACE_METRICS
+from specs.stages.traces.parameters import ReplayTracesParameters
+from specs.stages.traces.rows import TraceAnswer
+
+REPLAY_TRACES = StageKind(
+    name="replay_traces",
+    parameters=ReplayTracesParameters,
+    inputs={"model": "checkpoint", "transcripts": "transcripts"},
+    outputs={"rows": "rows", "pairs": "preferences"},
+    rows={"rows": TraceAnswer, "pairs": Preference},
+    metrics=TRACE_METRICS,
+    job="training.jobs.traces.replay_traces:replay_traces",
+    asked="training.jobs.traces.replay_traces:asked",
+    judge="reviews.stages.traces.replay_traces",
+    kept=Kept("pairs", Preference),
+)
+
+KINDS = (REPLAY_TRACES,)

@@ -1,0 +1,27 @@
+"""The metrics of ``replay_traces``: states, answers and what they do alike, computed again from the transcripts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from specs.stages.row_metric import Over, count, metric, rate
+
+_ANSWERS = Over("all answers to the states that are due")
+_STATES = Over("the states that are due", output="states")
+_PAIRS = Over("pairs that follow from the answers", output="pairs", may_be_empty=True)
+_of_answers = partial(rate, over=_ANSWERS, of="answers")
+_of_states = partial(rate, over=_STATES, of="states")
+
+TRACE_METRICS = (
+    metric("trace_states", "states", count, over=_STATES),
+    metric("trace_answers", "answers", count, over=_ANSWERS),
+    _of_answers(
+        "trace_whole",
+        "answers that the limit of tokens did not cut off and that call only tools of the traces",
+        lambda one: one.whole,
+    ),
+    _of_answers("trace_calls", "whole answers that call a tool", lambda one: one.whole and bool(one.tools)),
+    _of_states("trace_agreement", "states in which two whole answers call the same tools", lambda one: one.agreed),
+    _of_states("trace_like_teacher", "states in which the trace did what most answers do", lambda one: one.like_trace),
+    metric("trace_pairs", "pairs", count, "higher", over=_PAIRS),
+)

@@ -1,0 +1,51 @@
+"""Transcripts as a data file: a row each, as they are but for secrets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specs.data.registered import read_registered
+from specs.data.transcripts import packed
+from specs.errors import Problem
+from specs.stages.artifacts import Item
+
+SECRET = "canary-9f8e7d6c5b4a"
+
+
+def line(text: str) -> str:
+    return json.dumps({"type": "user", "message": {"role": "user", "content": text}})
+
+
+def test_a_folder_is_a_row_for_each_transcript_by_its_place(tmp_path: Path) -> None:
+    (tmp_path / "one" / "subagents").mkdir(parents=True)
+    (tmp_path / "one.jsonl").write_text(line("Hello") + "\n", encoding="utf-8")
+    (tmp_path / "one" / "subagents" / "agent-x.jsonl").write_text(line("Find it") + "\n", encoding="utf-8")
+    (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
+    (tmp_path / "notes.md").write_text("nothing of this", encoding="utf-8")
+    found = [one for one in packed(tmp_path) if isinstance(one, Item)]
+    assert [(one.id, one.group, one.kind) for one in found] == [
+        ("one/subagents/agent-x.jsonl", "one", "transcript"),
+        ("one.jsonl", "one", "transcript"),
+    ]
+    whole = read_registered(tmp_path, "transcripts")
+    assert not isinstance(whole, list) and (whole.held, whole.rows) == ("transcripts", 2)
+    assert [one.prompt for one in found if one.id == "one.jsonl"] == [line("Hello") + "\n"]
+
+
+def test_a_known_secret_is_masked_and_every_line_stays_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", SECRET)
+    path = tmp_path / "one.jsonl"
+    path.write_text(line(f'say "{SECRET}"\nand go') + "\n" + line("fine") + "\n", encoding="utf-8")
+    (row,) = packed(path)
+    assert isinstance(row, Item) and SECRET not in row.prompt
+    told = [json.loads(one)["message"]["content"] for one in row.prompt.splitlines()]
+    assert "[masked:" in told[0] and told[0].endswith("and go") and told[1] == "fine"
+
+
+def test_a_folder_without_transcripts_is_one_problem(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("nothing", encoding="utf-8")
+    (problem,) = packed(tmp_path)
+    assert isinstance(problem, Problem) and "holds no transcript" in str(problem)

@@ -1,0 +1,90 @@
+"""The process of a ``replay_traces`` stage: transcripts, their states, answers to them, and pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from specs.errors import UserError
+from specs.stages.artifacts import Item
+from specs.stages.traces.parameters import ReplayTracesParameters
+from specs.stages.traces.rows import TraceAnswer
+from training.engines.engine_factory import make_engine
+from training.engines.token_sampling import Sampling
+from training.jobs.job import Done, Job, batches_of, refuse
+from training.jobs.witness.asked import Asked, left_rows, of_items
+from training.rules.prompt_encoding import form_of, prompt_ids
+from training.rules.prompt_text import seed_of
+from training.rules.tasks import load_items
+from training.rules.traces.local_replay import States, pairs_of, states_in
+
+GROUP = 64
+"""States that are answered together; an interrupted stage resumes after the last whole group."""
+
+
+def replay_traces(job: Job[ReplayTracesParameters]) -> Done:
+    """Write ``rows`` (every answer to every state) and ``pairs``."""
+    given, states = job.parameters, _states(job)
+    engine = make_engine(given.engine, job.inputs["model"], given.batch_size, scratch=job.folder)
+    sampling, form = Sampling.of(given, given.stops), form_of(job.order.model_kind)
+    shard = job.shard("answers", TraceAnswer)
+
+    def answered(number: int, some: Sequence[Item]) -> list[TraceAnswer]:
+        encoded = [prompt_ids(engine.tokenizer, item.prompt, form) for item in some]
+        outputs = engine.complete(
+            [one.ids for one in encoded],
+            sampling,
+            samples=given.answers,
+            seed=seed_of(given.seed, "traces", number),
+            on_batch=lambda done: job.progress(number * GROUP + done, len(states.shown), "states"),
+        )
+        return [
+            TraceAnswer(
+                item=item.id,
+                group=item.group,
+                kind=item.kind,
+                sample=sample,
+                prompt=item.prompt,
+                prompt_tokens=len(prompt.ids),
+                **output.as_row("text", "tokens"),
+            )
+            for item, prompt, samples in zip(some, encoded, outputs, strict=True)
+            for sample, output in enumerate(samples)
+        ]
+
+    job.fill(shard, batches_of(states.items(), GROUP), answered, "states")
+    rows = shard.rows()
+    made = pairs_of(states, rows, given)
+    job.write_rows("rows", rows)
+    job.write_rows("pairs", made.pairs)
+    account = states.account
+    facts = engine.stated("") | {
+        "records": account.records,
+        "records_used": account.used,
+        "records_skipped": account.skipped,
+        "states": len(states.shown),
+        "pairs": len(made.pairs),
+        "agreement": made.agreement.model_dump(mode="json"),
+    }
+    effective = given.model_dump(mode="json") | sampling.read_back(given) | {"engine": engine.name}
+    return Done(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
+
+
+def asked(job: Job[ReplayTracesParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+    """Return what the model was asked for these rows; raises NotAsked and EncodingFault."""
+    form = form_of(job.order.model_kind)
+
+    def prompt(item: Item) -> Sequence[int]:
+        return prompt_ids(tokenizer, item.prompt, form).ids
+
+    rows = left_rows(job, TraceAnswer, places)
+    return of_items(
+        rows, _states(job).items(), prompt, lambda row: row.text, Sampling.of(job.parameters, job.parameters.stops)
+    )
+
+
+def _states(job: Job[ReplayTracesParameters]) -> States:
+    try:
+        return states_in(load_items(job.inputs["transcripts"]), job.parameters)
+    except (UserError, ValueError) as error:
+        refuse(f"the transcripts give no states: {error}")
