@@ -101,6 +101,12 @@ SDPO = StageKind(
     resumable=True,
     reads_turns=True,
     added=(_SNAPSHOTS, _REPLICAS),
+    points=(
+        "the teacher: is it the granted model with the feedback, and does its signal fall on tokens that matter",
+        "feedback: does it say what is wrong, or hand over the answer",
+        "answers of one prompt: do they differ, or has sampling collapsed",
+        "distance to the reference, and the length of answers over the steps",
+    ),
 )
 
 COMPOSER = StageKind(
