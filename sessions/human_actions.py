@@ -14,7 +14,7 @@ from reviews.evidence.gather import registered_spec
 from reviews.gate.amendments import AMENDMENT, amended, amendment_packet, is_exploratory, refused
 from reviews.gate.check_list import all_checks
 from reviews.gate.conditions import obligations
-from reviews.gate.gate_decision import carried, settle
+from reviews.gate.gate_decision import carried, looked_up, settle
 from reviews.gate.loosening_check import amendment_checks
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import JUDGEMENTS, retracted
@@ -220,7 +220,8 @@ def _amend(
                 judged = without_review(session, AMENDMENT, number, error)
             verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
             shown = Packet.model_validate(session.store.get_value(judged.body["packet"]))
-            decision = settle(new, shown, verdict, number)
+            looked = looked_up(list(session.trail.iterate("look")), session.store, AMENDMENT)
+            decision = settle(new, shown, verdict, number, looked)
             if new.spec.constitution is not None:
                 # Stages read the kept constitution.
                 session.store.put(new.path(new.spec.constitution).read_bytes())

@@ -156,6 +156,7 @@ var inStore = map[string][]string{
 	"metrics":   {"metrics"},
 	"checks":    {"checks"},
 	"packet":    {"packet"},
+	"look":      {"packet", "arguments", "answer"},
 	"verdict":   {"packet", "verdict", "request", "response"},
 	"decision":  {"decision"},
 	"amendment": {"spec", "source", "packet", "verdict", "code"},

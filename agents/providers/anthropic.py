@@ -8,20 +8,19 @@ from typing import Any
 
 from anthropic.types import RawMessageStreamEvent
 
-from agents.providers.turn_request import (
-    NO_TEXT,
-    Asking,
-    Reply,
-    call_of,
-    readable,
-    schema_of,
-    sendable_name,
-    sendable_text,
-)
+from agents.providers.turn_request import Asking, Reply, call_of, schema_of
 from agents.turns import Message, Stop, ToolCall, ToolResult
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 from specs.vendors.streams import NotWhole, anthropic_message
+from specs.vendors.tool_calls import (
+    NO_TEXT,
+    anthropic_arguments,
+    anthropic_content,
+    readable,
+    sendable_name,
+    sendable_text,
+)
 
 _STOPS: dict[str | None, Stop] = {
     "tool_use": "tool_use",
@@ -103,27 +102,14 @@ def _reply(model: str, stop: Stop, blocks: list[dict[str, Any]], counts: dict[st
 
 
 def _call(block: dict[str, Any]) -> ToolCall:
-    pieces = "".join(block["pieces"]) or json.dumps(block["input"] or {})
-    return call_of(block["id"], block["name"], pieces)
+    return call_of(block["id"], block["name"], anthropic_arguments(block))
 
 
 def _verbatim(blocks: list[dict[str, Any]]) -> str:
     """Return the answer as it has to go back if it holds thinking: signed, and in its place."""
     if not any(one["type"] in ("thinking", "redacted_thinking") for one in blocks):
         return ""
-    given: list[dict[str, Any]] = []
-    for one in blocks:
-        joined = "".join(one["pieces"])
-        if one["type"] == "thinking":
-            text = one["thinking"] + joined
-            given.append({"type": "thinking", "thinking": text, "signature": one["signature"]})
-        elif one["type"] == "redacted_thinking":
-            given.append({"type": "redacted_thinking", "data": one["data"]})
-        elif one["type"] == "text" and (one["text"] + joined).strip():
-            given.append(_text(one["text"] + joined))
-        elif one["type"] == "tool_use":
-            given.append(_tool_use(_call(one)))
-    return sendable_text([json.dumps(given, ensure_ascii=False)])
+    return anthropic_content(blocks)
 
 
 def _message(message: Message, *, cached: bool) -> dict[str, Any]:

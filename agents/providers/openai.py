@@ -7,31 +7,19 @@ without its call, so every item of an answer with calls goes back as it came.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 
-from agents.providers.turn_request import (
-    NO_TEXT,
-    Asking,
-    Reply,
-    call_of,
-    schema_of,
-    sendable_arguments,
-    sendable_function,
-    sendable_name,
-    sendable_text,
-)
+from agents.providers.turn_request import Asking, Reply, call_of, schema_of, sendable_function
 from agents.turns import Message, Stop, ToolCall, ToolResult
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 from specs.vendors.streams import PASSING, NotWhole, openai_response
+from specs.vendors.tool_calls import NO_REASONING, NO_TEXT, openai_content, sendable_text
 
 _INCOMPLETE: dict[str | None, Stop] = {"max_output_tokens": "length", "content_filter": "refusal"}
-_NO_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt-|gpt-[\d.]+-chat|gpt-chat)")
-"""Models without reasoning: they refuse a request for its encrypted form."""
 
 
 def body(asking: Asking) -> dict[str, Any]:
@@ -51,7 +39,7 @@ def body(asking: Asking) -> dict[str, Any]:
         "store": False,
         "stream": True,
     }
-    if not _NO_REASONING.match(asking.model):
+    if not NO_REASONING.match(asking.model):
         given["include"] = ["reasoning.encrypted_content"]
     if asking.reasoning:
         given["reasoning"] = {"effort": asking.reasoning}
@@ -101,7 +89,7 @@ def _reply(response: Response, items: list[ResponseOutputItem]) -> Reply:
     if stop != "end":
         return Reply(response.model, text, (), stop, usage, written)
     stop = "tool_use" if calls else "end"
-    return Reply(response.model, text, tuple(calls), stop, usage, written, _verbatim(items))
+    return Reply(response.model, text, tuple(calls), stop, usage, written, openai_content(items))
 
 
 def _stop(response: Response) -> Stop:
@@ -122,18 +110,6 @@ def _usage(response: Response) -> tuple[Usage | None, int]:
     details = vars(response.usage.input_tokens_details) if response.usage.input_tokens_details else {}
     counted = Usage(response.usage.input_tokens, response.usage.output_tokens, details.get("cached_tokens") or 0)
     return counted, details.get("cache_write_tokens") or 0
-
-
-def _verbatim(items: list[ResponseOutputItem]) -> str:
-    """Return the items as they have to go back, reasoning in its place; a field without a value is refused."""
-    given = [item.to_dict(mode="json", exclude_none=True) for item in items]
-    while given and given[-1]["type"] == "reasoning":
-        given.pop()  # It would be refused without an item after it.
-    for one in given:
-        if one["type"] == "function_call":
-            one["name"] = sendable_name(str(one["name"]))
-            one["arguments"] = sendable_arguments(str(one["arguments"]))
-    return sendable_text([json.dumps(given, ensure_ascii=False)]) if given else ""
 
 
 def _said(result: ToolResult) -> str | list[dict[str, Any]]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from agents.turns import Message, Stop, ToolCall
 from specs.trail.builder_tools import Tool
 from specs.vendors.parties import Depth
 from specs.vendors.prices import Usage
-
-NO_TEXT = "(no text)"
-"""Replaces an empty answer: no vendor takes one back."""
-UNREADABLE = "malformed_json"
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Of a tool, or an id."""
+from specs.vendors.tool_calls import NO_TEXT as NO_TEXT
+from specs.vendors.tool_calls import SENDABLE, sendable_arguments
+from specs.vendors.tool_calls import UNREADABLE as UNREADABLE
+from specs.vendors.tool_calls import readable as readable
+from specs.vendors.tool_calls import sendable_name as sendable_name
+from specs.vendors.tool_calls import sendable_text as sendable_text
 
 
 class Asking(NamedTuple):
@@ -56,42 +54,9 @@ def schema_of(tool: Tool) -> dict[str, Any]:
     return tool.schema()
 
 
-def readable(arguments: str) -> dict[str, Any]:
-    """Return arguments as the JSON object that vendors want back; anything else becomes a text in one.
-
-    The call itself is carried out with what the model wrote, never with this.
-    """
-    try:
-        value = json.loads(arguments)
-        # Refuses NaN, and a lone surrogate: it passes the parser and cannot be sent.
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
-        return {UNREADABLE: arguments}
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {UNREADABLE: arguments}
-
-
-def sendable_arguments(arguments: str) -> str:
-    """Return arguments as the model wrote them, or, where they are no JSON object, as the text of one."""
-    value = readable(arguments)
-    try:
-        return arguments if json.loads(arguments) == value else json.dumps(value, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return json.dumps(value, ensure_ascii=False)
-
-
-def sendable_name(name: str) -> str:
-    """Return the name of a called tool in a form that every vendor takes back."""
-    return name if _NAME.fullmatch(name) else "unknown_tool"
-
-
 def sendable_function(call: ToolCall) -> dict[str, str]:
     """Return name and arguments of a call in a form that OpenAI's APIs take back."""
     return {"name": sendable_name(call.name), "arguments": sendable_arguments(call.arguments)}
-
-
-def sendable_text(pieces: Iterable[str]) -> str:
-    """Join the pieces of a text; lone surrogates, which cannot be written in UTF-8, are replaced."""
-    return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def call_of(id: str, name: str, arguments: str) -> ToolCall:
@@ -108,7 +73,7 @@ def with_ids(calls: Iterable[ToolCall], taken: Iterable[str]) -> tuple[ToolCall,
     found: list[ToolCall] = []
     for call in calls:
         id, number = call.id, len(seen)
-        while not _NAME.fullmatch(id) or id in seen:
+        while not SENDABLE.fullmatch(id) or id in seen:
             id = f"call_{number}"
             number += 1
         seen.add(id)

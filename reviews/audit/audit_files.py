@@ -37,6 +37,7 @@ _IN_STORE: dict[str, tuple[str, ...]] = {
     "metrics": ("metrics",),
     "checks": ("checks",),
     "packet": ("packet",),
+    "look": ("packet", "arguments", "answer"),
     "verdict": ("packet", "verdict", "request", "response"),
     "decision": ("decision",),
     "amendment": ("spec", "source", "packet", "verdict", "code"),

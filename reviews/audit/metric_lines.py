@@ -47,14 +47,3 @@ def _compared(evidence: Evidence, metric: str, form: type[Contract]) -> tuple[Pa
 
 def _passed(judged: Iterable[Answered]) -> dict[str, bool]:
     return {one.item.id: one.passed for one in judged}
-
-
-def ranges(lines: Iterable[int]) -> str:
-    """Write line numbers for people: ``1-3, 7``."""
-    found: list[list[int]] = []
-    for line in lines:
-        if found and line == found[-1][1] + 1:
-            found[-1][1] = line
-        else:
-            found.append([line, line])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

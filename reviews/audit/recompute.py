@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from reviews.audit.lookup_check import lookup_damage
 from reviews.checks.definition import Check
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.gather import find, gather, registered_spec
 from reviews.gate.amendments import AMENDMENT, amended, amendment_packet, is_exploratory, refused
 from reviews.gate.check_list import all_checks, run_checks
-from reviews.gate.gate_decision import carried, settle
+from reviews.gate.gate_decision import carried, looked_up, settle
 from reviews.gate.grants import opened_by
 from reviews.gate.loosening_check import amendment_checks
 from reviews.gate.measurer import measure
@@ -121,7 +122,9 @@ def _differences(run: Path, entries: list[Recorded], store: Store, decision: Rec
         found = _design_packet(then, store, packet)
     else:
         found = _attempt_packet(run, then, store, stage, attempt, packet, notes)
-    return found or _verdict_and_decision(entries[: decision.entry.seq], store, decision, told, packet)
+    before, name = entries[: decision.entry.seq], stage or DESIGN
+    found += lookup_damage(run, before, store, name, attempt, is_design=stage is None)
+    return found or _verdict_and_decision(before, store, decision, told, packet)
 
 
 def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> list[str]:
@@ -139,8 +142,10 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
     checks = amendment_checks(before, store, old, new)
     packet = Packet.model_validate_json(store.get(body["packet"]))
     again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
-    decision = settle(new, packet, Verdict.model_validate_json(store.get(body["verdict"])), number)
-    problems: list[str] = []
+    verdict = Verdict.model_validate_json(store.get(body["verdict"]))
+    seen = entries[: recorded.entry.seq]
+    decision = settle(new, packet, verdict, number, looked_up(seen, store, AMENDMENT))
+    problems = list(lookup_damage(Path(), seen, store, AMENDMENT, number, is_design=True))
     if again != packet:
         problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
     if refused(before, old, found):
@@ -220,7 +225,7 @@ def _verdict_and_decision(
         lost = verdict.no_verdict
         if verdict != (no_verdict(verdict.reviewer, lost) if lost else Checklist().review(packet, told.packet)):
             problems.append("the checklist gives another verdict than the recorded one")
-    again = settle(resolved, packet, verdict, attempt)
+    again = settle(resolved, packet, verdict, attempt, looked_up(entries, store, packet.stage))
     if again != told:
         problems.append(f"packet and verdict give '{again.outcome}', recorded is '{told.outcome}'")
     if recorded.body["outcome"] != told.outcome or list(told.reasons) != recorded.body["reasons"]:

@@ -29,6 +29,7 @@ ROOTS = (
     "reviews.gate.decide",
     "reviews.gate.gate_decision",
     "reviews.gate.loosening_check",
+    "reviews.audit.lookup_check",
     SERVER,
 )
 DATA = ("training/rules/prompts/*.yaml",)

@@ -16,9 +16,9 @@ from reviews.evidence.gather import load_items
 from reviews.evidence.text_overlap import Overlap, find_overlaps
 from reviews.trail.store import Store
 from specs.errors import EvidenceMissing
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.artifacts import Item
-from specs.stages.registry import Stage, kind_of
+from specs.stages.registry import Stage, kind_of, outputs_of
 
 REMEMBERED = 8
 """Screened files that are kept: plan, order and audit ask for the same one."""
@@ -63,3 +63,18 @@ def _screened(root: Path, digest: str, heldout: str, similarity: float, containe
         raise EvidenceMissing(f"a line is no item: {error.errors()[0]['msg']}", where="written instructions") from error
     taken = held_out_among(written, load_items(store, heldout), similarity, contained)
     return b"".join(line for place, line in enumerate(lines) if place not in taken) if taken else None
+
+
+def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
+    """Say whether a stage takes held-out items, or rows of a stage that does; a checkpoint carries none."""
+    if stage.reads_heldout or kind_of(stage).reads_heldout:
+        return True
+    for reference in stage.inputs.values():
+        owner, _, output = reference.partition(".")
+        source = next((one for one in spec.stages if one.name == owner and one.name != stage.name), None)
+        if source is None or outputs_of(source.kind, source.parameters).get(output) == "checkpoint":
+            continue
+        # A stage reads of earlier ones only, so this ends.
+        if spec.stages.index(source) < spec.stages.index(stage) and sees_heldout(spec, source):
+            return True
+    return False

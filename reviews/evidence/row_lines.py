@@ -52,3 +52,14 @@ def inside(subjects: Subjects, parts: Callable[[Any], Iterable[Any]]) -> Subject
     pairs = zip(subjects.rows, subjects.lines, strict=True)
     found = [(one, line) for whole, line in pairs for one in parts(whole)]
     return Subjects([one for one, _ in found], [line for _, line in found], subjects.of, subjects.file)
+
+
+def ranges(lines: Iterable[int]) -> str:
+    """Write line numbers for people: ``1-3, 7``."""
+    found: list[list[int]] = []
+    for line in lines:
+        if found and line == found[-1][1] + 1:
+            found[-1][1] = line
+        else:
+            found.append([line, line])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reviews.evidence.gather import NOT_STARTED
 from reviews.gate.conditions import why_not_carried
 from reviews.gate.decide import decide
 from reviews.gate.packet import DESIGN, resolvable
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
 from specs.digests import Digest
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.stage import Range
 from specs.trail.verdict import Decision, Packet, Span, Verdict
 
 
-def settle(resolved: ResolvedSpec, packet: Packet, verdict: Verdict, attempt: int) -> Decision:
-    """Decide a gate from what is stored: nothing but the spec, the packet and the verdict goes in."""
+def looked_up(entries: Sequence[Recorded], store: Store, stage: str) -> dict[Digest, str]:
+    """Return what reviewers of a stage's packets were answered when they looked something up, by digest."""
+    looks = (one.body for one in entries if one.entry.kind == "look" and one.body["stage"] == stage)
+    return {body["answer"]: store.get(body["answer"]).decode() for body in looks}
+
+
+def settle(
+    resolved: ResolvedSpec,
+    packet: Packet,
+    verdict: Verdict,
+    attempt: int,
+    looked: Mapping[Digest, str] | None = None,
+) -> Decision:
+    """Decide a gate from what is stored: the spec, the packet, the verdict and what its reviewers looked up."""
     digest: Digest = packet.content_digest()
+    answers = looked or {}
 
     def resolves(span: Span) -> bool:
+        if span.artifact in answers:
+            return bool(span.quote.strip()) and span.quote in answers[span.artifact]
         return span.artifact == digest and resolvable(span, packet)
 
     stage = None if packet.stage == DESIGN else packet.stage

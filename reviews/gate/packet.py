@@ -89,6 +89,8 @@ def build_packet(
         conditions=conditions,
         lifted=dict(lifted or {}),
         previous_findings=previous_findings,
+        reading=resolved.read_first(),
+        points=kind_of(stage).points,
         code=plain(evidence.code, CODE_CHARACTERS),
         withdrawn=evidence.withdrawn,
         lineages={
@@ -171,6 +173,7 @@ def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...],
         evaluations_of_heldout=0,
         claims=(),
         left_out={"flagged_rows": max(0, len(flagged) - FLAGGED_ROWS)},
+        reading=resolved.read_first(),
     )
     return without_secrets(packet)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from specs.errors import ReviewerUnavailable
 from specs.trail.no_verdict import NoVerdict
@@ -34,12 +34,37 @@ class Reviewer(Protocol):
 
 @dataclass(frozen=True)
 class Earlier:
-    """A whole answer that could not be read, after which the reviewer was asked once more."""
+    """A whole answer before the last one: it could not be read, or it looked something up."""
 
     request: bytes
     response: bytes
     error: str
-    """What the reviewer was told about it."""
+    """What the reviewer was told about an answer that could not be read; empty for one that looked something up."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Something that a reviewer looked up: where it is recorded, and the digest of what it was answered."""
+
+    entry: str
+    answer: str
+
+
+class Found(NamedTuple):
+    """The answer to a call of a reviewer, and the key of the entry that holds both."""
+
+    text: str
+    is_error: bool
+    entry: str
+
+
+class Looking(NamedTuple):
+    """What a reviewer may look into while it judges a packet."""
+
+    names: tuple[str, ...]
+    """What can be read, a line each."""
+    look: Callable[[str, str, int], Found]
+    """Carries a call out: tool, arguments, and the most bytes of its answer."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +88,8 @@ class Exchange:
     """The reasoning effort that was requested; None when none was."""
     earlier: tuple[Earlier, ...] = ()
     """Answers before the last one; tokens and USD are those of all."""
+    looked: tuple[Looked, ...] = ()
+    """What the reviewer looked up, in order."""
 
 
 FACTS = frozenset(one.name for one in fields(Exchange))
@@ -74,10 +101,12 @@ def facts_of(exchange: Exchange, keep: Callable[[bytes], str]) -> dict[str, Any]
     earlier = [
         {"request": keep(one.request), "response": keep(one.response), "error": one.error} for one in exchange.earlier
     ]
-    rest = {name: value for name, value in vars(exchange).items() if name != "earlier"}
+    looked = [vars(one) for one in exchange.looked]
+    rest = {name: value for name, value in vars(exchange).items() if name not in ("earlier", "looked")}
     return (
         rest
         | ({"earlier": earlier} if earlier else {})
+        | ({"looked": looked} if looked else {})
         | {
             "request": keep(exchange.request) if exchange.request else None,
             "response": keep(exchange.response) if exchange.response is not None else None,
@@ -135,6 +164,6 @@ class PaidReviewer(Reviewer, Protocol):
         """Return the most USD a review of this packet can cost."""
         ...
 
-    def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
-        """Ask, and return verdict or error together with what it took."""
+    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Answered[Verdict]:
+        """Ask, and return verdict or error together with what it took; ``looking``: what may be looked into."""
         ...

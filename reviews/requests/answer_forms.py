@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -17,6 +17,7 @@ from specs.trail.requested_review import (
     Answer,
     ClaimStatus,
     Concern,
+    DraftAnswer,
     Fix,
     Issue,
     IssueSeverity,
@@ -115,10 +116,20 @@ class AdversarialPart(Part):
     overall_assessment: str
 
 
-PARTS: dict[Mode, type[QuestionPart] | type[ReviewPart] | type[AdversarialPart]] = {
+class DraftPart(Part):
+    """What a model returns to a goal; ``spec`` comes last, so that it is written after the reasons."""
+
+    reasoning: str
+    assumptions: list[str]
+    open_questions: list[str]
+    spec: str
+
+
+PARTS: dict[Mode, type[QuestionPart] | type[ReviewPart] | type[AdversarialPart] | type[DraftPart]] = {
     "question": QuestionPart,
     "review": ReviewPart,
     "adversarial": AdversarialPart,
+    "draft": DraftPart,
 }
 
 
@@ -144,6 +155,21 @@ def read_question(text: str, options: Sequence[str], who: str) -> QuestionAnswer
         option=options[part.option - 1] if part.option is not None else None,
         approval=part.approval,
         words=words,
+    )
+
+
+def read_draft(text: str, problems: Callable[[str], str], who: str) -> DraftAnswer:
+    """Read a draft; ``problems`` says what is wrong with its spec, and ReviewerUnavailable is raised if anything is."""
+    part = read_part(text, DraftPart, who)
+    _whole(part.model_copy(update={"spec": "as YAML"}), who)
+    if wrong := problems(part.spec):
+        what = "the spec that was drafted has problems"
+        raise ReviewerUnavailable(what, where=who, cause="out_of_schema", detail=wrong)
+    return DraftAnswer(
+        spec=part.spec,
+        reasoning=part.reasoning,
+        assumptions=tuple(part.assumptions),
+        open_questions=tuple(part.open_questions),
     )
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reviews.gate.reviewer import Answered
-from reviews.requests.answer_forms import form_of, read_adversarial, read_question, read_review
+from reviews.requests.answer_forms import form_of, read_adversarial, read_draft, read_question, read_review
 from reviews.requests.request_record import ASKED, Request
 from specs.digests import canonical_bytes
-from specs.trail.requested_review import Answer, Mode, QuestionRequest, Reading, ReviewRequest
+from specs.trail.requested_review import Answer, DraftRequest, Mode, QuestionRequest, Reading, ReviewRequest
 from specs.vendors.parties import Effort
 from specs.vendors.untrusted_text import enclose
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # Imports an HTTP client.
 
 CLOSING = "Answer the request by your instructions, with the JSON object only."
 _SHOWN_LEFT_OUT = 100
+DRAFTS = 4
+"""Drafts of one spec that a model may hand in."""
 
 
 def instructions(mode: Mode) -> str:
@@ -38,13 +40,27 @@ def question_text(request: Request, reading: Reading) -> str:
     return f"{enclose('request', data)}\n{files}\n{CLOSING}"
 
 
-def ask_model(model: Model, request: Request, reading: Reading, effort: Effort, waits: Waits) -> Answered[Answer]:
-    """Ask, and return answer or error together with what it took."""
+def ask_model(
+    model: Model,
+    request: Request,
+    reading: Reading,
+    effort: Effort,
+    waits: Waits,
+    problems: Callable[[str], str] = lambda _: "",
+) -> Answered[Answer]:
+    """Ask, and return answer or error together with what it took; ``problems`` says what is wrong with a drafted spec.
+
+    A draft with problems is asked for again, up to ``DRAFTS`` times in all, within the cap.
+    """
     text, form = question_text(request, reading), form_of(request.mode)
-    return model.ask(instructions(request.mode), text, form, effort, _reader(request, reading, model.name), waits)
+    read = _reader(request, reading, problems, model.name)
+    repeats = DRAFTS - 1 if isinstance(request, DraftRequest) else 1
+    return model.ask(instructions(request.mode), text, form, effort, read, waits, repeats=repeats)
 
 
-def _reader(request: Request, reading: Reading, who: str) -> Callable[[str], Answer]:
+def _reader(request: Request, reading: Reading, problems: Callable[[str], str], who: str) -> Callable[[str], Answer]:
+    if isinstance(request, DraftRequest):
+        return lambda text: read_draft(text, problems, who)
     if isinstance(request, QuestionRequest):
         return lambda text: read_question(text, request.options, who)
     if isinstance(request, ReviewRequest):

@@ -20,6 +20,7 @@ from specs.trail.requested_review import (
     Answer,
     AnsweredEntry,
     AskedEntry,
+    DraftRequest,
     QuestionRequest,
     Reading,
     ReviewRequest,
@@ -32,10 +33,15 @@ TRAIL = "reviews.sqlite"
 """Not the name of a session's trail, so that the folder is not taken for a session."""
 STORE = "store"
 _RANK: dict[Tier, int] = {"low": 0, "medium": 1, "high": 2}
-ASKED = {"question": {"topic", "question", "options"}, "review": {"kind", "note"}, "adversarial": {"mode"}}
+ASKED = {
+    "question": {"topic", "question", "options"},
+    "review": {"kind", "note"},
+    "adversarial": {"mode"},
+    "draft": {"goal"},
+}
 """By mode, the fields that make the question."""
 
-Request = QuestionRequest | ReviewRequest | AdversarialRequest
+Request = QuestionRequest | ReviewRequest | AdversarialRequest | DraftRequest
 
 
 def open_workspace(folder: Path) -> tuple[Trail, Store]:

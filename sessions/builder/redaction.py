@@ -16,13 +16,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
 
+from reviews.evidence.heldout_screen import sees_heldout as sees_heldout
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.builder.phrase_match import Protected
 from specs.masking import map_json, map_strings, masker_of
-from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
-from specs.stages.registry import Stage, kind_of, outputs_of
 from specs.text import plain
 from specs.trail.builder_tools import TOOLS
 from specs.trail.entry import EntryKind
@@ -37,7 +37,7 @@ ANSWER_RUN = 12
 INSTRUCTIONS_RUN = 10
 _INSTRUCTIONS = (
     "reviewers/vendors/reviewer.md",
-    *("requests/question.md", "requests/review.md", "requests/adversarial.md"),
+    *("requests/question.md", "requests/review.md", "requests/adversarial.md", "requests/draft.md"),
 )
 _ONLY_PRINTABLE = re.compile(r"[\x20-\x7e\n\t]*")
 MOST_KEPT = 1024
@@ -197,21 +197,6 @@ def _names(session: Seen) -> re.Pattern[str] | None:
 def _printable(text: str) -> str:
     """Return a printable text; most texts already are, which is quicker to see than to make."""
     return text if _ONLY_PRINTABLE.fullmatch(text) else plain(text, len(text))
-
-
-def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
-    """Say whether a stage takes held-out items, or rows of a stage that does; a checkpoint carries none."""
-    if stage.reads_heldout or kind_of(stage).reads_heldout:
-        return True
-    for reference in stage.inputs.values():
-        owner, _, output = reference.partition(".")
-        source = next((one for one in spec.stages if one.name == owner and one.name != stage.name), None)
-        if source is None or outputs_of(source.kind, source.parameters).get(output) == "checkpoint":
-            continue
-        # A stage reads of earlier ones only, so this ends.
-        if spec.stages.index(source) < spec.stages.index(stage) and sees_heldout(spec, source):
-            return True
-    return False
 
 
 def rows_on_heldout(session: Seen) -> Iterator[str]:

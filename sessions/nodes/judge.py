@@ -10,7 +10,7 @@ from langgraph.types import interrupt
 
 from reviews.checks.measuring_code import measuring_code
 from reviews.gate.check_list import run_checks
-from reviews.gate.gate_decision import carried, settle
+from reviews.gate.gate_decision import carried, looked_up, settle
 from reviews.gate.grants import opened_by
 from reviews.gate.human_answers import answer_effect, design_attempt, last_question
 from reviews.gate.measurer import measure as measure_rows
@@ -106,7 +106,8 @@ def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: i
     judged = session.body(f"verdict/{stage}.{attempt}")
     packet = Packet.model_validate(session.store.get_value(judged["packet"]))
     verdict = Verdict.model_validate(session.store.get_value(judged["verdict"]))
-    decision = settle(session.resolved, packet, verdict, attempt)
+    looked = looked_up(list(session.trail.iterate("look")), session.store, stage)
+    decision = settle(session.resolved, packet, verdict, attempt, looked)
     body = {
         "stage": recorded_stage,
         "attempt": attempt,

@@ -16,6 +16,7 @@ from reviews.reviewers.process import messages, reviewer_proxy
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.money import ledger
+from sessions.nodes.lookups import may_look
 from sessions.session import Cancelled, Paused, Session
 from specs.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.masking import current, without_secrets
@@ -137,7 +138,8 @@ def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") 
             key = ledger.reserve_review(session.trail, budget, case.stage, at, cap)
             # A failure before anything is known counts as the whole cap.
             facts = {"reservation": key, "usd": cap}
-            review = _asked(session, reviewer, packet, case.digest, key)
+            with may_look(session, case.stage, case.attempt, case.digest, reviewer):
+                review = _asked(session, reviewer, packet, case.digest, key)
             if review.error is None or review.error.cause != "cut_off" or not left:
                 break
             left -= 1

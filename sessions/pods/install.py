@@ -189,6 +189,7 @@ def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
     source = resolved.spec
     constitution = [] if source.constitution is None else [source.constitution]
     named = [*constitution, source.heldout.path, *(one.path for one in source.data.values())]
+    named += map(script_file.path_of, source.reading)
     if is_file(source.task):
         named.append(path_of(source.task))
     for stage in source.stages:

@@ -16,7 +16,7 @@ from specs import markdown
 from specs.errors import UserError
 from specs.text import one_line
 
-_TITLES = {"question": "Answer", "review": "Review", "adversarial": "Claims against evidence"}
+_TITLES = {"question": "Answer", "review": "Review", "adversarial": "Claims against evidence", "draft": "Drafted spec"}
 
 
 def page(done: Requested, *, escaped: bool) -> str:

@@ -16,6 +16,7 @@ from specs.trail.requested_review import (
     Answer,
     AnsweredEntry,
     AskedEntry,
+    DraftRequest,
     QuestionRequest,
     Reading,
     ReviewRequest,
@@ -23,7 +24,7 @@ from specs.trail.requested_review import (
 )
 from specs.vendors.parties import Reviewer
 
-AnyRequest = QuestionRequest | ReviewRequest | AdversarialRequest
+AnyRequest = QuestionRequest | ReviewRequest | AdversarialRequest | DraftRequest
 
 
 @dataclass(frozen=True)

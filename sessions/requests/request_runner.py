@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +33,7 @@ from specs.trail.requested_review import (
     AnsweredBy,
     AnsweredEntry,
     AskedEntry,
+    DraftRequest,
     PolicyAnswer,
     QuestionRequest,
     Reading,
@@ -59,6 +60,8 @@ class Case(NamedTuple):
     material: Material | None = None
     """What rules look at in a review of files."""
     runs: Sequence[RunEvidence] = ()
+    problems: Callable[[str], str] = lambda _: ""
+    """Says what is wrong with a drafted spec."""
 
 
 class _Open(NamedTuple):
@@ -192,7 +195,7 @@ class Book:
             return self.answered(case, "nobody", None, refused, effort)
         self.desk.say(f"asking {model.name}, {case.tier} effort: up to {effort.timeout_s:.0f} s and {cap:.2f} USD")
         try:
-            said = ask_model(model, case.request, case.reading, effort, self._waits)
+            said = ask_model(model, case.request, case.reading, effort, self._waits, case.problems)
         except BaseException as error:
             # After Ctrl-C, for example, nobody knows whether the call is billed, so its whole cap counts.
             broken = ReviewerUnavailable(f"broken off: {type(error).__name__}", where=model.name)
@@ -290,6 +293,8 @@ class Book:
 def _topic(request: AnyRequest) -> str:
     if isinstance(request, QuestionRequest):
         return request.topic
+    if isinstance(request, DraftRequest):
+        return f"a spec for: {request.goal}"
     if isinstance(request, ReviewRequest):
         return f"{request.kind} of {', '.join(Path(path).name for path in request.paths)}"
     return f"claims of {Path(request.path).name}"

@@ -73,6 +73,7 @@ def load_spec(
     spec, constitution, digests = files.read_all(spec)
     spec, task_text = files.task(files.companions(spec))
     spec, scripts = files.scripts(spec)
+    spec, reading = files.reading(spec)
     problems = [*lint(spec), *files.problems]
     problems += unread_turns(spec, files.turns)
     if not problems:
@@ -88,6 +89,7 @@ def load_spec(
         plugins=used_plugins(spec),
         task_text=task_text,
         scripts=scripts,
+        reading=reading,
         origin=str(path.resolve().parent),
     )
 

@@ -28,6 +28,8 @@ from specs.stages.stage import TASKS
 from specs.trainers import trainer_file
 
 _RESTORE = "restore the registered file; or if the change is meant, `peergate spec pin` writes the new digest"
+READING_BYTES = 64_000
+"""Of a reading list: every reviewer reads it again with every packet."""
 _FITTING = "the task's file says in its Item which fields items have"
 
 
@@ -157,6 +159,35 @@ class NamedFiles:
             parameters = stage.parameters.model_copy(update=pinned)
             stages[index] = stage.model_copy(update={"script": name, "parameters": parameters})
         return spec.model_copy(update={"stages": tuple(stages)}), texts
+
+    def reading(self, spec: SessionSpec) -> tuple[SessionSpec, dict[str, str]]:
+        """Return the spec with each file of the reading list pinned by its digest, and the texts."""
+        texts: dict[str, str] = {}
+        pinned: list[str] = []
+        for index, named in enumerate(spec.reading):
+            loc: Loc = ("reading", index)
+            path = script_file.path_of(named)
+            if path in map(script_file.path_of, pinned):
+                self.problems.append(LintProblem(loc, f"'{path}' is named twice", "remove the line"))
+            if (raw := self._read(loc, path)) is None:
+                continue
+            try:
+                text = task_file.text_of(self.folder / path, raw)
+            except SpecError as error:
+                self.others += error.problems
+                continue
+            pinned.append(script_file.pinned(path, text))
+            if named not in (path, pinned[-1]):
+                now = script_file.digest_of(pinned[-1])
+                message = f"'{path}' has the digest {now}, the spec registers another"
+                hint = "restore the registered file; or if the change is meant, write the new digest"
+                self.problems.append(LintProblem(loc, message, hint))
+            texts[script_file.digest_of(pinned[-1])] = text
+        size = sum(len(text.encode()) for text in texts.values())
+        if size > READING_BYTES:
+            message = f"the files have {size} bytes, reviewers read at most {READING_BYTES} before each packet"
+            self.problems.append(LintProblem(("reading",), message, "shorten them, or name fewer"))
+        return spec.model_copy(update={"reading": tuple(pinned)}), texts
 
     def require_fitting(self, spec: SessionSpec) -> None:
         """Collect a problem for each field of an item that is not as the user's own task says its items are."""

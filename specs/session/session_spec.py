@@ -174,6 +174,9 @@ class SessionSpec(Contract):
     reviewer: Reviewer = Reviewer()
     panel: Panel | None = omitted()
     """Instead of ``reviewer``."""
+    reading: Annotated[tuple[str, ...], Field(max_length=10)] = omitted(())
+    """Text files that every reviewer of the session reads before a packet, in this order: the project's method, lessons
+    of earlier sessions. They are registered with their text; ``PATH@DIGEST`` refuses a file that has changed."""
     launcher: LauncherName = omitted("local")
     """Where jobs run, unless their stage says otherwise."""
     resources: Resources | None = omitted()
@@ -253,6 +256,8 @@ class ResolvedSpec(Contract):
     """Of a task in a file: its text, with which any reader of this can run it."""
     scripts: dict[Digest, str] = omitted({})
     """The text of each stage's ``script``."""
+    reading: dict[Digest, str] = omitted({})
+    """The text of each file of ``reading``."""
     origin: str
     """Absolute folder the relative paths of the spec start from; not part of :meth:`registration`."""
 
@@ -266,11 +271,19 @@ class ResolvedSpec(Contract):
         return self
 
     @model_validator(mode="after")
-    def _hold_its_scripts(self) -> ResolvedSpec:
+    def _hold_its_texts(self) -> ResolvedSpec:
         named = {script_file.digest_of(stage.script) for stage in self.spec.stages if stage.script}
         if named != set(self.scripts) or any(digest_bytes(text.encode()) != one for one, text in self.scripts.items()):
             raise ValueError("the texts of the scripts are not the registered ones")
+        read = {script_file.digest_of(one) for one in self.spec.reading}
+        if read != set(self.reading) or any(digest_bytes(text.encode()) != one for one, text in self.reading.items()):
+            raise ValueError("the texts of the reading list are not the registered ones")
         return self
+
+    def read_first(self) -> tuple[dict[str, str], ...]:
+        """Return what reviewers read before a packet: path and text of each file, in order."""
+        named = ((script_file.path_of(one), script_file.digest_of(one)) for one in self.spec.reading)
+        return tuple({"path": path, "text": self.reading[digest]} for path, digest in named)
 
     def registration(self) -> str:
         """Return the digest that identifies the experiment, wherever its files lie."""

@@ -97,6 +97,8 @@ class StageKind:
     judge: str
     """The module that measures and checks it."""
 
+    points: tuple[str, ...] = ()
+    """What a reviewer looks at in it, a phrase each; packets of its stages show them."""
     reads_heldout: bool = False
     """Whether it may read the held-out split; the share of the budget kept for evaluation is then open to it."""
     trains: str = ""

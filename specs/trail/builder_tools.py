@@ -357,7 +357,8 @@ class Tool(NamedTuple):
 _ALWAYS: tuple[Phase, ...] = ("plan", "watch", "submit")
 
 
-def _tool(arguments: type[Arguments], *phases: Phase) -> Tool:
+def tool_of(arguments: type[Arguments], *phases: Phase) -> Tool:
+    """Return the tool with these arguments, named and described as their class; open in all phases where none is."""
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", arguments.__name__).lower()
     told = " ".join((arguments.__doc__ or "").split())
     open_in = phases or _ALWAYS
@@ -366,46 +367,46 @@ def _tool(arguments: type[Arguments], *phases: Phase) -> Tool:
 
 
 TOOLS: tuple[Tool, ...] = (
-    _tool(ReadSpec),
-    _tool(ListArtifacts),
-    _tool(ReadArtifact),
-    _tool(ReadMetrics),
-    _tool(MetricHistory),
-    _tool(PlotTraining),
-    _tool(ReadFindings),
-    _tool(QueryRows),
-    _tool(CompareRows),
-    _tool(Grep),
-    _tool(RunPython),
-    _tool(LookUp),
-    _tool(ProposePlan, "plan"),
-    _tool(WriteRecipe, "plan"),
-    _tool(LaunchStage, "plan"),
-    _tool(JobStatus, "watch", "submit"),
-    _tool(JobLogs, "watch", "submit"),
-    _tool(CancelJob, "watch"),
-    _tool(RunChecks, "submit"),
-    _tool(AskReview),
-    _tool(RequestReview),
-    _tool(AdversarialReview),
-    _tool(ProposeAmendment),
-    _tool(ProposeStage),
-    _tool(ProposeSweep),
-    _tool(WriteNote),
-    _tool(Delegate),
-    _tool(SubmitStage, "submit"),
-    _tool(AskPerson, "plan"),
+    tool_of(ReadSpec),
+    tool_of(ListArtifacts),
+    tool_of(ReadArtifact),
+    tool_of(ReadMetrics),
+    tool_of(MetricHistory),
+    tool_of(PlotTraining),
+    tool_of(ReadFindings),
+    tool_of(QueryRows),
+    tool_of(CompareRows),
+    tool_of(Grep),
+    tool_of(RunPython),
+    tool_of(LookUp),
+    tool_of(ProposePlan, "plan"),
+    tool_of(WriteRecipe, "plan"),
+    tool_of(LaunchStage, "plan"),
+    tool_of(JobStatus, "watch", "submit"),
+    tool_of(JobLogs, "watch", "submit"),
+    tool_of(CancelJob, "watch"),
+    tool_of(RunChecks, "submit"),
+    tool_of(AskReview),
+    tool_of(RequestReview),
+    tool_of(AdversarialReview),
+    tool_of(ProposeAmendment),
+    tool_of(ProposeStage),
+    tool_of(ProposeSweep),
+    tool_of(WriteNote),
+    tool_of(Delegate),
+    tool_of(SubmitStage, "submit"),
+    tool_of(AskPerson, "plan"),
 )
 """In a fixed order: models cache what does not change."""
 
 HELPER_TOOLS: tuple[Tool, ...] = (
-    _tool(ReadSpec),
-    _tool(ListArtifacts),
-    _tool(ReadArtifact),
-    _tool(ReadMetrics),
-    _tool(QueryRows),
-    _tool(CompareRows),
-    _tool(Grep),
-    _tool(HandIn),
+    tool_of(ReadSpec),
+    tool_of(ListArtifacts),
+    tool_of(ReadArtifact),
+    tool_of(ReadMetrics),
+    tool_of(QueryRows),
+    tool_of(CompareRows),
+    tool_of(Grep),
+    tool_of(HandIn),
 )
 """What a helper has: it reads and hands in, it neither launches nor asks nor delegates."""

@@ -9,7 +9,7 @@ from specs.digests import Contract, Digest
 _OfSessions = Literal["open", "model", "workspace", "keys", "pause", "resume", "report", "close"]
 _OfJobs = Literal["launch", "exit", "lost", "challenge", "witness", "spend", "budget"]
 _OfBuilders = Literal["turn", "call", "result", "note", "plan", "submit"]
-_OfGates = Literal["grant", "metrics", "checks", "packet", "verdict", "decision"]
+_OfGates = Literal["grant", "metrics", "checks", "packet", "look", "verdict", "decision"]
 _OfPeople = Literal["human", "override", "amendment", "retraction", "pruned", "asked", "answered"]
 _OfSeeds = Literal["replication", "replicated"]
 EntryKind = Literal[_OfSessions, _OfJobs, _OfBuilders, _OfGates, _OfPeople, _OfSeeds]

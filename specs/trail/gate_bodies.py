@@ -41,6 +41,28 @@ class Shown(OfAttempt):
     packet: Digest
 
 
+class LookedUp(OfAttempt):
+    """``look``: what a reviewer looked up in the evidence of a packet, and what it was answered."""
+
+    packet: Digest
+    reviewer: str
+    number: int
+    tool: str
+    arguments: Digest
+    most: int
+    """The most bytes that the answer could have."""
+    answer: Digest
+    is_error: bool
+
+
+class Cited(Contract):
+    """What a reviewer had been answered when it came to its verdict."""
+
+    entry: str
+    """The key of the ``look`` entry."""
+    answer: Digest
+
+
 class Judged(OfAttempt):
     """``verdict``: what a reviewer said of a packet, and of one that costs money what the exchange was."""
 
@@ -66,7 +88,9 @@ class Judged(OfAttempt):
     seconds: float | None = None
     reasoning: str | None = None
     earlier: tuple[EarlierAnswer, ...] = omitted(())
-    """Answers that could not be read, before the one that was asked for once more (version 2)."""
+    """Answers before the last one: those that could not be read (version 2), and those that looked something up."""
+    looked: tuple[Cited, ...] = omitted(())
+    """What the reviewer looked up, in the order in which it cites it (version 3)."""
 
 
 class Opens(OfAttempt):

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from specs.digests import Contract, Digest, omitted
 from specs.trail.no_verdict import EarlierAnswer
 
-Mode = Literal["question", "review", "adversarial"]
+Mode = Literal["question", "review", "adversarial", "draft"]
 _Asked = Literal["methodology", "priority", "experimental_design", "statistics", "spec_deviation", "gpu_spend"]
 _NotAsked = Literal["technical", "trivial", "already_in_spec", "execution"]
 DecisionKind = Literal[_Asked, _NotAsked]
@@ -85,6 +85,16 @@ class AdversarialRequest(Request):
     """Further files, folders and run folders that hold the evidence."""
     effort: Tier = "high"
     """How hard to look: bounds time and money."""
+
+
+class DraftRequest(Request):
+    """Have a session spec drafted from a goal."""
+
+    mode: Literal["draft"] = "draft"
+    goal: Text
+    """What the experiment is for, in words."""
+    effort: Tier = "medium"
+    """How hard to think: bounds time and money."""
 
 
 class ReadFile(Contract):
@@ -268,6 +278,18 @@ class AdversarialAnswer(Contract):
     dropped_places: int = 0
 
 
+class DraftAnswer(Contract):
+    """A session spec that was loaded and checked when it was handed in."""
+
+    schema_version: Literal[1] = 1
+    mode: Literal["draft"] = "draft"
+    spec: str
+    """YAML."""
+    reasoning: str
+    assumptions: tuple[str, ...]
+    open_questions: tuple[str, ...]
+
+
 class AskedEntry(Contract):
     """Body of an ``asked`` entry: what is asked of whom, recorded before anybody is asked."""
 
@@ -318,14 +340,16 @@ class AnsweredEntry(Contract):
     """Answers that could not be read, before the one that was asked for once more (version 2)."""
 
 
-Answer = QuestionAnswer | ReviewAnswer | AdversarialAnswer
-ANSWERS: dict[Mode, type[QuestionAnswer] | type[ReviewAnswer] | type[AdversarialAnswer]] = {
+Answer = QuestionAnswer | ReviewAnswer | AdversarialAnswer | DraftAnswer
+ANSWERS: dict[Mode, type[QuestionAnswer] | type[ReviewAnswer] | type[AdversarialAnswer] | type[DraftAnswer]] = {
     "question": QuestionAnswer,
     "review": ReviewAnswer,
     "adversarial": AdversarialAnswer,
+    "draft": DraftAnswer,
 }
-REQUESTS: dict[Mode, type[QuestionRequest] | type[ReviewRequest] | type[AdversarialRequest]] = {
+REQUESTS: dict[Mode, type[QuestionRequest] | type[ReviewRequest] | type[AdversarialRequest] | type[DraftRequest]] = {
     "question": QuestionRequest,
     "review": ReviewRequest,
     "adversarial": AdversarialRequest,
+    "draft": DraftRequest,
 }

@@ -193,6 +193,10 @@ class Packet(Contract):
     """What was found in the attempt before."""
     unchanged_since: int | None = None
     """The earlier attempt that gave the same metrics, checks and rows."""
+    reading: tuple[dict[str, str], ...] = omitted(())
+    """The session's reading list, ``path`` and ``text`` of each file: what a reviewer reads first."""
+    points: tuple[str, ...] = omitted(())
+    """What the kind of the stage has a reviewer look at."""
     code: str = omitted("")
     """The script of a recipe, as it ran."""
     withdrawn: str = omitted("")

@@ -91,6 +91,8 @@ class Efforts(Contract):
     high: Effort = Effort(timeout_s=900, max_cost_usd=1.0)
 
 
+LOOKS = 4
+"""Answers in which a reviewer may look into the evidence, where its spec does not say."""
 REVIEWERS = ("checklist", "person", "anthropic", "openai")
 """Peergate's own vendors of reviewers."""
 
@@ -110,6 +112,9 @@ class Reviewer(Contract):
     effort: Efforts = Efforts()
     outage_s: float = omitted(1800.0, ge=0, le=86_400)
     """How long calls are repeated while the API refuses them or is not reached; then a person is asked."""
+    looks: Annotated[int, Field(ge=0, le=20)] | None = omitted()
+    """In how many answers to one packet a model may look into its evidence with tools, within ``max_cost_usd``; for an
+    endpoint of your own none where it is not stated, and never through an API of chat."""
 
     @property
     def asks_a_model(self) -> bool:
@@ -122,7 +127,7 @@ class Reviewer(Contract):
         return self.vendor not in REVIEWERS
 
     def with_reasoning(self) -> Reviewer:
-        """Return the reviewer as it is registered: a vendor is asked for the tier's own reasoning where none is stated.
+        """Return the reviewer as it is registered: with the tier's own reasoning and the looks that a vendor is given.
 
         An endpoint of the user gets only what the spec states: many servers refuse fields they do not know.
         """
@@ -133,7 +138,8 @@ class Reviewer(Contract):
             name: effort if effort.reasoning else effort.model_copy(update={"reasoning": name})
             for name, effort in stated.items()
         }
-        return self.model_copy(update={"effort": Efforts(**filled)})
+        looks = LOOKS if self.looks is None else self.looks
+        return self.model_copy(update={"effort": Efforts(**filled), "looks": looks})
 
     @model_serializer(mode="wrap")
     def _only_what_is_used(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

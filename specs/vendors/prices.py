@@ -84,11 +84,11 @@ def most_tokens(size: int) -> int:
     return size + MARGIN_TOKENS
 
 
-def longest_answer(price: Price, input_tokens: int, cap_usd: float, at_most: int) -> int:
+def longest_answer(price: Price, input_tokens: int, cap_usd: float, at_most: int, written_tokens: int = 0) -> int:
     """Return how many output tokens the cap pays for, after an input of at most so many tokens."""
     # The list price of a long input can raise that of the output, so both are asked for together.
-    asked = price.usd(Usage(input_tokens, 0))
-    each = (price.usd(Usage(input_tokens, 1000)) - asked) / 1000
+    asked = price.usd(Usage(input_tokens, 0), written_tokens)
+    each = (price.usd(Usage(input_tokens, 1000), written_tokens) - asked) / 1000
     if asked > cap_usd:
         return 0
     return at_most if each <= 0 else min(at_most, int((cap_usd - asked) / each))

@@ -242,6 +242,7 @@ COMMANDS = {
     | REQUEST_OPTIONS,
     "review request": {"paths", "--kind", "--note", "--effort"} | REQUEST_OPTIONS,
     "review adversarial": {"path", "--evidence", "--effort"} | REQUEST_OPTIONS,
+    "review draft-spec": {"goal", "--heldout", "--data", "--file", "--effort"} | REQUEST_OPTIONS,
     "review show": {"run", "--json", "--runs"},
     "review give": {"run", "--file", "--runs"},
     "review import": {"folder", "--json"},

@@ -42,6 +42,10 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
     "submit": {**AT, "claims": [], "answers": {}, "sent_back": 0, "unsubmitted": ""},
     "checks": {**AT, "checks": NAME, "summary": {}},
     "packet": {**AT, "packet": NAME},
+    "look": {
+        **AT, "packet": NAME, "reviewer": "openai:m", "number": 1, "tool": "grep", "arguments": NAME, "most": 12000,
+        "answer": NAME, "is_error": False,
+    },
     "verdict": {**AT, "packet": NAME, "verdict": NAME, "error": "", "reviewer": "checklist"},
     "decision": {**AT, "outcome": "approve", "reasons": [], "required": {}, "decision": NAME, "opens": None},
     "spend": {"what": "settle", "job": "small.sft.1", "party": "job", "stage": "sft", "usd": 0.5},

@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
+from reviews.audit.lookup_check import lookup_damage
+from reviews.evidence.readable_evidence import Answer, Shelf
+from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.job_records import JobOrder
 from tests.e2e.sessions import CANARY, called, entries, environment, verify
 from tests.factories.evidence_on_disk import resolved_spec
 from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
 from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from tests.fixtures.scripted_builder import Call, Said, turn_step
 from tests.reviews.reviewers.test_vendors import ANSWER, FINDING, REJECTED
 
 pytestmark = pytest.mark.integration
@@ -44,9 +48,13 @@ def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return called(*arguments, env=environment() | {"PEERGATE_REVIEWER_KEY": CANARY})
 
 
-def start(folder: Path, api: Api) -> tuple[subprocess.CompletedProcess[str], Path]:
+def _with(one: Recorded, **changes: Any) -> Recorded:
+    return one._replace(entry=one.entry.model_copy(update={"body": one.body | changes}))
+
+
+def start(folder: Path, api: Api, more: str = "") -> tuple[subprocess.CompletedProcess[str], Path]:
     reviewer = (
-        f'reviewer: {{vendor: openai, model: tiny, base_url: "{api.address}", outage_s: 0, '
+        f'reviewer: {{vendor: openai, model: tiny, base_url: "{api.address}", outage_s: 0, {more}'
         "usd_per_million_tokens: {input: 0, output: 0}}"
     )
     resolved_spec(folder, POWERED, ("reviewer: {vendor: checklist}", reviewer), ("review: 0.05", "review: 0.3"))
@@ -69,6 +77,51 @@ def test_a_reviewer_that_blocks_with_evidence_stops_the_session_before_it_costs_
     assert verify(run)[0] == 0
     # Deleting what was asked or answered is found.
     kept.path(judged.body["request"]).unlink()
+    assert verify(run)[0] == 1
+
+
+def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
+    tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Call("query_rows", {"name": "data.prompts", "group_by": "kind"}, "call_1")
+    place = {"pointer": "/answers/1", "first_line": None, "last_line": None, "quote": "5 x lowercase"}
+    finding = FINDING | {"evidence": [place], "required_change": None, "statement": "one kind of item says little"}
+    rejected = answered(OPENAI, json.dumps(REJECTED | {"findings": [finding]}))
+    api.steps = [lambda got: turn_step(OPENAI, Said(calls=(query,)), got.value()), rejected]
+    done, run = start(tmp_path, api, "looks: 2, ")
+    assert done.returncode == 3 and "one kind of item says little" in done.stdout, done.stderr
+    assert "looks something up: query_rows" in done.stderr
+    every = entries(run)
+    (look,), (judged,) = ([one for one in every if one.entry.kind == kind] for kind in ("look", "verdict"))
+    kept = Store(run / "store")
+    assert json.loads(kept.get(look.body["arguments"])) == query.arguments
+    assert b"5 x lowercase" in kept.get(look.body["answer"])
+    assert judged.body["looked"] == [{"entry": "look/design.1/1", "answer": look.body["answer"]}]
+    assert len(judged.body["earlier"]) == 1
+    code, told = verify(run)
+    assert code == 0, told
+
+    def damage(**changes: Any) -> list[str]:
+        other = [_with(one, **changes) if one is look else one for one in every]
+        return list(lookup_damage(run, other, kept, "design", 1, is_design=True))
+
+    assert damage() == []
+    other = kept.put(b"5 x uppercase")
+    assert damage(answer=other) == [
+        "what a reviewer looked up in look/design.1/1 has another answer",
+        "verdict/design.1 cites another answer than look/design.1/1 holds",
+    ]
+    assert damage(most=80) == ["what a reviewer looked up in look/design.1/1 has another answer"]
+    assert damage(reviewer="openai:other")[-1].endswith("which its reviewer did not look up")
+
+    def other_rows(*_: object) -> Answer:
+        return Answer("6 x lowercase")
+
+    with monkeypatch.context() as other_evidence:
+        other_evidence.setattr(Shelf, "answer", other_rows)
+        code, told = verify(run)
+        assert code == 1 and "look/design.1/1 has another answer" in json.dumps(told)
+    kept.path(look.body["answer"]).unlink()
     assert verify(run)[0] == 1
 
 

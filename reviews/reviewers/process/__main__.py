@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from reviews.reviewers.process import messages
-from reviews.reviewers.process.signing_rules import Duty
+from reviews.reviewers.process.signing_rules import Duty, Refusal
 
 MEMORY_BYTES = 4 * 2**30
 OPEN_FILES = 256
@@ -41,7 +41,15 @@ def main() -> int:
         write(answers, messages.Waiting(seconds=seconds, why=why, usd=usd))
         time.sleep(seconds)
 
-    return serve(sys.stdin.buffer, answers, Duty(os.environ, waits))
+    def look(asked: messages.Look) -> messages.Looked:
+        write(answers, asked)
+        answer = messages.read_question(sys.stdin.buffer.readline(messages.MAX_LINE_BYTES + 1))
+        if not isinstance(answer, messages.Looked):
+            # The session breaks off by ending this process: anything else here is out of order.
+            raise Refusal(f"'{answer.op}' is no answer to a call")
+        return answer
+
+    return serve(sys.stdin.buffer, answers, Duty(os.environ, waits, look))
 
 
 def serve(questions: BinaryIO, answers: BinaryIO, duty: Duty) -> int:

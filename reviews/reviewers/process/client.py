@@ -79,6 +79,10 @@ def spawn(birth: Birth) -> Child:
     return Child(process.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno(), end)
 
 
+def _nothing(asked: messages.Look) -> messages.Looked:
+    raise ValueError(f"it calls '{plain(asked.tool, 60)}', and nothing can be looked up")
+
+
 class ReviewerProcess:
     """The reviewer of one session: started when it is first needed, kept for the session, replaced when it is lost.
 
@@ -109,6 +113,10 @@ class ReviewerProcess:
         """Told when the process waits before it calls a model again: how long, and why."""
         self.meanwhile: Callable[[], None] = lambda: None
         """Called about once a second during such a wait. What it raises ends the process."""
+        self.readable: tuple[str, ...] = ()
+        """What the tools of the next review can read, a line each; empty: it has none."""
+        self.look: Callable[[messages.Look], messages.Looked] = _nothing
+        """Carries out what a review looks up. What it raises ends the process."""
         self.waiting_usd = 0.0
         """What the review had cost when the newest such wait began."""
 
@@ -192,6 +200,13 @@ class ReviewerProcess:
         while True:
             came, self._rest = _converse(child, line, self._rest, deadline, waits_until, self.meanwhile)
             answer = messages.read_answer(came)
+            if isinstance(answer, messages.Look):
+                if self._rest:
+                    raise ValueError("no message: something follows a call")
+                line = messages.line_of(self.look(answer))
+                waits_until = time.monotonic()
+                deadline = waits_until + seconds
+                continue
             if not isinstance(answer, messages.Waiting):
                 if self._rest:
                     # It would be taken for the answer to the next question.

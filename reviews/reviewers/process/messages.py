@@ -45,6 +45,8 @@ class Review(Message):
     packet: str
     """Canonical JSON."""
     digest: Digest
+    readable: tuple[str, ...] = ()
+    """What its tools can read beside the packet, a line each."""
 
 
 class Spoken(Message):
@@ -116,6 +118,25 @@ class Waiting(Message):
     """What this review has cost so far."""
 
 
+class Look(Message):
+    """The reviewer looks something up; the session carries it out, records both and answers with ``Looked``."""
+
+    op: Literal["look"] = "look"
+    tool: str
+    arguments: str
+    most: int
+    """The most bytes of the answer."""
+
+
+class Looked(Message):
+    """The answer to a ``Look``, and the key of the entry that holds it."""
+
+    op: Literal["looked"] = "looked"
+    text: str
+    is_error: bool
+    entry: str
+
+
 class Signed(Message):
     """A signature."""
 
@@ -134,8 +155,8 @@ class Refused(Message):
     hint: str = ""
 
 
-Question = Annotated[Start | Review | Merge | Repeat | NoVerdict | Sign, Field(discriminator="op")]
-Answer = Annotated[Ready | Reviewed | Waiting | Signed | Refused, Field(discriminator="op")]
+Question = Annotated[Start | Review | Merge | Repeat | NoVerdict | Sign | Looked, Field(discriminator="op")]
+Answer = Annotated[Ready | Reviewed | Waiting | Look | Signed | Refused, Field(discriminator="op")]
 _QUESTIONS: TypeAdapter[Any] = TypeAdapter(Question)
 _ANSWERS: TypeAdapter[Any] = TypeAdapter(Answer)
 
@@ -148,12 +169,12 @@ def line_of(message: Message) -> bytes:
     return line
 
 
-def read_question(line: bytes) -> Start | Review | Merge | Repeat | NoVerdict | Sign:
+def read_question(line: bytes) -> Start | Review | Merge | Repeat | NoVerdict | Sign | Looked:
     """Read what the session asks; errors as in :func:`read_answer`."""
     return _read(_QUESTIONS, line)
 
 
-def read_answer(line: bytes) -> Ready | Reviewed | Waiting | Signed | Refused:
+def read_answer(line: bytes) -> Ready | Reviewed | Waiting | Look | Signed | Refused:
     """Read what the process answers; raises ValueError if it is too long, cut off, or no message of this protocol."""
     return _read(_ANSWERS, line)
 

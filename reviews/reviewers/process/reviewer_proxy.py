@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from reviews.gate.reviewer import Answered, PaidReviewer
+from reviews.gate.reviewer import Answered, Looking, PaidReviewer
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ANSWER_S, ReviewerProcess
@@ -43,7 +43,8 @@ class Apart:
         data = packet.canonical()
         if digest_bytes(data) != digest:
             raise ReviewerUnavailable(f"the packet has the digest {digest_bytes(data)}, not {digest}", where=self.name)
-        question = messages.Review(reviewer=self._number, packet=data.decode(), digest=digest)
+        readable = self._process.readable
+        question = messages.Review(reviewer=self._number, packet=data.decode(), digest=digest, readable=readable)
         return self._process.ask(question, messages.Reviewed, seconds)
 
 
@@ -55,6 +56,11 @@ class ModelApart(Apart, PaidReviewer):
         self._spec = spec
         self._is_free = free
 
+    @property
+    def looks(self) -> int:
+        """In how many answers to one packet it may look into the evidence."""
+        return self._spec.looks or 0
+
     def cost_cap(self, packet: Packet) -> float:
         """Return the most USD a review of this packet can cost; 0 when tokens are free."""
         return 0.0 if self._is_free else effort_of(packet, self._spec.effort).max_cost_usd
@@ -63,9 +69,13 @@ class ModelApart(Apart, PaidReviewer):
         """Return the verdict, without what it took."""
         return PaidReviewer.review(self, packet, packet_digest)
 
-    def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
-        """Ask once; return verdict or error with what it took, and raise ReviewerUnavailable if the process is gone."""
-        # A model is asked at most twice; while its API is down the process says so and the time does not run.
+    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Answered[Verdict]:
+        """Ask; return verdict or error with what it took, and raise ReviewerUnavailable if the process is gone.
+
+        What may be looked into is the process's own ``readable`` and ``look``.
+        """
+        # A model is asked at most twice in a row without looking something up; each time it does, the time begins
+        # anew, and while its API is down the process says so and the time does not run.
         said = self._said(packet, packet_digest, 2 * effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
         if said.exchange is None:
             raise _as_error(said.no_verdict, self.name)

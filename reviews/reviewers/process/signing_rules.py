@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.gate.panel import Answer, merge
-from reviews.gate.reviewer import FACTS, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict, turned
+from reviews.gate.reviewer import (
+    FACTS,
+    Exchange,
+    Found,
+    Looking,
+    PaidReviewer,
+    Reviewer,
+    facts_of,
+    no_verdict,
+    turned,
+)
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.trail.envelope import entry_of, open_envelope, pae, seal
@@ -47,10 +57,16 @@ class Said(NamedTuple):
 class Duty:
     """The state of one process: its key, its reviewers and their verdicts."""
 
-    def __init__(self, environ: Mapping[str, str], waits: Callable[[float, str, float], None] | None = None) -> None:
-        """``waits`` waits before a call of a model is repeated, see ``review_model.Waits``."""
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        waits: Callable[[float, str, float], None] | None = None,
+        look: Callable[[messages.Look], messages.Looked] | None = None,
+    ) -> None:
+        """``waits`` waits before a call of a model is repeated (``review_model.Waits``), ``look`` asks the session."""
         self._environ = environ
         self._waits = waits
+        self._look = look
         self._session = ""
         self._key: SigningKey | None = None
         self._known: tuple[bytes, ...] = ()
@@ -120,7 +136,7 @@ class Duty:
         exchange: Exchange | None = None
         try:
             if isinstance(reviewer, PaidReviewer):
-                review = reviewer.ask(packet, asked.digest)
+                review = reviewer.ask(packet, asked.digest, self._looking(asked))
                 exchange, verdict = review.exchange, review.value
                 if verdict is None:
                     raise review.error or Blocked("no verdict", where=reviewer.name)
@@ -131,6 +147,16 @@ class Duty:
             return messages.Reviewed(verdict=None, no_verdict=why, exchange=exchange)
         facts = facts_of(exchange, digest_bytes) if exchange else {}
         return self._remember(asked.digest, verdict, facts, exchange=exchange)
+
+    def _looking(self, asked: messages.Review) -> Looking | None:
+        if (look := self._look) is None or not asked.readable:
+            return None
+
+        def found(tool: str, arguments: str, most: int) -> Found:
+            said = look(messages.Look(tool=tool, arguments=arguments, most=most))
+            return Found(said.text, said.is_error, said.entry)
+
+        return Looking(asked.readable, found)
 
     def _merge(self, asked: messages.Merge) -> messages.Reviewed:
         answers: list[Answer] = []

@@ -1,16 +1,50 @@
-"""Asks a model through Anthropic's Messages API, streamed, with structured output."""
+"""Asks a model through Anthropic's Messages API, streamed, with structured output, tools and prompt caching."""
 
 from __future__ import annotations
 
-from typing import Literal, cast
+import json
+from typing import Any, Literal, cast
 
-from anthropic import omit
-from anthropic.types import MessageParam, OutputConfigParam
+from anthropic.types import (
+    CacheControlEphemeralParam,
+    MessageParam,
+    OutputConfigParam,
+    TextBlockParam,
+    ToolParam,
+    ToolResultBlockParam,
+)
 
-from reviews.reviewers.vendors.model_exchange import Question, Reply
+from reviews.reviewers.vendors.model_exchange import Call, Question, Reply
+from specs.trail.builder_tools import Tool
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 from specs.vendors.streams import StreamedMessage, anthropic_message
+from specs.vendors.tool_calls import anthropic_arguments, anthropic_content, sendable_text
+
+_CACHED: CacheControlEphemeralParam = {"type": "ephemeral"}
+
+
+def body(question: Question) -> dict[str, Any]:
+    """Return the request."""
+    output: OutputConfigParam = {"format": {"type": "json_schema", "schema": question.form.schema}}
+    given: dict[str, Any] = {
+        "model": question.model,
+        # The instructions are the same every time; so is what precedes a packet in one session.
+        "system": [{"type": "text", "text": question.instructions, "cache_control": _CACHED}],
+        "messages": _messages(question),
+        "max_tokens": question.max_output_tokens,
+        "output_config": output,
+    }
+    if question.reasoning:
+        # Effort alone shapes the text; together with adaptive thinking it says how much is thought before it. The
+        # schema binds the text only, so the two go together.
+        # The rules of the spec refuse what Anthropic does not have.
+        output["effort"] = cast(Literal["low", "medium", "high", "xhigh", "max"], question.reasoning)
+        given["thinking"] = {"type": "adaptive"}
+    if question.tools:
+        given["tools"] = [_tool(one) for one in question.tools]
+        given["tool_choice"] = {"type": "auto" if question.may_call else "none"}
+    return given
 
 
 def send(question: Question, api: Api, http: RecordedClient) -> Reply:
@@ -20,44 +54,62 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
         AnthropicError: the API refused, was not reached or timed out.
         NotWhole: the stream ended before the message.
     """
-    output: OutputConfigParam = {"format": {"type": "json_schema", "schema": question.form.schema}}
-    if question.reasoning:
-        # Effort alone shapes the text; together with adaptive thinking it says how much is thought before it. The
-        # schema binds the text only, so the two go together.
-        # The rules of the spec refuse what Anthropic does not have.
-        output["effort"] = cast(Literal["low", "medium", "high", "xhigh", "max"], question.reasoning)
-    said = [_message(*one) for one in question.turns()]
-    events = api.anthropic(http).messages.create(
-        model=question.model,
-        system=question.instructions,
-        messages=said,
-        max_tokens=question.max_output_tokens,
-        output_config=output,
-        thinking={"type": "adaptive"} if question.reasoning else omit,
-        stream=True,
-        timeout=question.timeout_s,
-    )
-    return read(anthropic_message(events))
+    events = api.anthropic(http).messages.create(**body(question), stream=True, timeout=question.timeout_s)
+    return read(anthropic_message(events), has_tools=bool(question.tools))
 
 
-def _message(role: Literal["user", "assistant"], text: str) -> MessageParam:
-    return {"role": "user", "content": text} if role == "user" else {"role": "assistant", "content": text}
+def _messages(question: Question) -> list[MessageParam]:
+    """Return the conversation. What a next request begins with is marked: after a call there is one."""
+    first: list[TextBlockParam] = [_text(question.head, marked=True)] if question.head else []
+    first.append(_text(question.text, marked=bool(question.tools)))
+    whole = question.text if not (question.head or question.tools) else first
+    found: list[MessageParam] = [{"role": "user", "content": whole}]
+    for number, one in enumerate(question.rounds, 1):
+        found.append({"role": "assistant", "content": json.loads(one.said)})
+        results: list[ToolResultBlockParam] = [
+            {"type": "tool_result", "tool_use_id": each.call, "content": each.text, "is_error": each.is_error}
+            for each in one.results
+        ]
+        if number == len(question.rounds):
+            results[-1]["cache_control"] = _CACHED
+        found.append({"role": "user", "content": results})
+    for role, text in question.once_more():
+        found.append({"role": "user", "content": text} if role == "user" else {"role": "assistant", "content": text})
+    return found
 
 
-def read(message: StreamedMessage) -> Reply:
-    """Take model, usage and text out of a message, and say when the text cannot be whole."""
+def _text(text: str, *, marked: bool) -> TextBlockParam:
+    block: TextBlockParam = {"type": "text", "text": text}
+    if marked:
+        block["cache_control"] = _CACHED
+    return block
+
+
+def _tool(tool: Tool) -> ToolParam:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.schema()}
+
+
+def read(message: StreamedMessage, *, has_tools: bool = False) -> Reply:
+    """Take model, usage, text and calls out of a message, and say when the text cannot be whole."""
     counted = message.counts
     usage = None
     asked, answered = counted.get("input_tokens"), counted.get("output_tokens")
+    written = counted.get("cache_creation_input_tokens") or 0
     if asked is not None and answered is not None:
         cached = counted.get("cache_read_input_tokens") or 0
-        usage = Usage(asked + cached + (counted.get("cache_creation_input_tokens") or 0), answered, cached)
+        usage = Usage(asked + cached + written, answered, cached)
     texts = [one for one in message.blocks if one["type"] == "text"]
     text = "".join(piece for one in texts for piece in (one["text"], *one["pieces"]))
+    if has_tools and message.stop == "tool_use":
+        uses = [one for one in message.blocks if one["type"] == "tool_use"]
+        calls = tuple(Call(one["id"], sendable_text([one["name"]]), anthropic_arguments(one)) for one in uses)
+        if calls:
+            said = anthropic_content(message.blocks)
+            return Reply(message.model, usage, text, written_tokens=written, calls=calls, said=said)
     unusable = "" if message.stop == "end_turn" else f"the answer ended with '{message.stop}'"
     if message.stop == "refusal":
         unusable = "the model refused"
     elif message.stop == "max_tokens":
         unusable = "the answer is incomplete (max_tokens)"
     cause = "refused" if message.stop == "refusal" else "incomplete"
-    return Reply(message.model, usage, text, unusable, cause)
+    return Reply(message.model, usage, text, unusable, cause, written)

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specs.errors import NoVerdictCause, ReviewerUnavailable
+from specs.trail.builder_tools import Tool
 from specs.vendors.parties import Depth
 from specs.vendors.prices import Usage
 
@@ -34,6 +35,29 @@ class Again(NamedTuple):
     complaint: str
 
 
+class Call(NamedTuple):
+    """A model's call of a tool, as it wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Result(NamedTuple):
+    """The answer to a call, as the model is sent it."""
+
+    call: str
+    text: str
+    is_error: bool
+
+
+class Round(NamedTuple):
+    """An answer with calls in the vendor's form, as JSON, and what the calls were answered."""
+
+    said: str
+    results: tuple[Result, ...]
+
+
 class Question(NamedTuple):
     """One request, before a vendor gives it its form."""
 
@@ -45,15 +69,27 @@ class Question(NamedTuple):
     timeout_s: float
     reasoning: Depth | None = None
     """How hard to think; None leaves it to the model."""
-    again: Again | None = None
-    """What follows the text when the model is asked once more."""
+    again: tuple[Again, ...] = ()
+    """What follows, each time the model is asked once more."""
+    head: str = ""
+    """What precedes the text and is the same in every question of a session."""
+    tools: tuple[Tool, ...] = ()
+    may_call: bool = True
+    """Whether the tools may still be called; they stay named, because earlier calls are part of the conversation."""
+    rounds: tuple[Round, ...] = ()
+    """Earlier answers with calls."""
+
+    def once_more(self) -> list[tuple[Literal["user", "assistant"], str]]:
+        """Return what follows when the model is asked once more: each answer, and what is wrong with it."""
+        found: list[tuple[Literal["user", "assistant"], str]] = []
+        for one in self.again:
+            found.append(("assistant", one.answer))
+            found.append(("user", one.complaint))
+        return found
 
     def turns(self) -> list[tuple[Literal["user", "assistant"], str]]:
-        """Return the conversation: the text, or the text, the answer to it and what was wrong with that."""
-        more: list[tuple[Literal["user", "assistant"], str]] = []
-        if self.again is not None:
-            more = [("assistant", self.again.answer), ("user", self.again.complaint)]
-        return [("user", self.text), *more]
+        """Return the conversation without calls: the text, and what follows when the model is asked once more."""
+        return [("user", self.head + self.text), *self.once_more()]
 
 
 class Reply(NamedTuple):
@@ -66,6 +102,12 @@ class Reply(NamedTuple):
     """Why the text cannot be a whole answer (refused, cut off, filtered); empty when it can."""
     cause: NoVerdictCause = "incomplete"
     """The same in a word."""
+    written_tokens: int = 0
+    """Of the input: what was written into the prompt cache, where a vendor charges for that."""
+    calls: tuple[Call, ...] = ()
+    """The answer calls tools and is continued after their results."""
+    said: str = ""
+    """An answer with calls in the vendor's form, as JSON."""
 
 
 def read_part(text: str, part: type[PartT], who: str) -> PartT:

@@ -6,18 +6,50 @@ Servers of chat completions differ in the form of an answer's schema: ``send_cha
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from functools import partial
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from openai import omit
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 from openai.types.chat.completion_create_params import ResponseFormat
-from openai.types.responses import EasyInputMessageParam, Response
+from openai.types.responses import (
+    EasyInputMessageParam,
+    FunctionToolParam,
+    Response,
+    ResponseInputParam,
+    ResponseOutputItem,
+)
 
-from reviews.reviewers.vendors.model_exchange import Question, Reply
+from reviews.reviewers.vendors.model_exchange import Call, Question, Reply
+from specs.trail.builder_tools import Tool
 from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 from specs.vendors.streams import openai_response
+from specs.vendors.tool_calls import NO_REASONING, openai_content, sendable_text
+
+
+def body(question: Question) -> dict[str, Any]:
+    """Return the request."""
+    form = question.form
+    given: dict[str, Any] = {
+        "model": question.model,
+        "instructions": question.instructions,
+        "input": _input(question),
+        "max_output_tokens": question.max_output_tokens,
+        "store": False,
+        "text": {"format": {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": True}},
+    }
+    if question.reasoning:
+        given["reasoning"] = {"effort": question.reasoning}
+    if question.tools:
+        given["tools"] = [_tool(one) for one in question.tools]
+        given["tool_choice"] = "auto" if question.may_call else "none"
+        if not NO_REASONING.match(question.model):
+            # Calls go back with the reasoning that led to them, which is not stored there.
+            given["include"] = ["reasoning.encrypted_content"]
+    return given
 
 
 def send(question: Question, api: Api, http: RecordedClient) -> Reply:
@@ -27,32 +59,41 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
         OpenAIError: the API refused, was not reached or timed out.
         NotWhole: the stream ended before the response.
     """
-    form = question.form
-    events = api.openai(http).responses.create(
-        model=question.model,
-        instructions=question.instructions,
-        # A question alone is sent as a text: some servers of this API take no list.
-        input=question.text if question.again is None else [_message(*one) for one in question.turns()],
-        max_output_tokens=question.max_output_tokens,
-        store=False,
-        reasoning={"effort": question.reasoning} if question.reasoning else omit,
-        text={"format": {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": True}},
-        stream=True,
-        timeout=question.timeout_s,
-    )
-    return read(openai_response(events)[0])
+    events = api.openai(http).responses.create(**body(question), stream=True, timeout=question.timeout_s)
+    response, items = openai_response(events)
+    return read(response, items if question.tools else ())
+
+
+def _input(question: Question) -> str | ResponseInputParam:
+    """Return the conversation. A question alone is sent as a text: some servers of this API take no list."""
+    turns = question.turns()
+    if not question.again and not question.rounds:
+        return turns[0][1]
+    found: list[Any] = [_message(*turns[0])]
+    for one in question.rounds:
+        found += json.loads(one.said)
+        found += [{"type": "function_call_output", "call_id": each.call, "output": each.text} for each in one.results]
+    return [*found, *(_message(*one) for one in turns[1:])]
+
+
+def _tool(tool: Tool) -> FunctionToolParam:
+    # `strict` is true by default, and refuses schemas with optional fields. Calls check their arguments.
+    told = {"type": "function", "name": tool.name, "description": tool.description}
+    return cast(FunctionToolParam, told | {"parameters": tool.schema(), "strict": False})
 
 
 def _message(role: Literal["user", "assistant"], text: str) -> EasyInputMessageParam:
     return {"role": role, "content": text}
 
 
-def read(response: Response) -> Reply:
-    """Take model, usage and text out of a response, and say when the text cannot be whole."""
-    usage = None
+def read(response: Response, items: Sequence[ResponseOutputItem] = ()) -> Reply:
+    """Take model, usage and text out of a response, and calls out of its finished items; say when it is not whole."""
+    usage, written = None, 0
     if (used := response.usage) is not None:
         cached = used.input_tokens_details.cached_tokens if used.input_tokens_details else 0
         usage = Usage(used.input_tokens, used.output_tokens, cached or 0)
+        # The SDK leaves out details that a server did not send.
+        written = (vars(used.input_tokens_details) if used.input_tokens_details else {}).get("cache_write_tokens") or 0
     messages = [item for item in response.output if item.type == "message" and item.phase != "commentary"]
     parts = [part for item in messages for part in item.content]
     texts = [part.text for part in parts if part.type == "output_text"]
@@ -67,7 +108,13 @@ def read(response: Response) -> Reply:
         unusable = f"the answer has the status '{response.status}'"
     elif refusals:
         unusable, cause = f"the model refused: {refusals[0]}", "refused"
-    return Reply(response.model, usage, "".join(texts), unusable, cause)
+    else:
+        called = [one for one in items if one.type == "function_call"]
+        calls = tuple(Call(one.call_id, sendable_text([one.name]), sendable_text([one.arguments])) for one in called)
+        if calls:
+            said = openai_content(items)
+            return Reply(response.model, usage, "".join(texts), written_tokens=written, calls=calls, said=said)
+    return Reply(response.model, usage, "".join(texts), unusable, cause, written)
 
 
 def send_chat(question: Question, api: Api, http: RecordedClient, *, as_object: bool = False) -> Reply:

@@ -14,14 +14,28 @@ _NOT_SHOWN = {"evidence", "title"}
 """Of a check: digests say nothing to a reader, and its id says what its title says."""
 
 
-def render(packet: Packet) -> str:
-    """Write the packet as canonical JSON, one line between markers."""
-    return enclose("packet", canonical_bytes(shown(packet)).decode("utf-8")) + CLOSING
+_ELSEWHERE = {"checks", "checks_digest", "metrics_digest", "registration", "reading"}
+"""Of a packet: what is shown in another way, or says nothing to a reader."""
+
+
+def render(packet: Packet, more: str = "") -> str:
+    """Write the packet as canonical JSON, one line between markers; ``more`` comes before the closing."""
+    return enclose("packet", canonical_bytes(shown(packet)).decode("utf-8")) + more + CLOSING
+
+
+def reading_list(packet: Packet) -> str:
+    """Write what is read before the packet, the same for all packets of a session; empty if there is nothing.
+
+    The list is the value of the packet at ``/reading``.
+    """
+    return enclose("reading list", canonical_bytes(list(packet.reading)).decode("utf-8")) if packet.reading else ""
 
 
 def shown(packet: Packet) -> dict[str, Any]:
     """Return what is shown of a packet. Every pointer into it points at the same place of the packet itself."""
-    value = packet.model_dump(mode="json", exclude={"checks", "checks_digest", "metrics_digest", "registration"})
+    value = packet.model_dump(
+        mode="json", exclude={"checks", "checks_digest", "metrics_digest", "registration", "reading"}
+    )
     loud = {str(place): _of(one) for place, one in enumerate(packet.checks) if not _is_quiet(one)}
     quiet = [(one, place) for place, one in enumerate(packet.checks) if _is_quiet(one)]
     passed = {one.id: place for one, place in quiet if one.status == "PASS"}

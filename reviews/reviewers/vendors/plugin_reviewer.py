@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from reviews.gate.reviewer import Answered, Exchange
+from reviews.gate.reviewer import Answered, Exchange, Looking
 from reviews.reviewers.vendors.effort_tiers import effort_of
 from specs import plugins
 from specs.errors import PluginFault, ReviewerUnavailable
@@ -89,8 +89,8 @@ class PaidPluginReviewer(PluginReviewer):
         price = self._spec.usd_per_million_tokens
         return 0.0 if price is not None and price.is_free else effort_of(packet, self._spec.effort).max_cost_usd
 
-    def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
-        """Ask once, and return verdict or error together with what it took."""
+    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Answered[Verdict]:
+        """Ask once, and return verdict or error together with what it took; it sees the packet alone."""
         began = time.monotonic()
         try:
             verdict, failed = self.review(packet, packet_digest), None

@@ -6,14 +6,15 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 
-from reviews.gate.reviewer import Answered, Earlier, Exchange, PaidReviewer
+from reviews.gate.reviewer import Answered, Earlier, Exchange, Looking, PaidReviewer
 from reviews.reviewers.vendors.effort_tiers import effort_of
-from reviews.reviewers.vendors.model_exchange import Again, Form, Question, Reply
-from reviews.reviewers.vendors.packet_text import render
+from reviews.reviewers.vendors.looking import Lookups, longest_with_calls
+from reviews.reviewers.vendors.model_exchange import Again, Form, Question, Reply, Round
+from reviews.reviewers.vendors.packet_text import reading_list, render
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.digests import canonical_bytes
 from specs.errors import NoVerdictCause, ReviewerUnavailable
@@ -31,17 +32,24 @@ from specs.vendors.http_exchange import (
 )
 from specs.vendors.parties import Depth, Effort, Efforts
 from specs.vendors.parties import Reviewer as ReviewerSpec
-from specs.vendors.prices import Usage, is_count, is_free, longest_answer, most_tokens
+from specs.vendors.prices import MARGIN_TOKENS, Usage, is_count, is_free, longest_answer, most_tokens
 from specs.vendors.streams import NotWhole
+from specs.vendors.token_counts import counted_tokens
 
 MOST_OUTPUT_TOKENS = 32_000
 """The thinking of a model counts too, so this is far more than an answer needs."""
 LEAST_OUTPUT_TOKENS = 1_000
+ENOUGH_TOKENS = 8_000
+"""Of an answer, thinking included."""
+LEAST_WITH_CALLS = 2_000
+"""An answer with calls may be a verdict as well, so less is not worth asking for."""
 MOST_BYTES = 16 * 2**20
 """Of one stream, which spends some 300 bytes on a token of an answer."""
 
 MOST_REPEATED = 60_000
 """Characters of an answer outside of the form that a model is shown again."""
+MOST_COMPLAINT = 3_000
+"""Characters of what is wrong with it."""
 NO_TEXT = "(no text)"
 """Replaces an empty answer: no vendor takes one back."""
 ONCE_MORE = (
@@ -59,6 +67,7 @@ _STATUSES: dict[int, tuple[str, NoVerdictCause]] = {
     429: ("too many requests", "rate_limited"),
 }
 Send = Callable[[Question, Api, RecordedClient], Reply]
+Body = Callable[[Question], dict[str, Any]]
 _SENDERS = {
     "responses": ("openai", "send"),
     "chat": ("openai", "send_chat"),
@@ -78,21 +87,34 @@ def sleeps(seconds: float, why: str, usd: float) -> None:
 
 
 class _Before(NamedTuple):
-    """What an answer took after which the model was asked once more."""
+    """What the answers before the last one took."""
 
     usd: float = 0.0
     usage: Usage = Usage(0, 0)
+    written: int = 0
     earlier: tuple[Earlier, ...] = ()
+
+    def and_then(self, reply: Reply, usd: float, kept: Earlier) -> _Before:
+        """Return what the answers up to this one took."""
+        used = reply.usage or Usage(0, 0)
+        usage = Usage(*(sum(pair) for pair in zip(self.usage, used, strict=True)))
+        return _Before(self.usd + usd, usage, self.written + reply.written_tokens, (*self.earlier, kept))
 
 
 class Model:
     """One model at one address, with a price."""
 
-    def __init__(self, api: Api, send: Send, outage_s: float = 0.0) -> None:
-        """``outage_s``: how long calls are repeated while the API refuses them or is not reached."""
+    def __init__(self, api: Api, send: Send, outage_s: float = 0.0, body: Body | None = None) -> None:
+        """``outage_s``: how long calls are repeated while the API refuses them or is not reached.
+
+        ``body`` writes a request, so that its vendor can be asked how many tokens it has.
+        """
+        self._body = body
         self._api = api
         self._send_once = send
         self._outage_s = outage_s
+        self._writes = api.vendor == "anthropic"
+        """Whether what is cached of a request costs more than the rest."""
         self.model = api.model
         self.price = api.price
         self.name = f"{api.vendor}:{api.model}"
@@ -109,38 +131,62 @@ class Model:
         effort: Effort,
         read: Callable[[str], T],
         waits: Waits = sleeps,
+        lookups: Lookups | None = None,
+        head: str = "",
+        repeats: int = 1,
     ) -> Answered[T]:
         """Ask, and return what ``read`` makes of the answer or the error, together with what it took.
 
         ``read`` raises ReviewerUnavailable for an answer it cannot use. After one outside of the form the model is
-        asked once more, with the reason, if the cap pays for that too.
+        asked once more, with the reason, ``repeats`` times at most and as far as the cap pays for it. ``head``
+        precedes the text and is the same in every question of a session.
         """
         before = _Before()
         with self._api.client(effort.timeout_s, MOST_BYTES) as http:
             until = time.monotonic() + self._outage_s
             reply: Reply | None = None
             try:
-                question = self._question(instructions, text, form, effort)
-                reply = self._send(question, http, until, waits, before)
-                try:
-                    value = read(self._whole(reply))
-                except ReviewerUnavailable as unread:
-                    again = self._once_more(question, reply, unread, effort)
-                    if again is None or again.again is None:
-                        raise
-                    kept = Earlier(http.sent, http.received or b"", again.again.complaint)
-                    usage = reply.usage or Usage(0, 0)
-                    before, reply = _Before(self.price.usd(usage), usage, (kept,)), None
-                    reply = self._send(again, http, until, waits, before)
-                    value = read(self._whole(reply))
+                asked = Question(self.model, instructions, text, form, 0, effort.timeout_s, reasoning(effort))
+                asked = asked._replace(head=head, tools=lookups.tools if lookups else ())
+                question = self._first(asked, effort, lookups)
+                while True:
+                    if lookups is not None:
+                        lookups.sent = len(lookups.looked)
+                    reply = self._send(question, http, until, waits, before)
+                    if reply.calls:
+                        following, told = self._continued(question, reply, effort, lookups, before), ""
+                    else:
+                        try:
+                            return Answered(
+                                self._exchange(http, reply, effort, before, lookups), read(self._whole(reply))
+                            )
+                        except ReviewerUnavailable as unread:
+                            left = sum(bool(one.error) for one in before.earlier) < repeats
+                            following = self._once_more(question, reply, unread, effort, before) if left else None
+                            if following is None:
+                                raise
+                            told = following.again[-1].complaint
+                    kept = Earlier(http.sent, http.received or b"", told)
+                    before, reply = before.and_then(reply, self._usd(reply), kept), None
+                    question = following
             except ReviewerUnavailable as error:
-                return Answered(self._exchange(http, reply, effort, before), error=error)
-            return Answered(self._exchange(http, reply, effort, before), value=value)
+                return Answered(self._exchange(http, reply, effort, before, lookups), error=error)
 
-    def _question(self, instructions: str, text: str, form: Form, effort: Effort) -> Question:
-        """Write the request so that its price cannot exceed the cap."""
-        longest, at_most = self._longest(effort, effort.max_cost_usd, instructions, text, form)
-        if longest < LEAST_OUTPUT_TOKENS:
+    def _first(self, asked: Question, effort: Effort, lookups: Lookups | None) -> Question:
+        """Return the request so that its price cannot exceed the cap."""
+        at_most = self._most_tokens(asked)
+        question = self._bounded(asked, at_most, effort.max_cost_usd, effort, lookups)
+        enough = min(ENOUGH_TOKENS, effort.max_output_tokens or ENOUGH_TOKENS)
+        lacks = (
+            question is None or question.max_output_tokens < enough or (lookups is not None and not question.may_call)
+        )
+        if lacks and self._body is not None:
+            # Bytes are several times the tokens: where that leaves too little, the vendor counts them.
+            counted = counted_tokens(self._api, self._body(question or asked._replace(max_output_tokens=1)))
+            if counted is not None:
+                at_most = min(at_most, counted + MARGIN_TOKENS)
+                question = self._bounded(asked, at_most, effort.max_cost_usd, effort, lookups)
+        if question is None:
             raise ReviewerUnavailable(
                 f"max_cost_usd {effort.max_cost_usd:g} does not pay for a request of up to {at_most} tokens "
                 f"and an answer of {LEAST_OUTPUT_TOKENS}",
@@ -148,31 +194,75 @@ class Model:
                 hint=f"raise max_cost_usd {_LATER}",
                 cause="cost_cap",
             )
-        longest = min(longest, effort.max_output_tokens or longest)
-        return Question(self.model, instructions, text, form, longest, effort.timeout_s, reasoning(effort))
+        return question
 
-    def _longest(self, effort: Effort, usd: float, instructions: str, text: str, form: Form) -> tuple[int, int]:
-        """Return the longest answer that so much money pays for, and the most tokens of its request."""
-        at_most = most_tokens(len(instructions.encode()) + len(text.encode()) + len(canonical_bytes(form.schema)))
-        return longest_answer(self.price, at_most, usd, MOST_OUTPUT_TOKENS), at_most
+    def _bounded(
+        self, asked: Question, at_most: int, usd: float, effort: Effort, lookups: Lookups | None
+    ) -> Question | None:
+        """Return a request of at most so many tokens with the longest answer that the money pays for.
+
+        Tools may be called while there are rounds left, and money for their answers and a verdict. None if the money
+        does not pay for an answer at all.
+        """
+        most = min(MOST_OUTPUT_TOKENS, effort.max_output_tokens or MOST_OUTPUT_TOKENS)
+        may_call = lookups is not None and lookups.rounds > 0 and not asked.again
+        longest = longest_with_calls(self.price, at_most, usd, most, writes=self._writes) if may_call else 0
+        if longest < min(LEAST_WITH_CALLS, most):
+            may_call = False
+            written = at_most if self._writes else 0
+            longest = longest_answer(self.price, at_most, usd, MOST_OUTPUT_TOKENS, written)
+            if longest < LEAST_OUTPUT_TOKENS:
+                return None
+        return asked._replace(max_output_tokens=min(longest, most), may_call=may_call)
+
+    def _most_tokens(self, question: Question) -> int:
+        """Return the most tokens a request can have before any of it was counted."""
+        tools = [one.schema() | {"description": one.description} for one in question.tools]
+        said = question.instructions + question.head + question.text
+        return most_tokens(len(said.encode()) + len(canonical_bytes([question.form.schema, *tools])))
+
+    def _usd(self, reply: Reply) -> float:
+        return self.price.usd(reply.usage, written_tokens=reply.written_tokens) if reply.usage else 0.0
+
+    def _continued(
+        self, question: Question, reply: Reply, effort: Effort, lookups: Lookups | None, before: _Before
+    ) -> Question:
+        """Carry out the calls of an answer and return the next request; raises ReviewerUnavailable if none can be."""
+        if lookups is None or not question.may_call:
+            what = "the answer calls tools although nothing more can be looked up"
+            raise ReviewerUnavailable(what, where=self.name, cause="out_of_schema")
+        if not _is_counted(reply) or reply.usage is None:
+            what = "the answer calls tools and does not say what it took"
+            raise ReviewerUnavailable(what, where=self.name, cause="malformed")
+        results = lookups.results(reply.calls, self.name)
+        left = effort.max_cost_usd - before.usd - self._usd(reply)
+        added = sum(len(one.text.encode()) for one in results)
+        # What was sent and said before is counted; of the rest every byte may be a token.
+        at_most = reply.usage.input_tokens + reply.usage.output_tokens + most_tokens(added)
+        following = question._replace(rounds=(*question.rounds, Round(reply.said, results)))
+        found = self._bounded(following, at_most, left, effort, lookups)
+        if found is None:
+            what = f"max_cost_usd {effort.max_cost_usd:g} does not pay for a verdict after what was looked up"
+            raise ReviewerUnavailable(what, where=self.name, hint=f"raise max_cost_usd {_LATER}", cause="cost_cap")
+        return found
 
     def _once_more(
-        self, question: Question, reply: Reply, error: ReviewerUnavailable, effort: Effort
+        self, question: Question, reply: Reply, error: ReviewerUnavailable, effort: Effort, before: _Before
     ) -> Question | None:
         """Return the question with the answer to it and what is wrong with that; None if it must not be asked."""
-        if error.cause != "out_of_schema" or reply.usage is None or not is_count(reply.usage):
+        if error.cause != "out_of_schema" or not _is_counted(reply) or reply.usage is None:
             return None
         said = reply.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip() or NO_TEXT
         if len(said) > MOST_REPEATED:
             said = f"{said[:MOST_REPEATED]} [cut: {len(said)} characters]"
-        told = plain(f"{error.what}: {error.detail}" if error.detail else error.what, REASON_CHARACTERS)
+        told = plain(f"{error.what}: {error.detail}" if error.detail else error.what, MOST_COMPLAINT)
         again = Again(said, ONCE_MORE.format(error=told))
-        left = effort.max_cost_usd - self.price.usd(reply.usage)
-        text = question.text + again.answer + again.complaint
-        longest, _ = self._longest(effort, left, question.instructions, text, question.form)
-        if longest < LEAST_OUTPUT_TOKENS:
-            return None
-        return question._replace(again=again, max_output_tokens=min(longest, question.max_output_tokens))
+        left = effort.max_cost_usd - before.usd - self._usd(reply)
+        every = (*question.again, again)
+        at_most = most_tokens(sum(len((one.answer + one.complaint).encode()) for one in every))
+        at_most += reply.usage.input_tokens if question.rounds else self._most_tokens(question)
+        found = self._bounded(question._replace(again=every), at_most, left, effort, None)
+        return found and found._replace(max_output_tokens=min(found.max_output_tokens, question.max_output_tokens))
 
     def _whole(self, reply: Reply) -> str:
         """Return the text of a reply; raises ReviewerUnavailable if it cannot be a whole answer."""
@@ -209,24 +299,29 @@ class Model:
                 told = f"{NOT_THE_API} ({type(error).__name__})"
                 raise ReviewerUnavailable(told, where=self.name, cause="malformed") from error
 
-    def _exchange(self, http: RecordedClient, reply: Reply | None, effort: Effort, before: _Before) -> Exchange:
-        usage = reply.usage if reply and is_count(reply.usage) else None
+    def _exchange(
+        self, http: RecordedClient, reply: Reply | None, effort: Effort, before: _Before, lookups: Lookups | None
+    ) -> Exchange:
+        counted = reply is not None and _is_counted(reply)
+        usage = reply.usage if reply and counted else None
         measured = usage is not None or not http.may_be_billed
-        usd = before.usd + (self.price.usd(usage) if usage else 0.0) if measured else self.cost_cap(effort)
+        usd = before.usd + (self._usd(reply) if reply and usage else 0.0) if measured else self.cost_cap(effort)
         if usage is None and measured and before.earlier:
             usage = Usage(0, 0)
         total = Usage(*(sum(pair) for pair in zip(usage, before.usage, strict=True))) if usage else None
+        written = before.written + (reply.written_tokens if reply and counted else 0)
         return Exchange(
             request=http.sent,
             response=http.received,
             statuses=tuple(http.statuses),
             model=plain(str(reply.model), 200) if reply else None,
-            usage=dict(total._asdict()) if total else None,
+            usage=total._asdict() | ({"written_tokens": written} if written else {}) if total else None,
             usd=round(usd, 6),
             usd_is_measured=measured,
             seconds=round(time.monotonic() - http.started, 3),
             reasoning=reasoning(effort),
             earlier=before.earlier,
+            looked=tuple(lookups.looked[: lookups.sent]) if lookups else (),
         )
 
 
@@ -248,6 +343,11 @@ def unanswered(http: RecordedClient, error: Exception) -> tuple[str, NoVerdictCa
     return f"the reviewer's server answered {status} ({named}){after}", cause
 
 
+def _is_counted(reply: Reply) -> bool:
+    """Say whether what an answer took can be priced."""
+    return is_count(reply.usage) and is_count(Usage(reply.written_tokens, 0))
+
+
 def _timed_out(error: BaseException | None) -> bool:
     """Say whether an error, or one that it comes from, is a timeout; the SDKs wrap those of the connection."""
     return error is not None and (isinstance(error, httpx2.TimeoutException) or _timed_out(error.__cause__))
@@ -263,34 +363,40 @@ def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> M
     api = open_api("reviewer", spec, environ)
     where, sender = _SENDERS[spec.api] if spec.vendor == "openai" else ("anthropic", "send")
     module = importlib.import_module(f"reviews.reviewers.vendors.{where}")
-    return Model(api, getattr(module, sender), spec.outage_s)
+    body = module.body if sender == "send" else None
+    return Model(api, getattr(module, sender), spec.outage_s, body)
 
 
 class ModelReviewer(PaidReviewer):
     """Asks a model about a packet."""
 
-    def __init__(self, model: Model, efforts: Efforts, waits: Waits = sleeps) -> None:
+    def __init__(self, model: Model, efforts: Efforts, waits: Waits = sleeps, looks: int = 0) -> None:
+        """``looks``: in how many answers the model may look into the evidence."""
         self.waits = waits
         self.model = model
         self.efforts = efforts
+        self.looks = looks
         self.name = model.name
 
     def cost_cap(self, packet: Packet) -> float:
         """Return the most USD a review of this packet can cost; 0 when tokens are free."""
         return self.model.cost_cap(effort_of(packet, self.efforts))
 
-    def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
-        """Ask once, and return verdict or error together with what it took."""
+    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Answered[Verdict]:
+        """Ask, and return verdict or error together with what it took."""
+        lookups = Lookups(looking, self.looks) if looking is not None and looking.names and self.looks else None
         return self.model.ask(
             instructions(),
-            render(packet),
+            render(packet, lookups.told() if lookups else ""),
             answer_form(),
             effort_of(packet, self.efforts),
-            lambda text: to_verdict(text, self.name, packet_digest),
+            lambda text: to_verdict(text, self.name, packet_digest, lookups.looked if lookups else ()),
             self.waits,
+            lookups,
+            reading_list(packet),
         )
 
 
 def model_reviewer(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ, waits: Waits = sleeps) -> ModelReviewer:
     """Build the reviewer a spec names; errors as in :func:`make_model`."""
-    return ModelReviewer(make_model(spec, environ), spec.effort, waits)
+    return ModelReviewer(make_model(spec, environ), spec.effort, waits, spec.looks or 0)

@@ -5,15 +5,20 @@ Code fills in what a model cannot know: ids, the reviewer's name and the digest 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from reviews.gate.reviewer import Looked
 from reviews.reviewers.vendors.model_exchange import Form, Part, read_part
 from specs.errors import ReviewerUnavailable
 from specs.stages.stage import Criterion
 from specs.trail.verdict import Condition, Finding, RequiredChange, Severity, Span, Verdict
 
 PROMPT = Path(__file__).with_name("reviewer.md")
+_LOOKED = re.compile(r"/answers/([1-9][0-9]{0,5})")
+"""How a span points at the answer to a call; a packet has no such place."""
 
 
 class AnswerSpan(Part):
@@ -77,8 +82,11 @@ def instructions() -> str:
     return PROMPT.read_text(encoding="utf-8")
 
 
-def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
-    """Make an answer a verdict; raises ReviewerUnavailable if it is not whole, or leaves a statement empty."""
+def to_verdict(text: str, reviewer: str, packet_digest: str, looked: Sequence[Looked] = ()) -> Verdict:
+    """Make an answer a verdict; raises ReviewerUnavailable if it is not whole, or leaves a statement empty.
+
+    ``looked``: what the reviewer looked up, which it cites by number.
+    """
     answer = read_part(text, Answer, reviewer)
     said = (*(one.statement for one in answer.findings), *(one.text for one in answer.conditions))
     if not all(one.strip() for one in (answer.reasoning, answer.recommendation, *said)):
@@ -86,7 +94,7 @@ def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
         raise ReviewerUnavailable(what, where=reviewer, cause="out_of_schema")
     verdict = Verdict(
         reviewer=reviewer,
-        findings=tuple(_finding(number, one, packet_digest) for number, one in enumerate(answer.findings, 1)),
+        findings=tuple(_finding(number, one, packet_digest, looked) for number, one in enumerate(answer.findings, 1)),
         recommendation=answer.recommendation,
         reasoning=answer.reasoning,
         risks=tuple(answer.risks),
@@ -104,13 +112,13 @@ def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
     return verdict
 
 
-def _finding(number: int, answer: AnswerFinding, packet_digest: str) -> Finding:
+def _finding(number: int, answer: AnswerFinding, packet_digest: str, looked: Sequence[Looked]) -> Finding:
     change = answer.required_change
     return Finding(
         id=f"finding-{number}",
         severity=answer.severity,
         statement=answer.statement,
-        evidence=tuple(_span(span, packet_digest) for span in answer.evidence),
+        evidence=tuple(_span(span, packet_digest, looked) for span in answer.evidence),
         required_change=change and _change(change),
         ruled_out=answer.ruled_out,
     )
@@ -133,7 +141,10 @@ def _condition(answer: AnswerCondition, reviewer: str) -> Condition:
     return Condition(text=answer.text, stage=answer.stage, criterion=Criterion(metric=answer.metric, **bounds))
 
 
-def _span(answer: AnswerSpan, packet_digest: str) -> Span:
+def _span(answer: AnswerSpan, packet_digest: str, looked: Sequence[Looked]) -> Span:
+    cited = _LOOKED.fullmatch(answer.pointer or "")
+    if cited is not None and 1 <= int(cited[1]) <= len(looked):
+        return Span(artifact=looked[int(cited[1]) - 1].answer, quote=answer.quote)
     lines = None
     if answer.pointer is None and answer.first_line is not None and answer.last_line is not None:
         lines = (answer.first_line, answer.last_line)

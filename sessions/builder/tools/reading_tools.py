@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from reviews.evidence.gather import registered_spec
+from reviews.evidence.row_queries import MOST_READABLE as MOST_READABLE
+from reviews.evidence.row_queries import part_of
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import Refused, Work
 from sessions.session import Session
@@ -16,19 +18,17 @@ from specs.stages.metric import MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import outputs_of
 from specs.trail.builder_tools import ListArtifacts, ReadArtifact, ReadMetrics, ReadSpec
-from specs.vendors.untrusted_text import enclose, mark
+from specs.vendors.untrusted_text import mark
 
 MOST_FILES = 200
 """Files of one attempt; the job folder has the rest."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
 """Of an artifact in a call."""
 
-PRIVATE = ("reviewer", "panel")
-"""A builder must not know who judges it."""
+PRIVATE = ("reviewer", "panel", "reading")
+"""A builder must not know who judges it, nor what they read first."""
 HELD_BACK = "held_back"
 """Money for evaluation, reviews and teardown, with which no builder plans."""
-MOST_READABLE = 4_000_000
-"""Characters of an artifact that can be read."""
 WHY = 500
 
 
@@ -59,13 +59,7 @@ def list_artifacts(work: Work, _: ListArtifacts) -> str:
 def read_artifact(work: Work, arguments: ReadArtifact) -> str:
     """Return a part of an artifact's text, with its place."""
     found = require_artifact(work.session, arguments.name)
-    text = work.wall.readable(found.digest, MOST_READABLE)
-    part = text[arguments.offset : arguments.offset + arguments.limit]
-    if not part and arguments.offset:
-        raise Refused(f"{found.name} has {len(text)} characters, there is none at {arguments.offset}")
-    end = arguments.offset + len(part)
-    more = f"; continue with offset {end}" if end < len(text) else ""
-    return f"{found.name}, characters {arguments.offset} to {end} of {len(text)}{more}\n{enclose('artifact', part)}"
+    return part_of(found.name, work.wall.readable(found.digest, MOST_READABLE), arguments)
 
 
 def read_metrics(work: Work, arguments: ReadMetrics) -> str:

@@ -1,30 +1,19 @@
-"""A tool's context, how its arguments are read, and how it refuses a call."""
+"""A tool's context: the phase it works in, and how its arguments are read."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
-
-from pydantic import ValidationError
 
 from agents.workbench_protocol import Workbench
 from sessions.builder.redaction import Wall
 from sessions.session import Session
 from specs.stages.registry import Stage
-from specs.strict_json import read_json
-from specs.text import plain
 from specs.trail.builder_tools import Arguments, HelperTask, Phase, SubmitStage, Tool
-
-MOST_ARGUMENTS = 100_000
-"""Characters."""
-MOST_PROBLEMS = 5
-_NAME = 60
-
-
-class Refused(Exception):
-    """A call that is not carried out; says why, and what to do instead."""
+from specs.trail.tool_arguments import MOST_ARGUMENTS as MOST_ARGUMENTS
+from specs.trail.tool_arguments import Refused as Refused
+from specs.trail.tool_arguments import read_as
 
 
 class HelperBench(Workbench, Protocol):
@@ -92,32 +81,5 @@ class Launch:
 
 
 def read_arguments(tool: Tool, text: str) -> Arguments:
-    """Return the arguments of a call. No value is converted: a number written as text is not a number.
-
-    Raises:
-        Refused: they are too long, no JSON object, say something twice, or do not fit the tool.
-    """
-    if len(text) > MOST_ARGUMENTS:
-        raise Refused(f"the arguments have {len(text)} characters, at most {MOST_ARGUMENTS} are read")
-    try:
-        value = read_json(text or "{}")
-        written = json.dumps(value, allow_nan=False).encode()
-    except ValueError as error:
-        raise Refused(f"malformed arguments: no JSON that can be read: {error}") from error
-    if not isinstance(value, dict):
-        raise Refused(f"malformed arguments: one JSON object is needed, this is a {type(value).__name__}")
-    try:
-        return tool.arguments.model_validate_json(written, strict=True)
-    except ValidationError as error:
-        raise Refused(_what_is_wrong(error)) from error
-
-
-def _what_is_wrong(error: ValidationError) -> str:
-    """Return in one line what is wrong with the arguments."""
-    problems = error.errors(include_input=False, include_url=False)
-    told = [
-        f"{'.'.join(plain(str(part), _NAME) for part in one['loc']) or 'arguments'}: {plain(one['msg'], 300)}"
-        for one in problems[:MOST_PROBLEMS]
-    ]
-    more = f"; and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
-    return f"malformed arguments: {'; '.join(told)}{more}"
+    """Return the arguments of a call; raises Refused as :func:`specs.trail.tool_arguments.read_as`."""
+    return read_as(tool.arguments, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.audit.metric_lines import ranges
+from reviews.evidence.row_lines import ranges
 from reviews.evidence.weight_lineage import Made
 from sessions.commands.audit.trail_place import Place, way_of
 from sessions.commands.output import print_json, print_line, print_table

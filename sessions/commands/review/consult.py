@@ -21,7 +21,7 @@ from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
 from specs.session.explain import explain
 from specs.session.reviewer_file import load_reviewer, reviewer_of
-from specs.trail.requested_review import AdversarialRequest, QuestionRequest, ReviewRequest
+from specs.trail.requested_review import AdversarialRequest, DraftRequest, QuestionRequest, ReviewRequest
 
 app = typer.Typer()
 
@@ -38,7 +38,7 @@ _OPTIONS: dict[tuple[str | int, ...], str] = {
     ("usd_per_million_tokens", "output"): "--price-out",
     ("usd_per_million_tokens",): "--price-in",
 }
-RequestT = TypeVar("RequestT", QuestionRequest, ReviewRequest, AdversarialRequest)
+RequestT = TypeVar("RequestT", QuestionRequest, ReviewRequest, AdversarialRequest, DraftRequest)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def ask(
     Everything is recorded.
     """
     sure = {"stakes": stakes, "confidence": confidence, "has_plan": plan}
-    request = _request(QuestionRequest, topic=topic, question=question, options=tuple(option or ()), kind=kind, **sure)
+    request = valid(QuestionRequest, topic=topic, question=question, options=tuple(option or ()), kind=kind, **sure)
     _finish(lambda desk: ask_review(request, desk, list(context or ())), asked)
 
 
@@ -129,7 +129,7 @@ def request(
     Issues have a severity; statistical concerns are listed apart. Without a vendor, rules look at session specs,
     Python, settings and JSONL data, and say what they did not judge.
     """
-    wanted = _request(ReviewRequest, paths=tuple(paths), kind=kind, note=note, effort=effort)
+    wanted = valid(ReviewRequest, paths=tuple(paths), kind=kind, note=note, effort=effort)
     _finish(lambda desk: request_review(wanted, desk), asked)
 
 
@@ -149,7 +149,7 @@ def adversarial(
     Prints a scorecard, overclaims, and fixes in order. Without a vendor, numbers beside known names are looked up in
     the evidence, and nothing else is judged.
     """
-    wanted = _request(AdversarialRequest, path=path, evidence=tuple(evidence or ()), effort=effort)
+    wanted = valid(AdversarialRequest, path=path, evidence=tuple(evidence or ()), effort=effort)
     _finish(lambda desk: adversarial_review(wanted, desk), asked)
 
 
@@ -159,14 +159,14 @@ def _finish(carry_out: Callable[[Desk], Requested], asked: Asked) -> NoReturn:
     if asked.out is not None:
         refuse_to_overwrite(asked.out, asked.force)
     try:
-        done = carry_out(_desk(asked))
+        done = carry_out(desk_of(asked))
     except KeyboardInterrupt:
-        _say("broken off; what was reserved for the call counts as spent")
+        say("broken off; what was reserved for the call counts as spent")
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     if asked.out is not None and done.answer is not None:
         with as_the_user_wants():
             write_page(asked.out, page(done, escaped=True), asked.force)
-        _say(f"written to {asked.out}")
+        say(f"written to {asked.out}")
     if done.facts and done.answer is None and not asked.as_json:
         # Nobody answered: what is registered may settle it all the same.
         for line in registered_facts(done, escaped=False).splitlines():
@@ -175,14 +175,14 @@ def _finish(carry_out: Callable[[Desk], Requested], asked: Asked) -> NoReturn:
         print_json(done.as_json())
     elif asked.out is None and done.answer is not None:
         sys.stdout.write(page(done, escaped=False))
-    _say(f"recorded as {done.key} in {done.folder}; `peergate audit show {done.folder} {done.key}` shows everything")
+    say(f"recorded as {done.key} in {done.folder}; `peergate audit show {done.folder} {done.key}` shows everything")
     if done.error is not None:
-        _say(f"peergate: {done.error}")
+        say(f"peergate: {done.error}")
         raise SystemExit(int(done.error.exit_code))
     raise SystemExit(int(ExitCode.DONE))
 
 
-def _desk(asked: Asked) -> Desk:
+def desk_of(asked: Asked) -> Desk:
     """Return where the request is carried out; raises UserError for options that contradict each other."""
     prices = {"input": asked.price_in, "output": asked.price_out}
     given = {
@@ -203,11 +203,11 @@ def _desk(asked: Asked) -> Desk:
     reviewer = load_reviewer(asked.reviewer) if asked.reviewer is not None else reviewer_of(values, _OPTIONS)
     if asked.session is not None:
         run = chosen(Path(asked.session), asked.runs).resolve()
-        return Desk(run.parent, run.name, reviewer, asked.max_cost, say=_say)
-    return Desk(asked.runs, None, reviewer, asked.max_cost, say=_say)
+        return Desk(run.parent, run.name, reviewer, asked.max_cost, say=say)
+    return Desk(asked.runs, None, reviewer, asked.max_cost, say=say)
 
 
-def _request(form: type[RequestT], /, **values: Any) -> RequestT:
+def valid(form: type[RequestT], /, **values: Any) -> RequestT:
     """Return a valid request; raises UserError that names the wrong option."""
     try:
         return form.model_validate({name: value for name, value in values.items() if value is not None})
@@ -220,5 +220,6 @@ def _request(form: type[RequestT], /, **values: Any) -> RequestT:
         raise UserError("\n".join(dict.fromkeys(told))) from error
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line to standard error, without secrets."""
     print_line(masked_line(text, 4000), err=True)

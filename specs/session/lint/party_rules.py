@@ -39,7 +39,7 @@ _BUILDER_MODEL_ONLY = (
     "reasoning",
     "images",
 )
-_REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort", "outage_s")
+_REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort", "outage_s", "looks")
 
 
 def makers(party: Builder | Reviewer) -> frozenset[str]:
@@ -190,12 +190,15 @@ def lint_one_reviewer(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
         message = f"'{reviewer.api}' is for an endpoint of your own; vendor '{reviewer.vendor}' has one API"
         hint = "remove the line, or name the endpoint under base_url"
         yield LintProblem((*place, "api"), message, hint)
+    if reviewer.looks and reviewer.api != "responses":
+        message = "a reviewer looks into evidence through the Responses API, or Anthropic's"
+        yield LintProblem((*place, "looks"), message, "remove the line, or take api: responses")
     yield from _lint_times(place, reviewer)
 
 
 def _lint_plugin(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
     """A plug-in asks its model in its own way; what that takes is not measured, so its cap is what it costs."""
-    yield from _superfluous(place, reviewer, ("base_url", "api"), "asks its model in its own way", "vendor ")
+    yield from _superfluous(place, reviewer, ("base_url", "api", "looks"), "asks its model in its own way", "vendor ")
     if reviewer.usd_per_million_tokens is not None and not reviewer.usd_per_million_tokens.is_free:
         message = f"tokens of vendor '{reviewer.vendor}' are not counted: a review costs its max_cost_usd"
         yield LintProblem((*place, "usd_per_million_tokens"), message, "write 0 for both, or remove it")

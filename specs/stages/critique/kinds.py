@@ -27,6 +27,11 @@ CRITIQUE_INSTRUCTIONS = StageKind(
     judge="reviews.stages.critique.critic",
     selects=True,
     kept=Kept("accepted", Item),
+    points=(
+        "kept and dropped: would you have decided alike in the sampled rows",
+        "the critic: does its calibration show that it tells good from bad, in every kind",
+        "what the kept ones have in common that nobody asked for",
+    ),
 )
 
 CRITIQUE_RESPONSES = StageKind(
@@ -41,6 +46,11 @@ CRITIQUE_RESPONSES = StageKind(
     judge="reviews.stages.critique.critic",
     selects=True,
     kept=Kept("accepted", Example),
+    points=(
+        "kept and dropped: would you have decided alike in the sampled rows",
+        "the critic: does its calibration show that it tells good from bad, in every kind",
+        "length: are longer or shorter responses kept more often",
+    ),
 )
 
 REVISE = StageKind(
@@ -71,6 +81,11 @@ REVISE = StageKind(
     judge="reviews.stages.critique.revise",
     samples=True,
     kept=Kept("preferences", Preference),
+    points=(
+        "revisions: do they mend what the critique names, and nothing else",
+        "critiques: are they about this response, or the same words for all",
+        "pairs: is the revision better, or only longer, or a refusal",
+    ),
 )
 
 BEST_OF_N = StageKind(
@@ -93,6 +108,12 @@ BEST_OF_N = StageKind(
     judge="reviews.stages.critique.best_of_n",
     samples=True,
     kept=Kept("preferences", Preference),
+    points=(
+        "length of chosen against rejected",
+        "order: does the choice change when the answers are swapped",
+        "who judges whom: of what family are judge and author",
+        "pairs whose two sides say the same",
+    ),
 )
 
 BEST_OF_N_VERIFIED = StageKind(
@@ -109,6 +130,11 @@ BEST_OF_N_VERIFIED = StageKind(
     without_precision=True,
     loads_model=False,
     kept=Kept("preferences", Preference),
+    points=(
+        "length of chosen against rejected",
+        "rejected answers: are they wrong, or right in a form that the verifier does not read",
+        "which prompts are left: easy ones alone, or those with answers of both sorts",
+    ),
 )
 
 KINDS = (CRITIQUE_INSTRUCTIONS, CRITIQUE_RESPONSES, REVISE, BEST_OF_N, BEST_OF_N_VERIFIED)

@@ -33,6 +33,12 @@ EVALUATE = _measuring(
     reads_turns=True,
     arm=Arm(metric="accuracy", count="items"),
     outcomes=("binary",),
+    points=(
+        "answers that are cut off, empty, alike, or repeat the prompt",
+        "extraction: does the verifier read what the answer says, in rows that pass and in rows that fail",
+        "the mix of items: kinds and groups, as registered, and whether one of them carries the result",
+        "the same prompt form, limits and stops at both arms",
+    ),
 )
 
 PERPLEXITY = _measuring(
@@ -44,6 +50,10 @@ PERPLEXITY = _measuring(
     scored=Scored("training.jobs.evaluation.perplexity:scored"),
     judge="reviews.stages.evaluation.perplexity",
     outcomes=("continuous",),
+    points=(
+        "texts: which, how long, and whether the model may have been trained on them",
+        "windows: are all tokens scored once, and the same at both arms",
+    ),
 )
 
 MULTIPLE_CHOICE = _measuring(
@@ -55,6 +65,10 @@ MULTIPLE_CHOICE = _measuring(
     scored=Scored("training.jobs.evaluation.multiple_choice:scored", unless="asked_by_lm_eval"),
     judge="reviews.stages.evaluation.multiple_choice",
     outcomes=("binary", "continuous"),
+    points=(
+        "the right choice: is it evenly spread over places, lengths and words",
+        "scores: do they favour short or frequent choices",
+    ),
 )
 
 PAIRWISE_JUDGE = _measuring(
@@ -68,6 +82,12 @@ PAIRWISE_JUDGE = _measuring(
     scored=Scored("training.jobs.evaluation.pairwise_judge:scored", ("rows", "calibration")),
     judge="reviews.stages.evaluation.pairwise_judge",
     chat_form=True,
+    points=(
+        "order: does the preferred answer change when the two are swapped",
+        "length: does the judge prefer the longer one",
+        "who judges whom: of what family are judge and candidates",
+        "ties: how many, and how they are counted",
+    ),
 )
 
 MULTI_TURN = _measuring(
@@ -81,6 +101,11 @@ MULTI_TURN = _measuring(
     open_ended=True,
     arm=Arm("conversation_pass_rate", "conversations", conversations=True, control=("history", "whole")),
     outcomes=("binary", "ordinal"),
+    points=(
+        "later turns: do they use what was said before, or repeat it",
+        "answers that are cut off in the middle of a conversation",
+        "controls: is the gain larger than with a history that tells nothing",
+    ),
 )
 
 INSPECT = _measuring(
@@ -96,6 +121,11 @@ INSPECT = _measuring(
     environment="inspect",
     arm=Arm(metric="benchmark_accuracy", count="benchmark_items"),
     outcomes=("binary",),
+    points=(
+        "the task: is it the registered one, with its samples, prompts and limits",
+        "extraction: does the scorer read what the answer says, in rows that pass and in rows that fail",
+        "answers that are cut off, empty or refused",
+    ),
 )
 
 LM_EVAL = _measuring(
@@ -111,6 +141,11 @@ LM_EVAL = _measuring(
     environment="lm_eval",
     arm=Arm(metric="lm_eval_accuracy", count="lm_eval_items"),
     outcomes=("binary",),
+    points=(
+        "the task: is it the registered one, with its samples, prompts and limits",
+        "extraction: does the filter read what the answer says, in rows that pass and in rows that fail",
+        "answers that are cut off, empty or refused",
+    ),
 )
 
 KINDS = (EVALUATE, PERPLEXITY, MULTIPLE_CHOICE, PAIRWISE_JUDGE, MULTI_TURN, INSPECT, LM_EVAL)

@@ -27,6 +27,13 @@ SFT = StageKind(
     added=(_SNAPSHOTS, _REPLICAS),
     instruct_unsaid=True,
     examples=("inputs", "examples"),
+    points=(
+        "the mask: is the loss taken over the answer alone, in every turn that is learned",
+        "the loss: does it fall as data and rate let it, without a jump, and not to nothing",
+        "learning rate and schedule: as granted, decayed by the end, no step that moved too far",
+        "rows seen against rows given: epochs, rows that were cut or dropped, repeats",
+        "what the training text teaches beside the task: length, format, answers to held-out prompts",
+    ),
 )
 
 DPO = StageKind(
@@ -43,6 +50,12 @@ DPO = StageKind(
     resumable=True,
     reads_turns=True,
     added=(_SNAPSHOTS, _REPLICAS),
+    points=(
+        "margins: do they grow, and for most pairs or for a few",
+        "pairs: what sets chosen and rejected apart beside quality, above all their length",
+        "the reference: the granted weights, with log-probabilities that do not move",
+        "rate and steps: as granted, without a collapse of both log-probabilities",
+    ),
 )
 
 _ROWS = {
@@ -66,6 +79,12 @@ GRPO = StageKind(
     resumable=True,
     reads_turns=True,
     added=(_SNAPSHOTS, _REPLICAS),
+    points=(
+        "reward: does it rise because answers get better, or because they satisfy the verifier in another way",
+        "answers of one prompt: do they differ, or has sampling collapsed",
+        "distance to the reference, and the length of answers over the steps",
+        "prompts: which were used, and how many gave no signal because all answers were alike",
+    ),
 )
 
 SDPO = StageKind(
@@ -82,6 +101,12 @@ SDPO = StageKind(
     resumable=True,
     reads_turns=True,
     added=(_SNAPSHOTS, _REPLICAS),
+    points=(
+        "the teacher: is it the granted model with the feedback, and does its signal fall on tokens that matter",
+        "feedback: does it say what is wrong, or hand over the answer",
+        "answers of one prompt: do they differ, or has sampling collapsed",
+        "distance to the reference, and the length of answers over the steps",
+    ),
 )
 
 COMPOSER = StageKind(
@@ -98,6 +123,12 @@ COMPOSER = StageKind(
     resumable=True,
     reads_turns=True,
     added=(_SNAPSHOTS, _REPLICAS, Added("reads_pairs", inputs={"pairs": "preferences"})),
+    points=(
+        "channels: does each requested one fire, and does its loss move",
+        "weights of the channels: as granted, none of them deciding alone",
+        "reward: does it rise because answers get better, or because they satisfy the verifier in another way",
+        "distance to the reference, entropy, and the length of answers over the steps",
+    ),
 )
 
 KINDS = (SFT, DPO, GRPO, SDPO, COMPOSER)

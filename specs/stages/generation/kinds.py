@@ -17,6 +17,10 @@ BASE_MODEL_CHECK = StageKind(
     job="training.jobs.generation.base_model_check:check_base_model",
     asked="training.jobs.generation.base_model_check:asked",
     judge="reviews.stages.generation.base_model_check",
+    points=(
+        "answers: do they continue the text, or follow instructions",
+        "the control: does it show that the test notices a model that follows instructions",
+    ),
 )
 
 SELF_INSTRUCT = StageKind(
@@ -32,6 +36,11 @@ SELF_INSTRUCT = StageKind(
     samples=True,
     kept=Kept("instructions", Item, left="instructions_left"),
     screened="instructions",
+    points=(
+        "instructions: clear, answerable, and unlike the seeds and each other",
+        "copies of the seeds or of held-out prompts, in other words too",
+        "marks of the prompt, several instructions in one, answers in place of instructions",
+    ),
 )
 
 SAMPLE_RESPONSES = StageKind(
@@ -46,6 +55,11 @@ SAMPLE_RESPONSES = StageKind(
     judge="reviews.stages.generation.sample_responses",
     samples=True,
     kept=Kept("examples", Example),
+    points=(
+        "responses that are cut off, empty, refused, or continue past their end",
+        "marks of the prompt in the text",
+        "repeats, and one form of answer for everything",
+    ),
 )
 
 GENERATE = StageKind(
@@ -65,6 +79,11 @@ GENERATE = StageKind(
     sampled_by_task=True,
     kept=Kept("accepted", Example),
     examples=("outputs", "accepted"),
+    points=(
+        "accepted rows: right for the reason that the item asks for",
+        "repeats, refusals, copies of examples, marks of the prompt in the text",
+        "which kinds of items are accepted, and which never",
+    ),
 )
 
 KINDS = (BASE_MODEL_CHECK, SELF_INSTRUCT, SAMPLE_RESPONSES, GENERATE)

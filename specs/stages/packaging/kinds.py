@@ -21,6 +21,10 @@ PACKAGE = StageKind(
     # Its probes are the prompts alone, before and after reloading.
     reads_turns=True,
     instruct_unsaid=True,
+    points=(
+        "probes: does the package answer as the accepted checkpoint does",
+        "weights, tokenizer and template: those of the accepted stage",
+    ),
 )
 
 EXPORT = StageKind(
@@ -36,6 +40,10 @@ EXPORT = StageKind(
     judge="reviews.stages.packaging.export_checks",
     reads_heldout=True,
     instruct_unsaid=True,
+    points=(
+        "probes: does the export answer as the checkpoint it was made of",
+        "precision: as granted, and what it costs in answers",
+    ),
 )
 
 BENCH = StageKind(
@@ -49,6 +57,10 @@ BENCH = StageKind(
     judge="reviews.stages.packaging.bench_checks",
     reads_heldout=True,
     instruct_unsaid=True,
+    points=(
+        "timings: after a warm-up, repeated, on the machine that is stated",
+        "the same work in what is compared",
+    ),
 )
 
 KINDS = (PACKAGE, EXPORT, BENCH)

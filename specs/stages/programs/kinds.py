@@ -21,6 +21,11 @@ CODE_EVAL = StageKind(
     reads_heldout=True,
     only_measures=True,
     instruct_unsaid=True,
+    points=(
+        "programs: do they solve the problem, or answer the tests",
+        "tests: do they fail for a wrong program",
+        "programs that are cut off, time out, or are refused",
+    ),
 )
 
 KINDS = (CODE_EVAL,)

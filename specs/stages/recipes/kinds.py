@@ -18,6 +18,12 @@ RECIPE = StageKind(
     judge="reviews.stages.recipes.checks",
     runs_code=True,
     loads_model=False,
+    points=(
+        "what the script reads, and what it leaves out of its inputs",
+        "where numbers come from: computed from all rows, or chosen for a result",
+        "where it trains: rows used, where loss and rate come from, what the weights could carry",
+        "rows it writes: what a later stage will learn from them",
+    ),
 )
 
 KINDS = (RECIPE,)

@@ -19,6 +19,11 @@ REPLAY_TRACES = StageKind(
     asked="training.jobs.traces.replay_traces:asked",
     judge="reviews.stages.traces.replay_traces",
     kept=Kept("pairs", Preference),
+    points=(
+        "whose turns are chosen, and whose are rejected: of what family, and under which terms",
+        "pairs: is the chosen turn better, or only another; length of chosen against rejected",
+        "states: which of the transcripts are left, and whether held-out prompts are among them",
+    ),
 )
 
 KINDS = (REPLAY_TRACES,)

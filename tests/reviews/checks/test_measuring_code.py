@@ -220,3 +220,10 @@ def test_every_data_file_that_reached_code_reads_is_declared() -> None:
     }
     assert readers - set(judges_nothing) == {"training/rules/rubric_prompts.py"}
     assert [name for name in REST if name.startswith("training/rules/prompts/")], "what that one reads"
+
+
+def test_what_answers_a_reviewers_calls_is_measuring_code() -> None:
+    """The audit carries out again what reviewers looked up, if the code is the one that answered."""
+    closure = measuring_code.import_closure(measuring_code.HOME, measuring_code.ROOTS)
+    reached = {path.relative_to(measuring_code.HOME).as_posix() for path in closure}
+    assert {"reviews/evidence/readable_evidence.py", "reviews/evidence/row_queries.py"} <= reached

@@ -13,15 +13,18 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
 from reviews.gate.gate_decision import settle
 from reviews.gate.measurer import measure
-from reviews.gate.packet import build_packet, criteria_results, resolvable
+from reviews.gate.packet import build_design_packet, build_packet, criteria_results, resolvable
 from reviews.reviewers.checklist import REMEDIES, Checklist
+from reviews.reviewers.vendors.packet_text import reading_list, render
 from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing
+from specs.errors import EvidenceMissing, SpecError
+from specs.session.loading import load_spec, read_resolved
+from specs.stages.kind import StageKind
 from specs.stages.metric_catalog import METRICS
-from specs.stages.registry import STAGE_KINDS
+from specs.stages.registry import STAGE_KINDS, built_in_kinds, kind_of
 from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Packet, Span
-from tests.factories.evidence_on_disk import N, answers, evidence_of, samples, steps, with_manifest
+from tests.factories.evidence_on_disk import N, answers, evidence_of, resolved_spec, samples, steps, with_manifest
 
 CHECKS = digest_bytes(b"checks")
 
@@ -207,3 +210,51 @@ def test_claims_are_looked_up_and_never_believed(tmp_path: Path) -> None:
         "unsupported",
         "unsupported",
     ]
+
+
+@pytest.mark.parametrize("kind", built_in_kinds(), ids=lambda kind: kind.name)
+def test_every_kind_says_what_a_reviewer_looks_at_in_it(kind: StageKind) -> None:
+    assert len(kind.points) >= 2 and len(set(kind.points)) == len(kind.points)
+
+
+def test_a_packet_shows_what_its_kind_has_a_reviewer_look_at(tmp_path: Path) -> None:
+    for stage in ("train", "base"):
+        (folder := tmp_path / stage).mkdir()
+        evidence = evidence_of(folder, stage)
+        assert packet_of(evidence).points == kind_of(evidence.stage).points
+    assert any("mask" in one for one in STAGE_KINDS["sft"].points)
+
+
+def test_a_packet_begins_with_the_registered_reading_list(tmp_path: Path) -> None:
+    (tmp_path / "method.md").write_text("Compare medians, never means.\n", encoding="utf-8")
+    resolved = resolved_spec(tmp_path, ("objective:", "reading: [method.md]\nobjective:"))
+    assert resolved.spec.reading[0].startswith("method.md@sha256:")
+    packet = build_design_packet(resolved, (), checks_digest=CHECKS)
+    assert packet.reading == ({"path": "method.md", "text": "Compare medians, never means.\n"},)
+    head = reading_list(packet)
+    assert "Compare medians" in head and "BEGIN READING LIST" in head and "Compare medians" not in render(packet)
+    span = Span(artifact=packet.content_digest(), pointer="/reading/0/text", quote="Compare medians")
+    assert resolvable(span, packet)
+    # The registered text counts, whatever becomes of the file, and another text is another experiment.
+    (tmp_path / "method.md").write_text("Compare means.\n", encoding="utf-8")
+    assert read_resolved(resolved.canonical()) == resolved
+    assert load_spec(tmp_path / "spec.yaml").registration() != resolved.registration()
+
+
+READING = {
+    "secret": ("token: ghp_" + "a1B2" * 9, "reading: [method.md]", "here begins a secret"),
+    "too long": ("x" * 64_001, "reading: [method.md]", "the files have 64001 bytes, reviewers read at most 64000"),
+    "changed": ("new", f"reading: ['method.md@sha256:{'0' * 64}']", "the spec registers another"),
+    "twice": ("one", "reading: [method.md, method.md]", "'method.md' is named twice"),
+    "missing": ("one", "reading: [lessons.md]", "there is no file 'lessons.md'"),
+    "no text": ("\udcff", "reading: [method.md]", "the file is not UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_a_reading_list_that_cannot_be_registered_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
+    text, line, told = READING[name]
+    (tmp_path / "method.md").write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(SpecError, match=told) as refused:
+        resolved_spec(tmp_path, ("objective:", f"{line}\nobjective:"))
+    assert refused.value.problems[0].line >= 1

@@ -15,11 +15,16 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from reviews.audit.verify import verify_run
+from reviews.evidence.readable_evidence import MOST_ANSWER
+from reviews.gate.panel import Panel
+from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ReviewerProcess
+from reviews.reviewers.vendors.looking import MOST_CALLS
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.cli import app
+from sessions.nodes.lookups import may_look
 from sessions.report.live_display import Terminal
 from sessions.report.trail_page import trail_page
 from sessions.session import Session
@@ -27,10 +32,23 @@ from sessions.wiring import make_reviewer
 from specs.trail.no_verdict import HELP, Cause
 from specs.trail.verdict import Packet
 from specs.vendors import http_exchange
+from specs.vendors.parties import LOOKS
 from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
+from tests.fixtures.loopback_api import (
+    ANTHROPIC,
+    OPENAI,
+    Api,
+    Got,
+    Step,
+    answered,
+    failed,
+    loopback_api,
+    refused,
+    truncated,
+)
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.fixtures.reviewer_here import ReviewerHere
+from tests.fixtures.scripted_builder import Call, Said, turn_step
 from tests.reviews.gate.test_packet import packet_of
 from tests.reviews.reviewers.test_reviewer_process import send
 from tests.reviews.reviewers.test_vendors import ANSWER, KEY, ask, reviewer_at
@@ -60,6 +78,18 @@ FAULTS: dict[str, tuple[Fault, Cause, str]] = {
     ),
     "prose": (lambda vendor: answered(vendor, "I approve."), "out_of_schema", "the answer does not fit the schema"),
     "empty": (lambda vendor: answered(vendor, ""), "out_of_schema", "the answer is empty"),
+    "three megabytes": (lambda vendor: answered(vendor, "x" * 3_000_000), "out_of_schema", "does not fit the schema"),
+    # Of calls only a session can be asked: without tools to look with nothing is called.
+    "calls without end": (
+        lambda vendor: turn_step(vendor, Said(calls=(Call("rm", {}, "c1"),)), {"model": MODELS[vendor]}),
+        "out_of_schema",
+        "the answer calls tools although nothing more can be looked up",
+    ),
+    "two calls of one name": (
+        lambda vendor: turn_step(vendor, Said(calls=(Call("grep", {}, "c1"),) * 2), {"model": MODELS[vendor]}),
+        "malformed",
+        "the answer calls tools under names that cannot be answered",
+    ),
 }
 
 
@@ -151,7 +181,7 @@ def check_told(run: Path, screen: str, at: str, cause: Cause, said: str) -> None
 
 
 @pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC])
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", [name for name in FAULTS if "calls" not in name])
 def test_the_cause_of_a_fault_is_known(
     api: Api, packet: Packet, monkeypatch: pytest.MonkeyPatch, vendor: str, name: str
 ) -> None:
@@ -222,6 +252,50 @@ def test_a_panel_without_its_quorum_names_each_member_that_is_missing(api: Api, 
     for one in ("openai:gpt-5-mini: the reviewer's server answered 401 (key refused)", "answered 500 (server error)"):
         assert one in screen.getvalue() and one in peergate("status", "small", "--runs", session.run.parent)
     assert one_entry(session.run, "verdict/design.1/1").body["cause"] == "key_refused"
+
+
+@pytest.mark.more
+def test_each_member_of_a_panel_looks_things_up_at_every_gate(api: Api, tmp_path: Path) -> None:
+    def step(got: Got) -> Step:
+        vendor, body = ANTHROPIC if got.path.endswith("messages") else OPENAI, got.value()
+        if "answer 1: " in got.body.decode() or "answer 2: " in got.body.decode():
+            return answered(vendor, json.dumps(ANSWER))
+        name = "rows" if "\\nrows: what the attempt left" in got.body.decode() else "data.prompts"
+        query = Call("query_rows", {"name": name, "limit": 2}, "call_1")
+        return turn_step(vendor, Said(calls=(query,), usage=(900, 50, 0, 0)), body)
+
+    api.steps = [step]
+    members = f"panel:\n  members: [{reviewer(OPENAI)}, {reviewer(ANTHROPIC)}]\n  quorum: 2"
+    session, _ = judged_by(tmp_path, members)
+    drive(session)
+    every = read_entries(session.run / "trail.sqlite")
+    looks = {one.entry.key: one.body for one in every if one.entry.kind == "look"}
+    gates = {key.rpartition("/")[0].partition("/")[2] for key in looks}
+    assert gates == {"design.1", "base.1", "sample.1", "train.1", "tuned.1", "ship.1"}
+    for gate in gates:
+        for number, who in enumerate(("openai:gpt-5-mini", "anthropic:claude-opus-5"), 1):
+            look, judged = looks[f"look/{gate}/{number}"], one_entry(session.run, f"verdict/{gate}/{number}").body
+            assert look["reviewer"] == judged["reviewer"] == who and not look["is_error"]
+            assert judged["looked"] == [{"entry": f"look/{gate}/{number}", "answer": look["answer"]}]
+    shown = Store(session.run / "store").get(looks["look/base.1/1"]["answer"]).decode()
+    assert '"output": {"characters": ' in shown
+    assert not verify_run(session.run, "trail.sqlite", "store").damage
+
+
+def test_a_process_that_looks_on_and_on_is_stopped(api: Api, tmp_path: Path) -> None:
+    session, _ = judged_by(tmp_path, f"reviewer: {reviewer(OPENAI)}")
+    session.trail.append("packet", "packet/design.1", {"stage": "design", "attempt": 1, "packet": "sha256:" + "0" * 64})
+    asked = messages.Look(tool="grep", arguments='{"text": "owl"}', most=10**9)
+    who = session.reviewer
+    assert not isinstance(who, Panel)
+    with may_look(session, "design", 1, "sha256:" + "0" * 64, who):
+        for _ in range(LOOKS * MOST_CALLS):
+            assert len(session.reviewing.look(asked).text.encode()) <= MOST_ANSWER
+        with pytest.raises(ValueError, match="it looks up more than 4 answers"):
+            session.reviewing.look(asked)
+    assert len(list(session.trail.iterate("look"))) == LOOKS * MOST_CALLS
+    with pytest.raises(ValueError, match="nothing can be looked up"):
+        session.reviewing.look(asked)
 
 
 @pytest.mark.apart

@@ -220,6 +220,9 @@ def test_asking_once_more_after_a_whole_answer_is_not_complained_about(api: Api)
     post(api, RESPONSES | {"input": turns})
     assert api.complaints() == []
     post(api, RESPONSES | {"input": [*turns, *turns[1:]]})
+    assert api.complaints() == []
+    # Nothing new, or another beginning, is no conversation that continues.
+    post(api, RESPONSES | {"input": turns[1:]})
     assert "review 1: repeated although the first may have been billed" in api.complaints()
 
 

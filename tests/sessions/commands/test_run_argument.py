@@ -89,7 +89,8 @@ def test_the_first_argument_of_every_command_on_a_session_is_the_same() -> None:
         if name.split()[0] not in WITHOUT_RUN and name not in WITHOUT_RUN
     }
     named = {name: (one.metavar, one.required) for name, one in first.items() if one is not None and one.metavar}
-    requests = ("review ask", "review request", "review adversarial", "review import", "seeds", "export", "ship check")
+    requests = ("review ask", "review request", "review adversarial", "review draft-spec", "review import")
+    requests += ("seeds", "export", "ship check")
     runs = {name: told for name, told in named.items() if name not in requests}
     assert set(runs.values()) == {("RUN", False), ("RUN", True), ("RUN|EXPORT", False), ("RUN|EXPORT", True)}
     # What ends or deletes something never picks its session; and an argument after RUN needs one before it.

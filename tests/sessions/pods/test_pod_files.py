@@ -101,6 +101,12 @@ def test_files_that_are_named_from_elsewhere_keep_their_places(tmp_path: Path) -
     )
 
 
+def test_what_reviewers_read_first_goes_along(tmp_path: Path) -> None:
+    (tmp_path / "method.md").write_text("Medians.", encoding="utf-8")
+    spec = write_quick_spec(tmp_path, ("objective:", "reading: [method.md]\nobjective:"))
+    assert "method.md" in bundle_of(spec, load_spec(spec)).files
+
+
 # ---- where jobs run, and the model --------------------------------------------------------------------------
 
 

@@ -253,3 +253,28 @@ def test_unavailable_reviews_tell_their_reasoning_too(
 ) -> None:
     api.steps = [failed(vendor, 401)]
     assert unavailable(reviewer_at(api, vendor, monkeypatch, reasoning="low"), packet)[1].reasoning == "low"
+
+
+@pytest.mark.parametrize(
+    ("reviewer", "looks"),
+    [(OPEN, 4), (CLAUDE, 4), (f"{OPEN}, looks: 0", 0), (LOCAL, None), (f"{LOCAL}, looks: 2", 2)],
+)
+def test_a_vendors_model_looks_into_evidence_and_an_endpoint_only_where_the_spec_says_so(
+    tmp_path: Path, reviewer: str, looks: int | None
+) -> None:
+    spec = loads(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{reviewer}}}"), BUDGET)).spec
+    assert spec.reviewer.looks == looks
+
+
+LOOKS = {
+    "checklist": ("vendor: checklist, looks: 2", "'checklist' asks no model"),
+    "chat": (f"{LOCAL}, api: chat, looks: 2", "looks into evidence through the Responses API, or Anthropic's"),
+    "too many": (f"{OPEN}, looks: 21", "looks must be at most 20, got 21"),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_looks_that_nobody_can_have_are_refused(tmp_path: Path, name: str) -> None:
+    reviewer, problem = LOOKS[name]
+    (found,) = told(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{reviewer}}}"), BUDGET))
+    assert "reviewer.looks" in found and problem in found

@@ -65,6 +65,7 @@ KIND = StageKind(
     job="acme_reward.job:run",
     replayed="acme_reward.job:replay",
     judge="acme_reward.judge",
+    points=("margins: do they grow for most pairs", "what sets better and worse apart beside quality"),
     trains="pairs",
     resumable=True,
 )

@@ -1,0 +1,58 @@
+"""The audit of what reviewers looked up: answers follow from the evidence, and verdicts cite what was answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from reviews.audit.metric_lines import parts_of
+from reviews.evidence.gather import find, gather, registered_spec
+from reviews.evidence.readable_evidence import Shelf
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+
+
+def lookup_damage(
+    run: Path, entries: Sequence[Recorded], store: Store, stage: str, attempt: int, *, is_design: bool
+) -> Iterator[str]:
+    """Carry out again what reviewers of an attempt looked up, and compare it with what their verdicts name."""
+    at = {"stage": stage, "attempt": attempt}
+    of_attempt = [one for one in entries if one.body.items() >= at.items()]
+    looks = [one for one in of_attempt if one.entry.kind == "look"]
+    if looks:
+        packet = find(entries, f"packet/{stage}.{attempt}")
+        then = entries[: packet.entry.seq] if packet else entries
+        resolved, _ = registered_spec(then, store)
+        evidence = None if is_design else gather(run, then, store, stage, attempt)
+        shelf = Shelf(resolved, store, evidence, parts_of)
+        for one in looks:
+            body = one.body
+            again = shelf.answer(body["tool"], store.get(body["arguments"]).decode(), body["most"])
+            if (again.text.encode(), again.is_error) != (store.get(body["answer"]), body["is_error"]):
+                yield f"what a reviewer looked up in {one.entry.key} has another answer"
+    for judged in (one for one in of_attempt if one.entry.kind == "verdict"):
+        yield from _cited(entries[: judged.entry.seq], store, judged)
+
+
+def _cited(before: Sequence[Recorded], store: Store, judged: Recorded) -> Iterator[str]:
+    body = judged.body
+    sent = list(_strings(json.loads(store.get(body["request"])))) if body.get("looked") and body["request"] else []
+    for one in body.get("looked", ()):
+        look = find(before, one["entry"])
+        same = ("packet", "reviewer")
+        if look is None or look.entry.kind != "look" or any(look.body[name] != body[name] for name in same):
+            yield f"{judged.entry.key} cites {one['entry']}, which its reviewer did not look up"
+        elif look.body["answer"] != one["answer"]:
+            yield f"{judged.entry.key} cites another answer than {one['entry']} holds"
+        elif not any(store.get(one["answer"]).decode() in text for text in sent):
+            yield f"the body that {judged.entry.key} names does not hold the answer of {one['entry']}"
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)

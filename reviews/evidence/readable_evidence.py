@@ -1,0 +1,214 @@
+"""What a reviewer may look into beside the packet, and the answers to its calls. Gate and audit compute the same.
+
+It is the evidence of the packet and nothing else: rows and texts that the attempt read and left, those of the arms it
+is compared with, registered data, the end of the log, the script. Where held-out items were seen, texts are replaced by
+their length and a number that equal texts share; the packet shows what a reviewer sees of them. Secrets are masked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from reviews.evidence import row_queries
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.heldout_screen import sees_heldout
+from reviews.evidence.row_lines import Part, ranges
+from reviews.evidence.row_queries import MOST_READABLE, Rows
+from reviews.trail.store import Store
+from specs.errors import EvidenceMissing
+from specs.masking import forms_only
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.answer_end import TOKEN_IDS
+from specs.text import plain
+from specs.trail.builder_tools import CompareRows, Grep, QueryRows, ReadArtifact
+from specs.trail.reviewer_tools import REVIEWER_TOOLS, MetricLines
+from specs.trail.tool_arguments import Refused, read_as
+from specs.vendors.untrusted_text import enclose
+
+MOST_ANSWER = 12_000
+"""Bytes of one answer."""
+_CUT = "\n[cut: ask for less at a time]"
+MOST_RANGES = 3_000
+LABELS = ("item", "id", "kind", "group", "finish", "preferred", "role")
+"""Fields of rows whose texts are labels and never an answer."""
+ANSWERS = ("constraint", "target")
+"""Fields that say what is right, in numbers too."""
+
+
+class Readable(NamedTuple):
+    """One text under a name."""
+
+    name: str
+    what: str
+    read: Callable[[], bytes]
+    hides: bool = False
+    """Whether it was made from held-out items."""
+
+
+class Answer(NamedTuple):
+    """The answer to a call."""
+
+    text: str
+    is_error: bool = False
+
+
+class Shelf:
+    """The readable evidence of one packet: of an attempt, or of the design if there is no evidence yet."""
+
+    def __init__(
+        self,
+        resolved: ResolvedSpec,
+        store: Store,
+        evidence: Evidence | None,
+        parts_of: Callable[[Evidence, str], tuple[Part, ...]],
+    ) -> None:
+        """``parts_of`` returns the lines of a metric; it needs the judges, which are above this module."""
+        self._resolved, self._store, self._evidence, self._parts_of = resolved, store, evidence, parts_of
+        self._texts: dict[str, str] = {}
+
+    @cached_property
+    def readable(self) -> Mapping[str, Readable]:
+        """What may be read, by name."""
+        return {one.name: one for one in self._all()}
+
+    def _all(self) -> Iterator[Readable]:
+        heldout = self._resolved.data_digests["heldout"]
+        for name, digest in sorted(self._resolved.data_digests.items()):
+            if name != "heldout" and digest != heldout:
+                yield Readable(f"data.{name}", "registered rows", lambda digest=digest: self._store.get(digest))
+        if (found := self._evidence) is None:
+            return
+        spec = self._resolved.spec
+        hides = sees_heldout(spec, found.stage)
+        for name, path in sorted(found.outputs.items()):
+            yield from self._file(name, "what the attempt left", path, hides)
+        for role, path in sorted(found.inputs.items()):
+            owner = found.stage.inputs.get(role, "").partition(".")[0]
+            made = next((one for one in spec.stages if one.name == owner), None)
+            hidden = path == self._store.path(heldout) or owner == "heldout" or (made and sees_heldout(spec, made))
+            yield from self._file(f"inputs.{role}", "what the attempt read", path, bool(hidden))
+        for stage, arm in sorted(found.arms.items()):
+            if arm.rows is not None:
+                yield from self._file(f"{stage}.rows", "of a stage it is compared with", arm.rows, True)
+        if found.baseline_rows is not None:
+            yield from self._file("baseline.rows", "of the other arm", found.baseline_rows, True)
+        if found.log_tail and not hides:
+            yield Readable("log", "the end of the log", found.log_tail.encode)
+        if found.code:
+            yield Readable("script", "the script as it ran", found.code.encode)
+
+    def _file(self, name: str, what: str, path: Path, hides: bool) -> Iterator[Readable]:
+        # What is kept elsewhere are weights.
+        if path.is_relative_to(self._store.root) and path.is_file():
+            yield Readable(name, what, path.read_bytes, hides)
+
+    def names(self) -> list[str]:
+        """Return what may be read, a line each, for the reviewer."""
+        hidden = " (texts are replaced by characters, words and `same`, a number that equal texts share)"
+        return [f"{one.name}: {one.what}{hidden if one.hides else ''}" for one in self.readable.values()]
+
+    def answer(self, tool: str, arguments: str, most: int = MOST_ANSWER) -> Answer:
+        """Carry a call out and return at most so many bytes; whatever is wrong with the call is the answer."""
+        try:
+            text, is_error = self._carried_out(tool, arguments), False
+        except (Refused, EvidenceMissing) as refused:
+            text, is_error = str(refused), True
+        text = plain(forms_only().text(text), len(text) + MOST_ANSWER)
+        if len(data := text.encode()) > most:
+            text = data[: most - len(_CUT)].decode("utf-8", "ignore") + _CUT
+        return Answer(text, is_error)
+
+    def _carried_out(self, tool: str, arguments: str) -> str:
+        form = next((one.arguments for one in REVIEWER_TOOLS if one.name == tool), None)
+        if form is None:
+            raise Refused(f"there is no tool '{plain(tool, 60)}': {', '.join(one.name for one in REVIEWER_TOOLS)}")
+        match read_as(form, arguments):
+            case QueryRows() as asked:
+                return row_queries.query(self._rows(asked.name), asked)
+            case CompareRows() as asked:
+                return row_queries.compare(self._rows(asked.left), self._rows(asked.right), asked)
+            case Grep() as asked:
+                names = [asked.name] if asked.name else list(self.readable)
+                return row_queries.grep([(name, self._text(name)) for name in names], asked)
+            case ReadArtifact() as asked:
+                return row_queries.part_of(asked.name, self._text(asked.name), asked)
+            case MetricLines() as asked:
+                return self._lines(asked.metric)
+            case other:
+                raise Refused(f"'{type(other).__name__}' is nothing a reviewer asks")
+
+    def _rows(self, name: str) -> Rows:
+        return row_queries.rows_of(name, self._text(name))
+
+    def _text(self, name: str) -> str:
+        if (found := self.readable.get(name)) is None:
+            raise Refused(
+                f"'{plain(name, 60)}' is not among the evidence: {', '.join(self.readable) or 'there is none'}"
+            )
+        if name not in self._texts:
+            text = _beginning(found)
+            self._texts[name] = forms_only().text(without_texts(text, self._numbers) if found.hides else text)
+        return self._texts[name]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Number the texts that are withheld, over all files in their order, whichever of them is asked for."""
+        found: dict[str, int] = {}
+        for one in self.readable.values():
+            if one.hides:
+                without_texts(_beginning(one), found)
+        return found
+
+    def _lines(self, metric: str) -> str:
+        if self._evidence is None:
+            raise Refused("nothing was measured yet")
+        try:
+            parts = self._parts_of(self._evidence, metric)
+        except KeyError as error:
+            raise Refused(f"there is no metric '{plain(metric, 60)}'") from error
+        if not parts:
+            raise Refused(f"'{plain(metric, 60)}' is over all rows, or not computed from single ones")
+        told = [
+            f"{one.file}, {len(one.lines)} of {one.of} lines, {one.what}: {plain(ranges(one.lines), MOST_RANGES)}"
+            for one in parts
+        ]
+        return enclose("lines", "\n".join(told))
+
+
+def _beginning(file: Readable) -> str:
+    return file.read()[: 4 * MOST_READABLE].decode("utf-8", "replace")[:MOST_READABLE]
+
+
+def without_texts(text: str, numbers: dict[str, int]) -> str:
+    """Return rows of held-out items without any text but labels; lines that are no rows are left out.
+
+    Texts without a number get the next one.
+    """
+    kept: list[str] = []
+    for line in filter(str.strip, text.splitlines()):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            kept.append(json.dumps(_hidden(cast(dict[str, Any], row), numbers), ensure_ascii=False))
+    return "\n".join(kept)
+
+
+def _hidden(value: Any, numbers: dict[str, int]) -> Any:
+    if isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {
+            name: one if name in LABELS and isinstance(one, str) else _hidden(one, numbers)
+            for name, one in items
+            if name not in TOKEN_IDS and name not in ANSWERS
+        }
+    if isinstance(value, list):
+        return [_hidden(one, numbers) for one in cast(list[Any], value)]
+    if not isinstance(value, str):
+        return value
+    return {"characters": len(value), "words": len(value.split()), "same": numbers.setdefault(value, len(numbers) + 1)}

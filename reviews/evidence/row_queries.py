@@ -1,0 +1,204 @@
+"""Row queries over what is kept: filter, sort, group, sample, compare, and find a text.
+
+Whoever asks sees texts as they were cleaned for them: filters work on the cleaned rows, so that none finds, by how many
+rows fit, what is withheld.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from specs.text import plain
+from specs.trail.builder_tools import CompareRows, Grep, QueryRows, ReadArtifact, Where
+from specs.trail.tool_arguments import Refused
+from specs.vendors.untrusted_text import enclose
+
+MOST_READABLE = 4_000_000
+"""Characters of an artifact that can be read."""
+
+TEXT = 400
+"""Characters of one value of a row."""
+MOST_GROUPS = 50
+LINE = 300
+_ABSENT = object()
+
+
+class Rows(NamedTuple):
+    """The rows of an artifact."""
+
+    name: str
+    rows: list[dict[str, Any]]
+    unreadable: int
+    """Lines that are no JSON object, such as those in which something was withheld."""
+    is_all: bool
+
+
+def rows_of(name: str, text: str) -> Rows:
+    """Return the rows of a text with one JSON object a line; raises Refused if it has none."""
+    rows: list[dict[str, Any]] = []
+    unreadable = 0
+    for line in filter(str.strip, text.splitlines()):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            unreadable += 1
+    if not rows:
+        raise Refused(f"{name} holds no rows; read_artifact shows its text")
+    return Rows(name, rows, unreadable, len(text) < MOST_READABLE)
+
+
+def query(found: Rows, arguments: QueryRows) -> str:
+    """Return the rows that fit, or how many there are of each group."""
+    rows = [row for row in found.rows if all(_holds(one, row) for one in arguments.where)]
+    told = f"{found.name}: {len(rows)} of {len(found.rows)} rows fit{_beside(found)}"
+    if arguments.group_by:
+        counts = Counter(_shown(_value(row, arguments.group_by)) for row in rows)
+        lines = [f"{count} x {value}" for value, count in counts.most_common(MOST_GROUPS)]
+        more = f"; {len(counts) - MOST_GROUPS} values more" if len(counts) > MOST_GROUPS else ""
+        return f"{told}; {len(counts)} values of {arguments.group_by}{more}\n{enclose('groups', chr(10).join(lines))}"
+    if arguments.sort_by:
+        rows = sorted(rows, key=lambda row: _order(_value(row, arguments.sort_by)), reverse=arguments.descending)
+    if arguments.sample_seed is not None:
+        rows = random.Random(arguments.sample_seed).sample(rows, min(arguments.limit, len(rows)))
+    shown = rows[arguments.offset : arguments.offset + arguments.limit]
+    lines = [json.dumps(_part(row, arguments.fields), ensure_ascii=False) for row in shown]
+    return f"{told}, {len(shown)} are shown\n{enclose('rows', chr(10).join(lines))}"
+
+
+def compare(one: Rows, other: Rows, arguments: CompareRows) -> str:
+    """Return the items whose field differs between two artifacts; raises Refused if neither field names items."""
+    left, right = (_by_item(rows, arguments.by) for rows in (one, other))
+    shared = [item for item in left if item in right]
+    pairs = [(item, _value(left[item], arguments.field), _value(right[item], arguments.field)) for item in shared]
+    differing = [one for one in pairs if one[1] != one[2]]
+    lines = [
+        json.dumps({"item": item, "left": _cut(here), "right": _cut(there)}, ensure_ascii=False)
+        for item, here, there in differing[: arguments.limit]
+    ]
+    told = (
+        f"{len(shared)} items are in both, {len(left) - len(shared)} in {arguments.left} alone, "
+        f"{len(right) - len(shared)} in {arguments.right} alone; {arguments.field} differs in {len(differing)}"
+    )
+    return f"{told}\n{enclose('differences', chr(10).join(lines))}"
+
+
+def grep(texts: Iterable[tuple[str, str]], arguments: Grep) -> str:
+    """Return the lines of named texts that hold a text, with name and number."""
+    wanted = arguments.text.casefold() if arguments.ignore_case else arguments.text
+    lines: list[str] = []
+    count = artifacts = 0
+    for name, text in texts:
+        artifacts += 1
+        for number, line in enumerate(text.splitlines(), 1):
+            place = (line.casefold() if arguments.ignore_case else line).find(wanted)
+            if place < 0:
+                continue
+            count += 1
+            if len(lines) < arguments.limit:
+                begin = max(0, place - LINE // 3)
+                lines.append(f"{name}:{number}: {plain(line[begin : begin + LINE], LINE)}")
+    told = f"{count} lines of {artifacts} artifacts hold the text, {len(lines)} are shown"
+    return f"{told}\n{enclose('lines', chr(10).join(lines))}"
+
+
+def part_of(name: str, text: str, arguments: ReadArtifact) -> str:
+    """Return a part of a text, with its place; raises Refused if there is none."""
+    found = text[arguments.offset : arguments.offset + arguments.limit]
+    if not found and arguments.offset:
+        raise Refused(f"{name} has {len(text)} characters, there is none at {arguments.offset}")
+    end = arguments.offset + len(found)
+    more = f"; continue with offset {end}" if end < len(text) else ""
+    return f"{name}, characters {arguments.offset} to {end} of {len(text)}{more}\n{enclose('artifact', found)}"
+
+
+def _beside(found: Rows) -> str:
+    unreadable = f"; {found.unreadable} lines are no rows or hold what is withheld" if found.unreadable else ""
+    return unreadable + ("" if found.is_all else f"; only its first {MOST_READABLE} characters were read")
+
+
+def _by_item(rows: Rows, by: str) -> dict[str, dict[str, Any]]:
+    """Return the first row of each item."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows.rows:
+        found.setdefault(_shown(_value(row, by)), row)
+    if list(found) == [_shown(_ABSENT)]:
+        raise Refused(f"no row of {rows.name} has a field '{plain(by, 60)}'")
+    return found
+
+
+def _value(row: Any, field: str) -> Any:
+    """Return the value of a field; of an inner object, by its path with dots."""
+    for part in [field] if isinstance(row, dict) and field in row else field.split("."):
+        if not isinstance(row, dict) or part not in row:
+            return _ABSENT
+        row = row[part]
+    return row
+
+
+def _holds(where: Where, row: dict[str, Any]) -> bool:
+    found, value = _value(row, where.field), where.value
+    if found is _ABSENT:
+        return where.test == "lacks" or (where.test == "differs" and value is not None)
+    match where.test:
+        case "equals":
+            return found == value
+        case "differs":
+            return found != value
+        case "contains":
+            return str(value) in _text(found)
+        case "lacks":
+            return str(value) not in _text(found)
+        case "above":
+            return _number(found) > _number(value)
+        case "below":
+            return _number(found) < _number(value)
+        case "longer":
+            return len(_text(found)) > _number(value)
+        case "shorter":
+            return len(_text(found)) < _number(value)
+
+
+def _number(value: Any) -> float:
+    """Return a value as a number; NaN, which is neither above nor below anything, if it is none."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    """Return a key by which values of any type can be sorted: numbers, then texts, then what is absent."""
+    if (number := _number(value)) == number:
+        return 0, number, ""
+    return (2, 0.0, "") if value is _ABSENT else (1, 0.0, _text(value))
+
+
+def _shown(value: Any) -> str:
+    return "(absent)" if value is _ABSENT else plain(_text(value), TEXT)
+
+
+def _cut(value: Any) -> Any:
+    if value is _ABSENT:
+        return "(absent)"
+    text = _text(value)
+    return value if len(text) <= TEXT else f"{text[:TEXT]} [{len(text)} characters]"
+
+
+def _part(row: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    return dict(_fields(row, fields))
+
+
+def _fields(row: dict[str, Any], fields: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for name in fields or row:
+        if (value := _value(row, name)) is not _ABSENT:
+            yield name, _cut(value)

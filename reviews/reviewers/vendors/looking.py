@@ -1,0 +1,87 @@
+"""How a reviewer looks things up: in rounds of calls, with answers of bounded length, inside the cap of one review."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reviews.gate.reviewer import Looked, Looking
+from reviews.reviewers.vendors.model_exchange import Call, Result
+from specs.digests import digest_bytes
+from specs.errors import ReviewerUnavailable
+from specs.trail.reviewer_tools import REVIEWER_TOOLS
+from specs.vendors.prices import MARGIN_TOKENS, Price, Usage
+from specs.vendors.tool_calls import SENDABLE
+from specs.vendors.untrusted_text import enclose
+
+ROUND_BYTES = 24_000
+"""Of all answers to one message."""
+ANSWER_BYTES = 12_000
+MOST_CALLS = 8
+"""In one message; more are answered that they were not carried out."""
+VERDICT_TOKENS = 4_000
+"""The money for a verdict of so many tokens is kept back while something is looked up."""
+_TOO_MANY = f"not carried out: one message may hold {MOST_CALLS} calls; ask again"
+_NO_ROOM = f"not carried out: the answers to one message may have {ROUND_BYTES} bytes in all; ask again, for less"
+
+
+class Lookups:
+    """What a reviewer looks up in one review."""
+
+    tools = REVIEWER_TOOLS
+
+    def __init__(self, looking: Looking, rounds: int) -> None:
+        self._looking = looking
+        self.rounds = rounds
+        """How many more answers with calls are carried out."""
+        self.looked: list[Looked] = []
+        """In order: an answer is cited by its number, from 1."""
+        self.sent = 0
+        """How many of them the model was sent."""
+
+    def told(self) -> str:
+        """Return what may be read, for the end of the question."""
+        names = enclose("list", "\n".join(self._looking.names))
+        return f"\nYour tools read the evidence with these names, in up to {self.rounds} messages:\n{names}"
+
+    def results(self, calls: Sequence[Call], who: str) -> tuple[Result, ...]:
+        """Carry out the calls of one message; raises ReviewerUnavailable if they cannot be answered."""
+        self.rounds -= 1
+        ids = [one.id for one in calls]
+        if len(set(ids)) < len(ids) or not all(map(SENDABLE.fullmatch, ids)):
+            what = "the answer calls tools under names that cannot be answered"
+            raise ReviewerUnavailable(what, where=who, cause="malformed")
+        found: list[Result] = []
+        room = ROUND_BYTES
+        for number, call in enumerate(calls):
+            if number >= MOST_CALLS:
+                found.append(Result(call.id, _TOO_MANY, True))
+                continue
+            head = f"answer {len(self.looked) + 1}: "
+            most = min(ANSWER_BYTES, room - len(head))
+            if most < len(_NO_ROOM):
+                found.append(Result(call.id, _NO_ROOM, True))
+                continue
+            answer = self._looking.look(call.name, call.arguments, most)
+            self.looked.append(Looked(answer.entry, digest_bytes(answer.text.encode())))
+            text = head + answer.text
+            room -= len(text.encode())
+            found.append(Result(call.id, text, answer.is_error))
+        return tuple(found)
+
+
+def longest_with_calls(price: Price, asked: int, left_usd: float, at_most: int, *, writes: bool) -> int:
+    """Return how many tokens an answer with calls may have, so that its results and a verdict can be paid after it.
+
+    ``asked`` is the most tokens of the request, ``writes`` whether the vendor charges for what it caches of it.
+    """
+
+    def usd(tokens: int) -> float:
+        after = asked + tokens + ROUND_BYTES + MARGIN_TOKENS
+        first = price.usd(Usage(asked, tokens), written_tokens=asked if writes else 0)
+        return first + price.usd(Usage(after, VERDICT_TOKENS), written_tokens=after if writes else 0)
+
+    low, high = 0, at_most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if usd(middle) <= left_usd else (low, middle - 1)
+    return low

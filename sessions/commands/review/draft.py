@@ -1,0 +1,86 @@
+"""`peergate review draft-spec`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sessions.commands.options import spread
+from sessions.commands.output import print_json
+from sessions.commands.review.consult import Asked, Effort, desk_of, say, valid
+from sessions.report.requested_page import refuse_to_overwrite, write_page
+from sessions.requests.spec_draft import Drafting, draft_spec
+from sessions.run.private_files import as_the_user_wants
+from specs.errors import ExitCode, UserError
+from specs.trail.requested_review import DraftAnswer, DraftRequest
+
+app = typer.Typer()
+
+
+@app.command(
+    "draft-spec",
+    epilog="Exit codes: 0 drafted, 2 cannot be carried out, 4 no draft without problems, 6 the money does not reach.",
+)
+@spread
+def draft(
+    goal: Annotated[str, typer.Argument(metavar="GOAL", help="What the experiment is for, in words.")],
+    heldout: Annotated[
+        Path | None, typer.Option("--heldout", help="The held-out items; columns and their number are sent, no row.")
+    ] = None,
+    data: Annotated[
+        list[Path] | None, typer.Option("--data", help="A file of rows to learn from; two rows are sent. Repeatable.")
+    ] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--file", help="Another file it may name, sent as it is: a constitution, a script. Repeatable."),
+    ] = None,
+    effort: Effort = "medium",
+    *,
+    asked: Asked,
+) -> None:
+    """Have a session spec drafted from a goal, and checked.
+
+    Each draft is checked as by `spec check`; what is wrong with it goes back to the model, within the price that is
+    printed before it is asked. A draft names no file that was not given here. It starts nothing: read it, then
+    `peergate start` it.
+    """
+    if asked.session is not None:
+        raise UserError("a spec is drafted outside of sessions", hint="leave --session out")
+    if asked.force and asked.out is None:
+        raise UserError("--force replaces the file of --out", hint="name one, or leave --force out")
+    if asked.out is not None:
+        refuse_to_overwrite(asked.out, asked.force)
+    wanted = valid(DraftRequest, goal=goal, effort=effort)
+    folder = asked.out.parent if asked.out is not None else Path()
+    done, drafting = draft_spec(wanted, desk_of(asked), folder, heldout, data or [], files or [])
+    answer = done.answer if isinstance(done.answer, DraftAnswer) else None
+    # A recorded answer to the same goal is checked again: the files may have changed since.
+    if answer is not None and drafting.resolved is None and (wrong := drafting.problems(answer.spec)):
+        say(f"the recorded draft has problems by now: {wrong}")
+    if answer is not None and asked.out is not None:
+        with as_the_user_wants():
+            write_page(asked.out, answer.spec, asked.force)
+        say(f"written to {asked.out}")
+    if asked.as_json:
+        print_json(done.as_json())
+    elif answer is not None and asked.out is None:
+        sys.stdout.write(answer.spec if answer.spec.endswith("\n") else f"{answer.spec}\n")
+    if answer is not None:
+        _tell(answer, drafting)
+    say(f"recorded as {done.key} in {done.folder}; `peergate audit show {done.folder} {done.key}` shows everything")
+    if done.error is not None:
+        say(f"peergate: {done.error}")
+        raise SystemExit(int(done.error.exit_code))
+    raise SystemExit(int(ExitCode.DONE))
+
+
+def _tell(answer: DraftAnswer, drafting: Drafting) -> None:
+    say(answer.reasoning)
+    for told, lines in (("assumed", answer.assumptions), ("open", answer.open_questions)):
+        for line in lines:
+            say(f"{told}: {line}")
+    for line in drafting.forecast.lines() if drafting.forecast else ():
+        say(line)

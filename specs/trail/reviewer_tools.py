@@ -1,0 +1,20 @@
+"""The tools of a reviewer: it looks into the evidence of the packet, and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from specs.trail.builder_tools import Arguments, CompareRows, Grep, QueryRows, ReadArtifact, Tool, tool_of
+
+
+class MetricLines(Arguments):
+    """Show which lines of the rows a metric counts, or is over, as it is computed by code."""
+
+    metric: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    """An id as the packet's metrics have it."""
+
+
+REVIEWER_TOOLS: tuple[Tool, ...] = tuple(map(tool_of, (QueryRows, CompareRows, Grep, ReadArtifact, MetricLines)))
+"""In a fixed order: models cache what does not change."""
