@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from reviews.trail.signed_head import parse_note
 from reviews.trail.signing import signed_note
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
-from specs.errors import UserError
+from specs.errors import AuditDamage, UserError
 from specs.trail.key_policy import Policy, PolicyKey
 from tests.factories.bodies import body_of
 from tests.factories.forgery import Rows, chained, entries_of, keys_of, rows_of
@@ -135,3 +138,13 @@ def test_after_a_change_of_keys_the_old_key_at_hand_signs_nothing_more(tmp_path:
         trail.append("spend", "spend/1", body_of("spend"))
     trail.close()
     assert walk_trail(read_trail(trail.path)).damage == [] and len(rows_of(trail.path)) == 2
+
+
+def test_a_trail_without_its_head_is_not_built_upon(written: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(written, tmp_path / "trail.sqlite"))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM head")
+    trail = Trail(path, "small")
+    with pytest.raises(AuditDamage, match="head: not a checkpoint note"):
+        trail.verify_chain()
+    trail.close()
