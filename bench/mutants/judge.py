@@ -160,7 +160,8 @@ class Judge:
             }  # fmt: skip
             used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
-            resource.setrlimit(resource.RLIMIT_CPU, (self._limit(mutant),) * 2)
+            limit = self._limit(mutant)
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
             if mutant is not None:
                 _put(mutant, self._functions, folder)
             items = sorted(session.items, key=lambda item: self._rank(item.nodeid, mutant))

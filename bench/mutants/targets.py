@@ -57,7 +57,7 @@ TARGETS = {
             "tests/reviews/statistics/test_paired_binary.py",
             "tests/reviews/statistics/test_paired_continuous.py",
         ),
-        0.83,
+        0.85,
     ),
     "losses": Target(("training/rules/finetuning/losses.py",), ("tests/stages/finetuning/test_losses.py",), 0.9),
 }
