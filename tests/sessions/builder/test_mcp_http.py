@@ -162,7 +162,7 @@ def test_a_port_that_is_taken_is_told_before_anything_starts() -> None:
 def test_http_without_a_token_and_a_token_without_http_are_refused(tmp_path: Path) -> None:
     run = open_quick(tmp_path, EXTERNAL)
     with pytest.raises(UserError, match="HTTP needs a token"):
-        serve("small", None, run.parent, "127.0.0.1:0")
+        serve("small", runs=run.parent, http="127.0.0.1:0")
     with pytest.raises(UserError, match="a token is for HTTP"):
-        serve("small", None, run.parent, None, tmp_path / "token")
+        serve("small", runs=run.parent, token_file=tmp_path / "token")
     assert [one.entry.kind for one in entries(run)][-1] == "model", "nothing was started"
