@@ -201,7 +201,7 @@ def sign(spec: SpecName, runs: Runs = DEFAULT_RUNS, profile: Profile = None, by:
     print_line(
         f"Signed, this spec may start one session in {runs}, and spend its budget. `peergate spec show` shows all."
     )
-    print(f"Type its name ({resolved.spec.name}) to sign: ", end="", flush=True)
+    print_line(f"Type its name ({resolved.spec.name}) to sign:")
     if sys.stdin.readline().strip() != resolved.spec.name:
         raise UserError("that is not its name; nothing was signed", where=spec)
     keep_signature(runs, resolved.registration(), by or getpass.getuser())

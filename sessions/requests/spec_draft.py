@@ -54,6 +54,9 @@ class Drafting:
         in the data, and is shown with it.
         """
         self.drafts += 1
+        # A person reads it at a terminal before signing: what is seen has to be what is there.
+        if hidden := sorted(set(text) - set(plain(text, len(text)))):
+            return f"the spec holds characters that are not shown: {', '.join(map(ascii, hidden))}"
         if foreign := sorted(set(self._not_given(text))):
             return f"the spec names what was not given: {', '.join(foreign)}"
         path = self.folder / f".peergate-draft-{os.getpid()}-{secrets.token_hex(4)}.yaml"

@@ -23,7 +23,7 @@ TEXT = (HOME / "docs" / "how-to" / "requested-reviews.md").read_text(encoding="u
 
 def test_every_option_in_the_docs_exists_and_every_option_is_in_the_docs() -> None:
     group: Any = typer.main.get_command(app)
-    commands = [commands_of(group.load("review"))[name] for name in ("ask", "request", "adversarial")]
+    commands = [commands_of(group.load("review"))[name] for name in ("ask", "request", "adversarial", "draft-spec")]
     known = {option for one in commands for given in one.params for option in given.opts if option.startswith("--")}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) == known - {"--help"}
 

@@ -67,7 +67,9 @@ def draft(
     if asked.as_json:
         print_json(done.as_json())
     elif answer is not None and asked.out is None:
-        sys.stdout.write(answer.spec if answer.spec.endswith("\n") else f"{answer.spec}\n")
+        # As it is, for a file it may be sent to; :class:`Drafting` refuses what a terminal would not show.
+        text = answer.spec if answer.spec.endswith("\n") else f"{answer.spec}\n"
+        sys.stdout.write(text)
     if answer is not None:
         _tell(answer, drafting)
     say(f"recorded as {done.key} in {done.folder}; `peergate audit show {done.folder} {done.key}` shows everything")

@@ -21,7 +21,7 @@ _COUNTS = (
 
 KEPT_COUNTS = (
     *("accepted", "instructions_kept", "instructions_left", "responses_kept", "instructions_accepted"),
-    *("responses_accepted", "revision_pairs", "pairs", "verified_pairs"),
+    *("responses_accepted", "revision_pairs", "pairs", "verified_pairs", "trace_pairs"),
 )
 """What stages that write data have kept: at 0 their gate stays shut, whatever is registered."""
 

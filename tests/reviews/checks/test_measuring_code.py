@@ -210,6 +210,7 @@ def test_every_data_file_that_reached_code_reads_is_declared() -> None:
         "specs/confinement/program_process.py": "mounts code that it imports",
         "specs/confinement/verifier_command.py": "mounts code",
         "specs/home.py": "says where Peergate lies",
+        "specs/stages/recipes/script_file.py": "refuses a folder of packages that holds Peergate",
         "specs/plugins.py": "asks whether a line of an error is Peergate's",
         "specs/trainers/trainer_file.py": "the runner of a training file: registered scripts hold its text",
         "specs/session/loading.py": "shipped specs: what they say is registered with each session",

@@ -103,6 +103,16 @@ def test_drafts_that_never_pass_are_not_shown(tmp_path: Path, api: Api, spec: st
 
 
 @pytest.mark.more
+@pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\u2066"])
+def test_a_draft_that_a_terminal_would_show_otherwise_is_sent_back(
+    hidden: str, tmp_path: Path, api: Api, spec: str
+) -> None:
+    api.steps = [says(OPENAI, f"# {hidden} 3 = sdeen ylno\n{spec}"), says(OPENAI, spec)]
+    done = draft(tmp_path, OPENAI, api, *FILES)
+    assert done.returncode == 0 and done.stdout == spec, done.stderr
+    assert "characters that are not shown: " in json.dumps(api.got[1].value())
+
+
 @pytest.mark.parametrize("line", ["notify: [{to: 'https://example.org/hook'}]", "x: {base_url: 'http://127.0.0.1'}"])
 def test_addresses_are_for_a_person(line: str, tmp_path: Path, api: Api, spec: str) -> None:
     api.steps = [says(OPENAI, f"{spec}\n{line}\n"), says(OPENAI, spec)]

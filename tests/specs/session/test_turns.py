@@ -22,7 +22,7 @@ def test_a_stage_that_would_ask_the_last_turn_alone_is_an_error(tmp_path: Path) 
     with_turns(tmp_path / "prompts.jsonl")
     (found,) = problems_of(spec)
     assert found.keys == "stages[1].inputs.prompts" and "a generate stage would ask the last" in found.message
-    assert "sft, dpo, grpo, composer, evaluate" in found.hint
+    assert "sft, dpo, grpo, sdpo, composer, evaluate" in found.hint
 
 
 def test_held_out_items_may_have_them(tmp_path: Path) -> None:

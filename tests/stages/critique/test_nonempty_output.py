@@ -24,6 +24,7 @@ from tests.factories.critic_evidence import bound, candidates, chains, critic_ev
 from tests.factories.evidence_on_disk import evidence_of, heldout_items, prompt_items, samples, write_rows
 from tests.factories.spec_files import loads, problems_of, write_spec
 from tests.factories.text_evidence import TEXTS, instruct_rows, respond_rows, text_evidence
+from tests.factories.trace_evidence import answer_rows, trace_evidence
 from tests.stages.generation.test_text_checks import results_of
 from training.rules.critique.verified_pairs import verdicts, verified_pairs
 
@@ -104,6 +105,11 @@ def prefer_verified(folder: Path, empty: bool) -> Evidence:
     return bound(whole, stage, inputs, {"rows": write("rows", said), "preferences": write("preferences", pairs)})
 
 
+def replay(folder: Path, empty: bool) -> Evidence:
+    # Answers that were all cut off leave no pair.
+    return trace_evidence(folder, [row | ({"finish": "length"} if empty else {}) for row in answer_rows()])
+
+
 MADE: dict[str, Callable[[Path, bool], Evidence]] = {
     "generate": generate,
     "self_instruct": instruct,
@@ -113,6 +119,7 @@ MADE: dict[str, Callable[[Path, bool], Evidence]] = {
     "revise": revise,
     "best_of_n": prefer,
     "best_of_n_verified": prefer_verified,
+    "replay_traces": replay,
 }
 
 

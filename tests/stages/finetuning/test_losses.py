@@ -129,8 +129,8 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
         (SftParameters, {"optimizer_kind": "paged_adamw_8bit", "device": "cpu"}, "runs on an NVIDIA GPU only"),
         (
             SftParameters,
-            {"distributed": TWO},
-            "distributed synchronises adapters, method is 'full': write method: lora",
+            LORA | {"method": "qlora", "device": "cuda", "precision": "bfloat16", "distributed": TWO},
+            "distributed needs weights that are not of 4 bits, method is 'qlora': write lora or full",
         ),
         (
             SftParameters,

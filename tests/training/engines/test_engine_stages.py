@@ -164,8 +164,9 @@ def test_every_stage_that_writes_text_runs_in_the_granted_engine_or_not_at_all(
 
 def test_no_other_kind_takes_an_engine() -> None:
     # What a task of another library asks is tested with its server (test_completion_server.py); `bench` compares an
-    # engine with plain generation, and `code_eval` samples as `sample_responses` does, in tests of their own.
-    works = set(WORK) | {"inspect", "lm_eval", "bench", "code_eval"}
+    # engine with plain generation, `code_eval` samples as `sample_responses` does, and `replay_traces` writes answers
+    # to states as `generate` does, in tests of their own.
+    works = set(WORK) | {"inspect", "lm_eval", "bench", "code_eval", "replay_traces"}
     assert {kind for kind, one in STAGE_KINDS.items() if "engine" in one.parameters.model_fields} == works
 
 
