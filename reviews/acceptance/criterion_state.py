@@ -179,7 +179,7 @@ def _applies(spec: SessionSpec, one: AcceptanceCriterion) -> bool:
 
 def _told_first(one: AcceptanceCriterion, state: State) -> str:
     if state == "not_applicable":
-        return f"the session registers {one.applies_if} as nothing to be shown"
+        return f"by registration it does not apply: {one.applies_if} is off"
     return f"the gate of '{one.stage}' has not decided"
 
 

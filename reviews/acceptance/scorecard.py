@@ -134,7 +134,7 @@ class _Seen:
             status: Status = "shown" if state.state == "discharged" else "not shown"
             row = self._row(
                 one.id,
-                one.text,
+                one.text.removesuffix("."),
                 status,
                 state.why,
                 list(self._criterion_limits(one)),

@@ -313,4 +313,4 @@ def test_the_demo_registers_whether_llama_cpp_reads_its_export(
     told = Told(resolved, Store(tmp_path / "store"))
     found = {one.criterion.id: one for one in acceptance_of(told.entries, told.store).criteria}
     assert [found[id].state for id in ("AC-2", "AC-3", "AC-4")] == ["open", "open", state]
-    assert installed or found["AC-4"].why == "the session registers export.verify as nothing to be shown"
+    assert installed or found["AC-4"].why == "by registration it does not apply: export.verify is off"
