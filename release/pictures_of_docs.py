@@ -79,10 +79,11 @@ def main() -> int:
     faults: list[str] = []
     with tempfile.TemporaryDirectory(prefix="pictures-", ignore_cleanup_errors=True) as named:
         folder = Path(named)
+        if len(sys.argv) > 1:
+            shutil.copytree(sys.argv[1], folder / "demos" / "demo")
         # Commands on the pages name a session without the path of this folder then.
         os.chdir(folder)
         if len(sys.argv) > 1:
-            shutil.copytree(sys.argv[1], folder / "demos" / "demo")
             faults += take(folder / "demos", OF_DEMO)
         with no_plots():
             runs = make_states(folder)
