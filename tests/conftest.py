@@ -72,6 +72,7 @@ MORE = (
     *("tests/sessions/view/test_view_in_browser.py", "tests/sessions/report/test_page_in_browser.py"),
     *("tests/sessions/view/test_axe_in_browser.py", "tests/sessions/exports/test_mirrors.py"),
     *("tests/stages/recipes/test_attack_sandbox.py", "tests/stages/recipes/test_hostile_recipes.py"),
+    "tests/stages/programs/test_cheating_programs.py",
     *(f"tests/stages/recipes/test_{name}.py" for name in ("recipe_training_job", "trainer_script", "own_script")),
     *("tests/sessions/shipping/test_ship_check.py", "tests/sessions/run/test_pruning.py"),
     *("tests/reviews/audit/test_two_verifiers.py", "tests/reviews/audit/test_go_verifier.py"),

@@ -261,4 +261,4 @@ def test_no_amendment_moves_a_criterion(stopped: Path, tmp_path: Path) -> None:
 def test_the_page_of_the_session_shows_each_criterion(accepted: Path) -> None:
     page = Client(Scope(accepted.parent)).get(f"/s/{accepted.name}/")
     assert page.status == 200 and "3 discharged, 1 open" in page.text
-    assert "It answers nothing too long." in page.text
+    assert "It answers nothing too long: " in page.text
