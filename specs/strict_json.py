@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn, cast
 
 from specs.text import plain
 
@@ -92,3 +93,12 @@ def _bounded(text: str) -> int:
     if abs(value) >= _MOST:
         raise ValueError(f"{text[:40]} is too large: whole numbers stay below 2**53")
     return value
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every string of a JSON value; names of members are none."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in cast("Iterable[Any]", value.values() if isinstance(value, dict) else value):
+            yield from strings_in(inner)

@@ -66,13 +66,6 @@ def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
     return api.anthropic(http).messages.create
 
 
-def count(api: Api, http: RecordedClient, asking: Asking) -> int:
-    """Return how many input tokens the API counts in a request; raises the SDK's errors."""
-    given = body(asking)
-    kept = {name: given[name] for name in ("model", "system", "tools", "messages", "thinking") if name in given}
-    return api.anthropic(http).messages.count_tokens(**kept).input_tokens
-
-
 def read(events: Iterable[RawMessageStreamEvent]) -> Reply:
     """Return the pieces of a stream as one reply; raises NotWhole if the answer is not whole."""
     message = anthropic_message(events)

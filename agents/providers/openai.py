@@ -51,13 +51,6 @@ def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
     return api.openai(http).responses.create
 
 
-def count(api: Api, http: RecordedClient, asking: Asking) -> int:
-    """Return how many input tokens the API counts in a request; raises the SDK's errors."""
-    given = body(asking)
-    kept = {name: given[name] for name in ("model", "instructions", "input", "tools", "reasoning") if name in given}
-    return api.openai(http).responses.input_tokens.count(**kept).input_tokens
-
-
 def read(events: Iterable[ResponseStreamEvent]) -> Reply:
     """Return the finished items of a stream as one reply; raises NotWhole if the answer is not whole."""
     response, items = openai_response(events)

@@ -31,14 +31,12 @@ from specs.vendors.http_exchange import (
 from specs.vendors.parties import Builder as BuilderSpec
 from specs.vendors.prices import MARGIN_TOKENS, is_count, most_tokens
 from specs.vendors.streams import NotWhole
+from specs.vendors.token_counts import counted_tokens
 
 FIVE_MINUTES_S, HOUR_S = 300.0, 3600.0
 """How long a prompt cache keeps what is written for a short and for a long time."""
 COUNTED_FROM = 20_000
 """Bytes that no count covers from which on the vendor is asked to count."""
-COUNT_MARGIN = 1.05
-"""Vendors call their count an estimate."""
-COUNT_S = 20.0
 MAX_RESPONSE_BYTES = 64 * 2**20
 """A stream spends some 200 bytes on each token."""
 
@@ -85,7 +83,7 @@ class Model:
         self._api = api
         self._spec = spec
         self._vendor = vendor
-        self._counts: Callable[[Api, RecordedClient, Asking], int] | None = getattr(vendor, "count", None)
+        self._counts = True
         self.price = api.price
         self.name = f"{spec.vendor}:{spec.model}"
 
@@ -115,7 +113,7 @@ class Model:
             added = max(added - before.size, 0)
             at_most = min(at_most, before.tokens + most_tokens(added))
         if added > COUNTED_FROM and (counted := self._count(asking)) is not None:
-            at_most = min(at_most, int(counted * COUNT_MARGIN) + MARGIN_TOKENS)
+            at_most = min(at_most, counted + MARGIN_TOKENS)
         hour = min(at_most, most_tokens(self._size(asking._replace(messages=())))) if asking.hour else 0
         usage = prices.Usage(at_most, asking.max_output_tokens)
         return self.price.usd(usage, written_tokens=at_most, hour_tokens=hour)
@@ -125,17 +123,11 @@ class Model:
         return None if turn.usage is None else Counted(asking.messages, self._size(asking), turn.usage.input_tokens)
 
     def _count(self, asking: Asking) -> int | None:
-        """Return how many tokens the vendor counts in a request; None if it does not say."""
-        if self._counts is None:
-            return None
-        try:
-            with self._api.client(min(COUNT_S, asking.timeout_s)) as http:
-                counted = self._counts(self._api, http, asking)
-        except (*self._api.errors, *UNREADABLE):
-            # An endpoint that does not count is not asked in every turn.
-            self._counts = None
-            return None
-        return counted if is_count(prices.Usage(counted, 0)) else None
+        """Return the most tokens of a request as the vendor counts them; None if it does not say."""
+        counted = counted_tokens(self._api, self._vendor.body(asking)) if self._counts else None
+        # An endpoint that does not count is not asked in every turn.
+        self._counts = counted is not None
+        return counted
 
     def _size(self, asking: Asking) -> int:
         return len(json.dumps(self._vendor.body(asking), ensure_ascii=False).encode())

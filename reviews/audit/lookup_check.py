@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from reviews.audit.metric_lines import parts_of
 from reviews.evidence.gather import find, gather, registered_spec
 from reviews.evidence.readable_evidence import Shelf
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
+from specs.strict_json import strings_in
 
 
 def lookup_damage(
@@ -38,7 +38,7 @@ def lookup_damage(
 
 def _cited(before: Sequence[Recorded], store: Store, judged: Recorded) -> Iterator[str]:
     body = judged.body
-    sent = list(_strings(json.loads(store.get(body["request"])))) if body.get("looked") and body["request"] else []
+    sent = list(strings_in(json.loads(store.get(body["request"])))) if body.get("looked") and body["request"] else []
     for one in body.get("looked", ()):
         look = find(before, one["entry"])
         same = ("packet", "reviewer")
@@ -48,11 +48,3 @@ def _cited(before: Sequence[Recorded], store: Store, judged: Recorded) -> Iterat
             yield f"{judged.entry.key} cites another answer than {one['entry']} holds"
         elif not any(store.get(one["answer"]).decode() in text for text in sent):
             yield f"the body that {judged.entry.key} names does not hold the answer of {one['entry']}"
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _strings(inner)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from reviews.evidence.gather import find, registered_spec
 from reviews.requests.answer_forms import places_in
@@ -17,6 +16,7 @@ from reviews.requests.registered_values import Registered
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.errors import EvidenceMissing, PeergateError
+from specs.strict_json import strings_in
 from specs.trail.requested_review import ANSWERS, REQUESTS, AnsweredEntry, AskedEntry, QuestionRequest, Reading
 
 
@@ -102,7 +102,7 @@ def _exchanged(
         yield "there is an answer, and not the request and the response it came from"
     if body.request is None:
         return
-    sent = list(_strings(json.loads(store.get(body.request))))
+    sent = list(strings_in(json.loads(store.get(body.request))))
     prompt = store.get(asked.instructions).decode() if asked.instructions else ""
     # An API without a place for the schema carries it behind the prompt.
     if not any(prompt in one for one in sent):
@@ -120,11 +120,3 @@ def _repeated(before: Sequence[Recorded], asked: AskedEntry, body: AnsweredEntry
         yield f"repeats request {body.same_as}, which is not before it"
     elif (question.body["same"], first.body["answer"], first.body["by"]) != (asked.same, body.answer, "model"):
         yield f"repeats request {body.same_as}, which was another one or has another answer"
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _strings(inner)

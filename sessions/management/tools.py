@@ -114,7 +114,7 @@ class Call:
 
     project: Project
     doing: str = "it begins"
-    """What a client that waits is told."""
+    """What a waiting client reads."""
 
 
 def list_files(call: Call, _: ListFiles) -> str:

@@ -30,7 +30,7 @@ from specs.masking import current
 
 MOST_ATTEMPTS = 200
 MOST_POINTS = 500
-"""Of a longer curve every so many-th value is told."""
+"""Longer curves are thinned evenly to at most so many values."""
 INSTRUCTIONS = """\
 These tools read Peergate sessions: which there are, what was measured from raw rows, how gates decided, and curves of
 trainings. They change nothing. Call sessions first."""

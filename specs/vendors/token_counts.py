@@ -23,7 +23,8 @@ def counted_tokens(api: Api, request: Mapping[str, Any]) -> int | None:
 
     An endpoint of the user is not asked: few of them count, and a request is not sent there twice.
     """
-    if api.address != ADDRESSES.get(api.vendor):
+    # Without its first field it is a request of another API, such as Chat Completions.
+    if api.address != ADDRESSES.get(api.vendor) or _COUNTED[api.vendor][0] not in request:
         return None
     body: Any = {name: request[name] for name in _COUNTED[api.vendor] if name in request}
     with api.client(TIMEOUT_S, MOST_BYTES) as http:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from specs.digests import digest_path, digest_value
 from specs.stages.artifacts import Item
 from specs.stages.traces.kinds import REPLAY_TRACES
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
-from tests.factories.evidence_on_disk import evidence_of, exit_of, tokens_in, with_manifest, write_rows
+from tests.factories.critic_evidence import bound
+from tests.factories.evidence_on_disk import evidence_of, write_rows
 from training.items.agent_sessions import sessions
 from training.rules.traces.local_replay import States, pairs_of, states_in
 
@@ -70,31 +70,4 @@ def trace_evidence(folder: Path, rows: list[dict[str, Any]] | None = None, **cha
         "rows": write_rows(folder / "replay" / "rows.jsonl", given),
         "pairs": write_rows(folder / "replay" / "pairs.jsonl", [one.model_dump(mode="json") for one in pairs]),
     }
-    parameters = GIVEN.model_dump(mode="json")
-    digests = {name: digest_path(path) for name, path in outputs.items()}
-    input_digests = {role: digest_path(path) for role, path in inputs.items()}
-    assert whole.grant is not None
-    update = {"stage": stage.name, "kind": stage.kind, "parameters": digest_value(parameters), "inputs": input_digests}
-    grant = whole.grant.model_copy(update=update)
-    made = replace(
-        whole,
-        stage=stage,
-        grant=grant,
-        exit=exit_of(grant.key()),
-        parameters=parameters,
-        inputs=inputs,
-        outputs=outputs,
-        output_digests=digests,
-    )
-    made = with_manifest(
-        made,
-        key=grant.key(),
-        kind=stage.kind,
-        parameters=grant.parameters,
-        inputs=input_digests,
-        outputs=digests,
-        effective=parameters,
-        seed=7,
-        tokens=tokens_in(outputs["rows"]),
-    )
-    return replace(made, **changes)
+    return replace(bound(whole, stage, inputs, outputs), **changes)

@@ -81,7 +81,7 @@ def _require_registered(stage: Stage, parameter: str, value: float | int | str |
     if limits is None and choices is None:
         raise Refused(f"'{parameter}' has neither a range nor choices at stage '{stage.name}': it is not registered")
     if choices is not None and value not in choices:
-        raise Refused(f"{parameter} = {value} is none of the registered {', '.join(map(str, choices))}")
+        raise Refused(f"{parameter} = {value} is not among the registered {', '.join(map(str, choices))}")
     if limits is not None and (isinstance(value, str | bool) or not limits.min <= value <= limits.max):
         raise Refused(f"{parameter} = {value} is outside the registered {limits.min:g} to {limits.max:g}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from specs.stages.finetuning import online_parameters, online_rows, parameters, rows
 from specs.stages.finetuning.distributed import ReplicaRound
 from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS
@@ -65,19 +67,24 @@ _ROWS = {
     "replicas": ReplicaRound,
 }
 
-GRPO = StageKind(
-    name="grpo",
-    parameters=online_parameters.GrpoParameters,
+_online = partial(
+    StageKind,
     inputs={"model": "checkpoint", "prompts": "items"},
     outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
     rows=_ROWS,
-    metrics=online_metrics("grpo_"),
-    job="training.jobs.finetuning.replicas.dispatch:grpo",
     replayed="training.jobs.finetuning.replicas.dispatch:replay_rollouts",
     judge="reviews.stages.finetuning.online",
     trains="prompts",
     resumable=True,
     reads_turns=True,
+)
+"""Kinds that train on the model's own answers."""
+
+GRPO = _online(
+    name="grpo",
+    parameters=online_parameters.GrpoParameters,
+    metrics=online_metrics("grpo_"),
+    job="training.jobs.finetuning.replicas.dispatch:grpo",
     added=(_SNAPSHOTS, _REPLICAS),
     points=(
         "reward: does it rise because answers get better, or because they satisfy the verifier in another way",
@@ -87,19 +94,11 @@ GRPO = StageKind(
     ),
 )
 
-SDPO = StageKind(
+SDPO = _online(
     name="sdpo",
     parameters=online_parameters.SdpoParameters,
-    inputs={"model": "checkpoint", "prompts": "items"},
-    outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
-    rows=_ROWS,
     metrics=online_metrics("sdpo_"),
     job="training.jobs.finetuning.replicas.dispatch:sdpo",
-    replayed="training.jobs.finetuning.replicas.dispatch:replay_rollouts",
-    judge="reviews.stages.finetuning.online",
-    trains="prompts",
-    resumable=True,
-    reads_turns=True,
     added=(_SNAPSHOTS, _REPLICAS),
     points=(
         "the teacher: is it the granted model with the feedback, and does its signal fall on tokens that matter",
@@ -109,19 +108,11 @@ SDPO = StageKind(
     ),
 )
 
-COMPOSER = StageKind(
+COMPOSER = _online(
     name="composer",
     parameters=online_parameters.ComposerParameters,
-    inputs={"model": "checkpoint", "prompts": "items"},
-    outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
-    rows=_ROWS,
     metrics=online_metrics("composer_"),
     job="training.jobs.finetuning.replicas.dispatch:composer",
-    replayed="training.jobs.finetuning.replicas.dispatch:replay_rollouts",
-    judge="reviews.stages.finetuning.online",
-    trains="prompts",
-    resumable=True,
-    reads_turns=True,
     added=(_SNAPSHOTS, _REPLICAS, Added("reads_pairs", inputs={"pairs": "preferences"})),
     points=(
         "channels: does each requested one fire, and does its loss move",
