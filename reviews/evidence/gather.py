@@ -296,7 +296,7 @@ def _noted(entry: Recorded | None) -> float | None:
 
 
 def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Arm | None:
-    """Return the accepted attempt of a stage; None when there is none."""
+    """Return the accepted attempt of a stage, or None."""
     attempt = accepted_attempt(entries, stage)
     if attempt is None:
         return None

@@ -216,7 +216,7 @@ def _tasks(spec: SessionSpec) -> tuple[str, ...]:
 
 @DESIGN_CHECKS.add("design.verdicts", "Verifiers agree with themselves", source=label_checks.TWICE_SOURCE)
 def _verdicts(design: Design) -> Found:
-    """Judge the same answers twice in two orders: a verdict that depends on chance or on what came before is none."""
+    """Judge the same answers twice in two orders: a verdict must not depend on chance or on order."""
     return label_checks.agrees_with_itself(_tasks(design.resolved.spec), design.heldout)
 
 

@@ -76,7 +76,7 @@ class Open(Contract):
     reviewer_confined: bool | None = None
     """Whether the reviewer's process is kept by the system from writing anywhere; not recorded before version 2."""
     lease: Lease | None = None
-    """Not told before version 3."""
+    """Missing before version 3."""
     measured_by: Digest | None = None
     """Of the measuring code that is registered with the spec, which is kept by file; not recorded before version 4."""
     code_state: CodeState | None = None
