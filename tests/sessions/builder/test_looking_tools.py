@@ -201,6 +201,22 @@ def test_signatures_and_docstrings_of_installed_libraries_are_found(
     assert all(one in told for one in shown), told[:2000]
 
 
+def test_libraries_below_a_folder_named_tests_are_found_without_their_own_tests(
+    bench: SessionWorkbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "tests" / "numpy"
+    (root / "tests").mkdir(parents=True)
+    for folder, told in ((root, "real"), (root / "tests", "of a test")):
+        (folder / "some.py").write_text(f'def asked():\n    """{told}"""\n', encoding="utf-8")
+
+    def here(_: str) -> Path:
+        return root
+
+    monkeypatch.setattr(library_docs, "_root", here)
+    told = call(bench, "look_up", name="numpy.asked").text
+    assert "numpy/some.py:1" in told and "of a test" not in told
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
