@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from specs.text import plain
-from specs.trail.builder_tools import CompareRows, Grep, QueryRows, ReadArtifact, Where
+from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact, Where
 from specs.trail.tool_arguments import Refused
 from specs.vendors.untrusted_text import enclose
 
