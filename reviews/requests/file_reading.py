@@ -27,6 +27,7 @@ MAX_CONTEXT_BYTES = 64 * 1024
 MOST_BESIDE = 16 * MOST_READABLE
 """Characters that tools may look into, which are all kept, for the audit."""
 MOST_TEXTS = 200
+MOST_NAME = 100
 MAX_LISTED = 400
 """More left-out files than this are counted, not listed."""
 MAX_WALKED = 20_000
@@ -163,7 +164,7 @@ class Reader:
         if not text.strip() or self._beside_characters + len(text) > MOST_BESIDE or len(self.beside) >= MOST_TEXTS:
             return
         if text not in self.beside.values() and text.removesuffix("\n") not in shown:
-            self.beside[_encodable(name)] = text
+            self.beside[self._tool_name(name)] = text
             self._beside_characters += len(text)
 
     def add_rest_beside(self) -> None:
@@ -185,6 +186,12 @@ class Reader:
         taken, name = {*self.sources, *(file.name for file in self._files)}, _encodable(name)
         numbered = (f"{number}/{name}" for number in count(2))
         return name if name not in taken else next(one for one in numbered if one not in taken)
+
+    def _tool_name(self, name: str) -> str:
+        """Return a name that a tool takes as an argument: letters, digits, and ``_.-``."""
+        plain = (re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("-._") or "file")[-MOST_NAME:].lstrip("-._")
+        numbered = (f"{plain}.{number}" for number in count(2))
+        return plain if plain not in self.beside else next(one for one in numbered if one not in self.beside)
 
     def _walk(self, folder: Path, prefix: str, root: Path) -> Iterator[tuple[Path, str]]:
         """Yield the regular files below a folder in the order of their names; what is skipped is noted."""

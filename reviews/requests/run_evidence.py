@@ -86,12 +86,12 @@ def run_texts(run: Path) -> Iterator[tuple[str, str]]:
     resolved, _ = registered_spec(entries, store)
     numbers: dict[str, int] = {}
     data = Shelf(resolved, store, None, _no_lines, numbers)
-    yield from ((f"{run.name}/{name}", data.text(name)) for name in data.all_names)
+    yield from ((f"{run.name}.{name}", data.text(name)) for name in data.all_names)
     for stage, attempt in _measured(entries, store):
         shelf = Shelf(resolved, store, gather(run, entries, store, stage, attempt), _no_lines, numbers)
         for name in shelf.all_names:
             if name not in data.all_names:
-                yield f"{run.name}/{stage}.{attempt}/{name}", shelf.text(name)
+                yield f"{run.name}.{stage}.{attempt}.{name}", shelf.text(name)
 
 
 def _no_lines(evidence: Evidence, metric: str) -> tuple[Part, ...]:

@@ -334,7 +334,15 @@ class Book:
             request_record.record_answered(self.trail, body)
             if body.reservation is not None:
                 ledger.settle(self.trail, body.reservation, body.usd)
-        return Requested(opened.case.request, opened.case.reading, opened.body, body, answer, error, self.folder)
+        looked = tuple(self._told(one.entry) for one in body.looked)
+        case = opened.case
+        return Requested(case.request, case.reading, opened.body, body, answer, error, self.folder, looked=looked)
+
+    def _told(self, entry: str) -> str:
+        """Say what a ``look`` entry asked for."""
+        found = self.trail.find(entry)
+        assert found is not None, "it was recorded before its answer was sent"
+        return f"{found.body['tool']} {self.store.get(found.body['arguments']).decode()}"
 
 
 def _topic(request: AnyRequest) -> str:

@@ -99,7 +99,7 @@ def request_review(request: ReviewRequest, desk: Desk) -> Requested:
                 reader.add(path, "file")
         _let_look(reader, request.paths, book)
         reading = reader.reading
-        if not reading.files and (book.asks_a_model or not reader.sources):
+        if not reading.files and not reader.beside and (book.asks_a_model or not reader.sources):
             why = "; ".join(f"{one.name}: {one.why}" for one in reading.left_out[:5]) or "there are no files"
             raise UserError("nothing that was named can be read", hint=why)
         _say_left_out(desk, reader)
