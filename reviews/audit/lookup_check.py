@@ -65,5 +65,5 @@ def cited_damage(before: Sequence[Recorded], store: Store, judged: Recorded, sam
             yield f"{judged.entry.key} cites {one['entry']}, which its reviewer did not look up"
         elif look.body["answer"] != one["answer"]:
             yield f"{judged.entry.key} cites another answer than {one['entry']} holds"
-        elif not any(store.get(one["answer"]).decode() in text for text in sent):
+        elif body["request"] and not any(store.get(one["answer"]).decode() in text for text in sent):
             yield f"the body that {judged.entry.key} names does not hold the answer of {one['entry']}"
