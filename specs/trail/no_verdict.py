@@ -55,6 +55,14 @@ class EarlierAnswer(Contract):
     """The complaint that the model got."""
 
 
+class Cited(Contract):
+    """What a reviewer had looked up and been answered before its own answer."""
+
+    entry: str
+    """The key of the ``look`` entry."""
+    answer: Digest
+
+
 def no_verdict_of(error: PeergateError) -> NoVerdict:
     """Return why there is no verdict, from the error that a review ended with."""
     if isinstance(error, BudgetExceeded):
