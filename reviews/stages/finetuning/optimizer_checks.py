@@ -7,12 +7,10 @@ from statistics import median
 
 from reviews.checks.definition import Checks, Found, Limit, manifest_of, need
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_reader import read_rows
-from reviews.stages.finetuning.checks import ONLINE, TRAINED, divided, granted
+from reviews.stages.finetuning.checks import ONLINE, TRAINED, divided, examples_split, granted
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.weights import adapter_parameters, parameters_of
 from specs.exact import holds
-from specs.stages.artifacts import Example
 from specs.stages.metric import MetricSet
 from training.rules.finetuning.schedules import curve
 
@@ -219,7 +217,8 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
 def distinct_share(evidence: Evidence) -> float:
     """Return the share of the rows that are trained on and differ from all others."""
     if evidence.stage.kind == "sft":
-        rows = read_rows(evidence.inputs.get("examples"), Example, "training examples")
+        split, every = examples_split(evidence)
+        rows = [every[place] for place in split.train]
         return len({(one.prompt, one.completion) for one in rows}) / len(rows)
     train, _, pairs = divided(evidence)
     return len({(pairs[at].prompt, pairs[at].chosen, pairs[at].rejected) for at in train}) / max(1, len(train))
