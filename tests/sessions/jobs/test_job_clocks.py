@@ -11,7 +11,8 @@ import pytest
 
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.jobs.launcher import JobState
+from sessions.jobs import claim
+from sessions.jobs.launcher import HERE, JobState
 from sessions.nodes import act
 from specs.job_records import ExitRecord, Observed
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
@@ -89,3 +90,62 @@ def test_the_time_between_orchestrators_counts_as_time_the_job_may_have_taken() 
     assert [seen.bounded(one) for one in (-5, 100, 1e9)] == [0, 100, 7200]
     here = Observed(at_least_s=600.0, at_most_s=700.0)
     assert [here.bounded(one) for one in (0, 595, 650)] == [600, 600, 650]
+
+
+class OtherHours(QuickLauncher):
+    """The exit record of the first job states other hours."""
+
+    def __init__(self, forged_h: float, name: str = HERE) -> None:
+        super().__init__(name=name)
+        self._forged_s = 3600 * forged_h
+
+    def start(self, folder: Path) -> None:
+        super().start(folder)
+        record = ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
+        if ".base." in record.key and not record.key.endswith("witness"):
+            moved = {"started": record.started + self._forged_s, "ended": record.ended + self._forged_s}
+            (folder / "exit.json").write_bytes(record.model_copy(update=moved).canonical())
+
+
+@pytest.mark.parametrize(
+    ("forged_h", "name", "status"),
+    [(-2.0, HERE, "FAIL"), (2.0, HERE, "FAIL"), (0.0, HERE, "PASS"), (-2.0, "ray", "WARN")],
+)
+def test_hours_that_do_not_fit_close_the_gate_where_the_job_reads_this_clock(
+    tmp_path: Path, forged_h: float, name: str, status: str
+) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=OtherHours(forged_h, name)))
+    assert _checks(run, "base")["jobs.times"]["status"] == status
+    (launch,) = (one for one in _of(run, "launch") if one["stage"] == "base")
+    assert ("clock" in launch) == (name == HERE), "of a machine elsewhere nothing is known"
+
+
+def test_another_start_of_the_machine_is_another_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boots = (f"boot {number}" for number in range(1000))
+    monkeypatch.setattr(claim, "_boot", lambda: next(boots))
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=OtherHours(-2.0)))
+    assert _checks(run, "base")["jobs.times"]["status"] == "WARN"
+
+
+@pytest.mark.parametrize(("before_h", "meanwhile_h", "status"), [(-31, 0, "PASS"), (0, -31, "WARN"), (0, 31, "PASS")])
+def test_a_clock_that_is_set_accuses_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_h: float, meanwhile_h: float, status: str
+) -> None:
+    """Set before the launch, or between it and the start: entries of a trail do not go back in time, clocks do."""
+    hours, seconds, nanoseconds = [0.0], time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: seconds() + hours[0] * 3600)
+    monkeypatch.setattr(time, "time_ns", lambda: nanoseconds() + int(hours[0] * 3600e9))
+
+    class Set(QuickLauncher):
+        def start(self, folder: Path) -> None:
+            hours[0] += meanwhile_h
+            super().start(folder)
+
+    run = open_quick(tmp_path)
+    hours[0] += before_h
+    drive(quick_session(run, launcher=Set()))
+    found = _checks(run, "base")
+    assert found["jobs.times"]["status"] == status, found["jobs.times"]
+    assert found["jobs.clock"]["status"] == "PASS", found["jobs.clock"]
