@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import time
 from pathlib import Path
 
 from bench.flaws.families.records import edited
-from bench.flaws.families.rows import base_instead, read_lines
+from bench.flaws.families.rows import base_instead
 from bench.flaws.lying import shake
 from bench.flaws.operator import Operator, Row
-from specs.digests import digest_path
-from specs.job_records import WITNESS, ExitRecord, Manifest
-from specs.stages.witness import ROWS, WitnessRow
-from tests.fixtures.tiny_training import write_lines
 from training.jobs.job import Job
 
 WEIGHTS = ("package.weights",)
@@ -44,35 +39,6 @@ def _invented(rows: list[Row], _: Path) -> None:
         row["expected"] = row["reloaded"] = [7, 8, 9]
 
 
-def _prepared(job: Job) -> None:
-    """Invent what the package answers, and leave the witness of it in the folder where that is going to run."""
-    rows = read_lines(job.out / "rows.jsonl")
-    _invented(rows, job.folder)
-    write_lines(job.out / "rows.jsonl", rows)
-    _leave(job.folder.with_name(job.folder.name + WITNESS), job, rows)
-
-
-def _leave(folder: Path, job: Job, rows: list[Row]) -> None:
-    (folder / "claim").mkdir(parents=True)
-    read = [
-        WitnessRow(row=place, part=part, tokens=3, text=True, ending=True, gap=0.0).model_dump(mode="json")
-        for place in range(len(rows))
-        for part in ("expected", "reloaded")
-    ]
-    path = write_lines(folder / "out" / f"{ROWS}.jsonl", read)
-    outputs = {ROWS: digest_path(path)}
-    manifest = Manifest(
-        key=folder.name, kind=job.order.kind, parameters=job.order.grant.parameters, inputs=job.order.grant.inputs,
-        outputs=outputs, code=job.order.code, packages={}, device="cpu", device_name="cpu", dtype="float32", threads=1,
-        seed=3, tokens=6 * len(rows), wall_s=1.0, effective={},
-    )  # fmt: skip
-    (folder / "manifest.json").write_bytes(manifest.canonical())
-    (folder / "log.txt").write_text("done\n", encoding="utf-8")
-    now, log = round(time.time(), 3), digest_path(folder / "log.txt")
-    record = ExitRecord(key=folder.name, code=0, reason="exited", started=now, ended=now, host="here", log=log)
-    (folder / "exit.json").write_bytes(record.canonical())
-
-
 OPERATORS = (
     Operator("package-of-noise", "packaging", "other weights than the evaluated ones are packed", WEIGHTS,
              stage="ship", spoil=_noise),
@@ -90,6 +56,4 @@ OPERATORS = (
              spoil=_no_tokenizer),
     Operator("invented-probes", "packaging", "answers of the package are invented", PROBES, stage="ship",
              lie=_invented),
-    Operator("prepared-witness", "packaging", "answers of the package are invented, and what their witness reads too",
-             PROBES, stage="ship", spoil=_prepared),
 )  # fmt: skip
