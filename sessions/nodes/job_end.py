@@ -40,9 +40,10 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     folder = job_folder(session.run, key)
     budget = session.resolved.spec.budget
     common = {"key": key, "stage": stage.name, "attempt": attempt}
+    # Before a witness reads its files, or a decision opens the next attempt: a running process could touch both, and an
+    # exit record may have been written by the job itself.
+    orphans.end_left_behind(folder)
     if job.exit is None:
-        # Before a decision can open the next attempt, whose memory and files a running process would touch.
-        orphans.end_left_behind(folder)
         # Nobody deletes them: they count against the limit of the disk.
         left = {"bytes": _bytes_in(folder / "out")} | ({"why": job.told} if job.told else {})
         session.trail.append("lost", f"lost/{key}", common | left)
