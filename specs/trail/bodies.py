@@ -37,7 +37,7 @@ FORMS: dict[EntryKind, Form] = {
     "exit": Form(session_bodies.Exit, version=5),
     "lost": Form(session_bodies.Lost, version=3),
     "challenge": Form(session_bodies.Challenged, version=2),
-    "witness": Form(session_bodies.Witnessed),
+    "witness": Form(session_bodies.Witnessed, version=2),
     "metrics": Form(gate_bodies.Metrics),
     "submit": Form(builder_bodies.Submit),
     "checks": Form(gate_bodies.Checks),
