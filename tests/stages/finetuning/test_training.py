@@ -632,8 +632,9 @@ def test_adapters_and_pairs_move_as_far_as_their_rates_too(
 
 
 @pytest.mark.parametrize("epochs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_tiny_rate_that_was_registered_is_a_warning(tmp_path: Path, model: Path, epochs: int) -> None:
+def test_a_rate_at_which_nothing_can_be_learnt_fails(tmp_path: Path, model: Path, epochs: int) -> None:
     job = sft_job(tmp_path, model, epochs=epochs, learning_rate=1e-9)
     found = judged(tmp_path, job, run(job))
-    assert found["training.loss"].startswith("WARN"), found["training.loss"]
+    assert found["training.loss"].startswith("FAIL"), found["training.loss"]
+    assert "nothing can be learnt" in found["training.loss"], found["training.loss"]
     assert found["training.moved"].startswith("PASS"), found["training.moved"]
