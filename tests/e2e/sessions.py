@@ -108,7 +108,7 @@ def environment() -> dict[str, str]:
 
 
 def peergate(
-    *arguments: str | Path, cwd: Path | None = None, timeout: float = 2400
+    *arguments: str | Path, cwd: Path | None = None, timeout: float = 7200
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(

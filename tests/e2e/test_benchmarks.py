@@ -16,7 +16,7 @@ from tests.fixtures.inspect_library import needs_inspect, read_by_library
 
 PAGE = HOME / "docs" / "how-to" / "benchmarks.md"
 INSPECT, LM_EVAL = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(7200)]
 
 
 def typed(block: str, folder: Path) -> str:
