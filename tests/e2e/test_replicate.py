@@ -28,7 +28,7 @@ def test_three_further_seeds_run_and_are_counted(tmp_path: Path) -> None:
     for seed in (8, 9, 10):
         run = runs / f"pair-seed{seed}"
         orders = [json.loads((run / "jobs" / f"{run.name}.{stage}.1" / "order.json").read_bytes()) for stage in STAGES]
-        assert [one["grant"]["parameters"]["seed"] for one in orders] == [seed, seed]
+        assert [one["parameters"]["seed"] for one in orders] == [seed, seed]
         assert verify(run)[0] == 0
     code, told = verify(runs / "pair")
     assert code == 0, told
