@@ -170,7 +170,9 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
 def pin_files(
     spec: Annotated[
         Path,
-        typer.Argument(help="The spec to write to; or a folder, for its experiment.yaml.", show_default="this folder"),
+        typer.Argument(
+            metavar="SPEC", help="Spec file; or a folder, for its experiment.yaml.", show_default="this folder"
+        ),
     ] = Path(HERE),
     as_json: Json = False,
 ) -> None:
