@@ -122,6 +122,13 @@ def peergate(
     )
 
 
+def typed(block: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Type a block of a page into a shell, as a person does, with `peergate` on the path; it ends where one fails."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | {"PATH": path} | variables
+    return subprocess.run(["bash", "-ec", block], cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
 def called(
     *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
