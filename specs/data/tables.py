@@ -80,7 +80,7 @@ def read_table(path: Path) -> Table:
 
 
 def not_json_lines(raw: bytes) -> Unreadable | None:
-    """Return why a file as a whole is no file of JSON lines, if it is none: one fault, not one for each line."""
+    """Return why a file as a whole is not JSON lines, if so: one fault, not one for each line."""
     try:
         text = _text(raw)
     except Unreadable as error:
