@@ -19,6 +19,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
+from sessions.builder.mcp.tool_list import listed
 from specs.errors import PeergateError
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _call(folder: Path, runs: Path) -> Call:
 def _tools() -> list[types.Tool]:
     from sessions.management.tools import TOOLS
 
-    return [types.Tool(name=one.name, description=one.description, input_schema=one.schema()) for one in TOOLS]
+    return listed(TOOLS)
 
 
 def _called(call: Call, name: str, given: str) -> tuple[str, bool]:
