@@ -46,6 +46,7 @@ def serve(
     manage: Annotated[
         bool, typer.Option("--manage", help="Serve tools that write specs, start, watch and audit sessions instead.")
     ] = False,
+    pods: Annotated[Path, typer.Option("--pods", help="With --manage: what is kept of pods.")] = Path("pods"),
 ) -> None:
     """Let an MCP client, such as Claude Code or Codex, build, manage or read sessions (docs/how-to/mcp.md).
 
@@ -59,7 +60,9 @@ def serve(
     if target is None:
         raise UserError("no session, spec or folder was named", hint="`peergate mcp SPEC`, or --read to only read")
     if manage:
-        _manage(target, runs, http, token_file, name, profile)
+        if name is not None or profile is not None:
+            raise UserError("--name and --profile are for a session", hint="start_session takes both")
+        _manage(target, runs, pods, http, token_file)
         return
     try:
         from sessions.builder.mcp.session_driver import Serving, find_target
@@ -83,18 +86,14 @@ def serve(
         finish(run)
 
 
-def _manage(
-    folder: str, runs: Path, http: str | None, token_file: Path | None, name: str | None, profile: str | None
-) -> None:
-    if name is not None or profile is not None:
-        raise UserError("--name and --profile are for a session", hint="start_session takes both")
+def _manage(folder: str, runs: Path, pods: Path, http: str | None, token_file: Path | None) -> None:
     if not Path(folder).is_dir():
         raise UserError("--manage needs a folder of specs", where=folder)
     try:
         from sessions.management.server import serve as serve_management
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
-    serve_management(_transport(http, token_file, "manage"), Path(folder), runs)
+    serve_management(_transport(http, token_file, "manage"), Path(folder), runs, pods)
 
 
 def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path | None) -> None:
