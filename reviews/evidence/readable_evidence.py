@@ -25,8 +25,9 @@ from specs.masking import forms_only
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.answer_end import TOKEN_IDS
 from specs.text import plain
-from specs.trail.builder_tools import CompareRows, Grep, QueryRows, ReadArtifact, Tool
+from specs.trail.builder_tools import Tool
 from specs.trail.reviewer_tools import REVIEWER_TOOLS, TEXT_TOOLS, MetricLines
+from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact
 from specs.trail.tool_arguments import Refused, read_as
 from specs.vendors.untrusted_text import enclose
 

@@ -41,7 +41,7 @@ class Earlier:
     request: bytes
     response: bytes
     error: str
-    """What the reviewer was told about an answer that could not be read; empty for one that looked something up."""
+    """The complaint about an answer that could not be read; empty for an answer that looked something up."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from pydantic import Field, StringConstraints
 from sessions.builder.tools.tool_context import Refused, read_arguments
 from sessions.management import processes
 from sessions.management.project import Project
-from specs.trail.builder_tools import Arguments, Tool
+from specs.trail.builder_tools import Tool
 from specs.trail.requested_review import ReviewKind, Tier
+from specs.trail.row_tools import Arguments
 
 LOOK_S = 0.5
 POD_LOOK_S = 5.0

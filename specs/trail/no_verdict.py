@@ -52,7 +52,7 @@ class EarlierAnswer(Contract):
     request: Digest
     response: Digest
     error: str
-    """What the model was told about it."""
+    """The complaint that the model got."""
 
 
 class Cited(Contract):

@@ -55,7 +55,7 @@ class PluginReviewer:
         self._key = key
 
     def review(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Verdict:
-        """Return its verdict, with its registered name; raises ReviewerUnavailable if there is none that is whole."""
+        """Return its verdict, with its registered name; raises ReviewerUnavailable if it gives no complete one."""
         effort = effort_of(packet, self._spec.effort)
         seconds = effort.timeout_s if self._spec.asks_a_model else RULES_SECONDS
         asked = Asked(packet_digest, self._spec.model, self._key, effort, looking)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ from sessions.jobs.launcher import JobState
 from sessions.session import Session
 from specs.errors import AuditDamage
 from specs.trail.builder_tools import HELPER_TOOLS, TOOLS, Phase, Tool
-from tests.factories.benches import bench_of, call, copy_of, end_job, job_folder, measure, new_session, open_stage, rows
+from tests.factories.benches import bench_of, call, end_job, job_folder, measure, open_stage, rows
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -30,21 +29,6 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 FIELDS = sorted({name for tool in TOOLS for name in tool.arguments.model_fields})
-
-
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    session = new_session(tmp_path_factory.mktemp("tools"))
-    session.trail.close()
-    return session.run
-
-
-@pytest.fixture
-def session(registered: Path, tmp_path: Path) -> Iterator[Session]:
-    made = copy_of(registered, tmp_path)
-    open_stage(made)
-    yield made
-    made.trail.close()
 
 
 def tool_named(name: str) -> Tool:
