@@ -163,6 +163,41 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
         assert not list((tmp_path / "pods").rglob("*.pem"))
 
 
+@pytest.mark.slow
+def test_a_model_builds_on_a_pod_and_asks_its_reviewer_there(tmp_path: Path) -> None:
+    """Both models are in the pod's network, which has no way out; only their keys come from here."""
+    with pod(tmp_path / "pod") as machine, machine.beside("-m", "tests.fixtures.pod_models") as models:
+        assert models.stdout is not None and models.stdin is not None
+        builder, reviewer = models.stdout.readline().split()
+        free = "usd_per_million_tokens: {input: 0, output: 0}"
+        parties = (
+            ("builder: {vendor: playbook}", f"builder: {{vendor: openai, model: one, base_url: '{builder}', {free}}}"),
+            (
+                "reviewer: {vendor: checklist}",
+                f"reviewer: {{vendor: anthropic, model: two, base_url: '{reviewer}', {free}}}",
+            ),
+        )
+        file = write_pod_file(tmp_path, machine, plant_environment(machine))
+        own = ("--pods", tmp_path / "pods")
+        keys = {"PEERGATE_BUILDER_KEY": CANARY, "PEERGATE_REVIEWER_KEY": f"{CANARY}-too"}
+        spec = write_quick_spec(tmp_path / "spec", *parties)
+        for words in (("up", spec, "--pod", file), ("start", "small"), ("attach", "small")):
+            done = peergate("pod", *words, *own, **keys)
+            assert done.returncode == 0, done.stderr
+        models.stdin.close()
+        assert json.loads(models.stdout.read()) == []
+    place = place_of(tmp_path / "pods", "small")
+    every = [one.entry for one in read_entries(place.run / "trail.sqlite")]
+    (asked,) = (one.body for one in every if one.kind == "asked")
+    (told,) = (one.body for one in every if one.kind == "answered")
+    assert (asked["by"], asked["reviewer"], told["by"], told["error"]) == ("openai:one", "anthropic:two", "model", "")
+    judged = [one.body for one in every if one.kind == "verdict"]
+    assert len(judged) == 6 and {one["reviewer"] for one in judged} == {"anthropic:two"}
+    turns = [one.body for one in every if one.kind == "turn"]
+    assert len(turns) == 11 and every[-1].kind == "close" and verify(place).exit_code == 0
+    assert not [one for one in place.folder.rglob("*") if one.is_file() and CANARY.encode() in one.read_bytes()]
+
+
 def test_a_program_starts_and_watches_the_session_of_a_prepared_pod(finished: Finished) -> None:
     told = finished.told
     assert [name for name, one in told.items() if one.is_error] == ["answered", "unknown", "again"]
