@@ -65,11 +65,16 @@ def list_sessions(
     if not found:
         print_line(f"no sessions in {runs}", err=True)
         return
-    rows = [(one.name, one.state, one.decision or "-", one.stage or "-", one.started or "-") for one in found]
-    names = ("name", "state", "decision", "stage", "started")
+    rows = [
+        (one.name, one.state, one.decision or "-", one.stage or "-", (one.started or "-")[:16].replace("T", " "))
+        for one in found
+    ]
+    names = ("name", "state", "decision", "stage", "started (UTC)")
     if all_of_database:
         names, rows = (*names, "place"), [(*row, str(one.path)) for row, one in zip(rows, found, strict=True)]
     print_table(names, rows)
+    for one in [one for one in found if one.state in ("waiting", "damaged") and one.reasons]:
+        print_line(f"{one.name}: {masked_line(one.reasons[0], 200)}")
 
 
 @app.command()
