@@ -298,7 +298,7 @@ def test_before_the_treatment_has_answered_the_baseline_is_shown_alone(tmp_path:
     assert page["total"] == N and page["rows"][0]["change"] == "only" and page["rows"][0]["after_right"] is None
     assert client.get("/s/small/samples.json?show=wrong").json()["total"] == N
     assert client.get("/s/small/samples.json?show=gained").json()["total"] == 0
-    assert "Nothing was compared" in client.get("/s/small/").text
+    assert "Nothing is compared yet" in client.get("/s/small/").text
 
 
 def test_a_second_attempt_says_what_changed_since_the_first(tmp_path: Path) -> None:
