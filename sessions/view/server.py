@@ -90,6 +90,7 @@ class Viewer:
         found = self.reader.scope.listed()
         known = {"sessions": found, "runs": str(self.reader.scope.runs), "glance": self.glances.known}
         known |= {"here": self.reader.scope.is_here, "everywhere": self.reader.scope.everywhere, "words": WORDS}
+        known |= {"requested": self.reader.scope.requested()}
         return _html("sessions.html.j2", **known, stamp=_mark(_listed(found)))
 
     def sessions_json(self, request: Request) -> Response:

@@ -19,6 +19,7 @@ from reviews.reviewers.checklist import Checklist
 from reviews.trail.anchors import read_anchor
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
 from sessions.commands.audit.trail_place import Place
 from sessions.report.page_result import page_result
 from sessions.report.samples.judged_samples import SHOWN
@@ -29,6 +30,7 @@ from specs.trail.builder_tools import SubmitStage
 from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Finding, Packet, Span, Verdict
 from tests.e2e.sessions import called
+from tests.factories.bodies import body_of
 from tests.fixtures.hostile_trail import Critical, plant
 from tests.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
 from tests.fixtures.view_client import Answer, Client
@@ -195,6 +197,19 @@ def damaged(run: Path, folder: Path) -> Path:
         )
     trail.close()
     return copy
+
+
+def test_requested_reviews_of_a_workspace_are_found_from_its_list(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    client = Client(Scope(tmp_path))
+    assert "Requested reviews" not in client.get("/").text and client.get("/s/kept/").status == 404
+    trail = Trail(tmp_path / "kept" / "reviews.sqlite", "kept")
+    trail.append("asked", "asked/1", body_of("asked"))
+    trail.close()
+    assert 'href="/s/kept/">Requested reviews in kept</a>' in client.get("/").text
+    page = client.get("/s/kept/")
+    assert page.status == 200 and "request 1 by ada" in page.text
+    assert client.get("/s/.peergate/").status == client.get("/s/..%2Fkept/").status == 404
 
 
 def test_a_damaged_trail_is_named_on_every_page(closed_quick: Path, tmp_path: Path) -> None:
