@@ -201,6 +201,13 @@ def _repacked(evidence: Evidence) -> Evidence:
     return evidence
 
 
+def _changed_and_packed(evidence: Evidence) -> Evidence:
+    """What was evaluated was changed before it was packed: both agree."""
+    for folder in (evidence.inputs["model"], evidence.outputs["package"]):
+        (folder / "model.safetensors").write_bytes(weights("changed"))
+    return evidence
+
+
 def _repacked_file(evidence: Evidence, name: str, content: str) -> Evidence:
     """The package has another file beside its weights than the checkpoint."""
     (evidence.outputs["package"] / name).write_text(content, encoding="utf-8")
@@ -544,6 +551,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "more passes than are of use": lambda one: with_thresholds(one, passes=1),
     "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
     "other weights in the package": _repacked,
+    "evaluated weights that were changed and packed": _changed_and_packed,
     "a treatment trained from other weights than the baseline": lambda one: _stage_reads(one, "train", "control"),
     "a package that was trained on after its evaluation": lambda one: _stage_reads(one, "tuned", "model"),
     "a package with weights of another format": lambda one: _repacked_file(one, "pytorch_model.bin", "weights"),
@@ -737,6 +745,7 @@ CASES = [
     ("train", "only adapters trained", "training.moved", "FAIL"),
     ("train", "weights that did not move", "training.moved", "FAIL"),
     ("ship", "other weights in the package", "package.weights", "FAIL"),
+    ("ship", "evaluated weights that were changed and packed", "package.weights", "FAIL"),
     ("ship", "a package with weights of another format", "package.weights", "FAIL"),
     ("ship", "a package with another configuration", "package.weights", "FAIL"),
     ("ship", "a package with special tokens of its own", "package.weights", "FAIL"),
