@@ -32,6 +32,7 @@ from tests.factories.evidence_on_disk import (
     sketch,
     steps,
     trained_facts,
+    weights,
     with_manifest,
     witnessed,
     write_rows,
