@@ -168,7 +168,7 @@ def _holds(where: Where, row: dict[str, Any]) -> bool:
 
 
 def _number(value: Any) -> float:
-    """Return a value as a number; NaN, which is neither above nor below anything, if it is none."""
+    """Return a value as a number; NaN, which is neither above nor below anything, if it is not a number."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 

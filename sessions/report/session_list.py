@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.trail.envelope import recorded
+from reviews.trail.envelope import Recorded, unverified
 from reviews.trail.store import write_durably
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_of
 from reviews.trail.tables.trail_file import holds_trail, reading
@@ -27,6 +27,10 @@ from specs.errors import AuditDamage, Blocked, PeergateError, UserError
 INDEX = Path(".peergate") / "list.json"
 AT_ONCE = 500
 """Sessions in one query to a database."""
+_NEWEST = {"plan", "decision", "packet"}
+"""The newest of each decides the state: nothing before all of them does, if there also is one of the next."""
+_ANSWERS_MONEY = {"budget", "human", "retraction", "close"}
+"""The newest of these says whether the session waits for a budget."""
 
 
 class _Index:
@@ -124,19 +128,39 @@ def _connected(address: str) -> closing[Any]:
 
 
 def glance(run: Path) -> Overview:
-    """Return the overview of a trail whose pages are not checked; `audit verify` does that."""
-    kind = "json_extract(payload, '$.predicate.kind')"
-    chosen = f"SELECT payload, signatures FROM entry WHERE {kind} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
+    """Return the overview of a trail by its head and its tail, unverified: `audit verify` verifies."""
     try:
         with reading(run / TRAIL) as connection:
             if not holds_trail(connection):
                 return overview(run)
             count = connection.execute("SELECT count(*) FROM entry").fetchone()[0]
-            entries = [recorded(*row) for row in connection.execute(chosen, TOLD_BY)]
+            entries = _that_tell(connection)
         return summary(run.name, run, entries, count)
     except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, AttributeError, PeergateError, OSError) as error:
         why = why_unreadable(run)
         return damaged(run.name, run, Blocked(f"cannot be read: {why}") if why else error)
+
+
+def _that_tell(connection: sqlite3.Connection) -> list[Recorded]:
+    """Return the entries that tell a trail's state, in order: the first, the newest as far as they matter, the close."""
+    kind, key = (f"json_extract(payload, '$.predicate.{name}')" for name in ("kind", "key"))
+    told = f"SELECT seq, payload, signatures FROM entry WHERE {kind} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
+    found: dict[int, Recorded] = {}
+    seen: set[str] = set()
+
+    def take(query: str, values: Sequence[str] = ()) -> bool:
+        for seq, *row in connection.execute(query, values):
+            found[seq] = unverified(*row)
+            seen.add(found[seq].entry.kind)
+            if seen >= _NEWEST and seen & _ANSWERS_MONEY:
+                return True
+        return False
+
+    if take(f"{told} DESC", TOLD_BY):
+        take(f"{told} LIMIT 1", TOLD_BY)
+        if "close" not in seen:
+            take(f"SELECT seq, payload, signatures FROM entry WHERE {key} = 'close'")
+    return [found[seq] for seq in sorted(found)]
 
 
 def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -> Iterator[tuple[Path, Overview]]:
@@ -170,7 +194,7 @@ def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) ->
         entries = lease_rows.entries_of(database, [row.log for row in some], TOLD_BY)
         for row in some:
             try:
-                own = [recorded(*one) for one in entries.get(row.log, [])]
+                own = [unverified(*one) for one in entries.get(row.log, [])]
                 found = summary(row.name, Path(row.log), own, row.size)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 found = damaged(row.name, Path(row.log), error)

@@ -274,9 +274,7 @@ def _effect(n: int, prompts: int, data: Path | None) -> float:
     """Return the smallest gain, in hundredths, that so many held-out items find."""
     least = minimum_detectable_effect(n, EXPECTED_LOST, ALPHA, POWER) if n > 1 else None
     if least is None or least > LARGEST_EFFECT:
-        told = (
-            f"{prompts} different prompts leave {n} to hold out, too few to find a gain of {LARGEST_EFFECT:g} or less"
-        )
+        told = f"too few different prompts ({prompts}): {n} held out cannot find a gain of {LARGEST_EFFECT:g} or less"
         raise UserError(told, where=str(data), hint="about 60 are a beginning")
     effect = math.ceil(least * 100 - 1e-9) / 100
     while mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA) < POWER:

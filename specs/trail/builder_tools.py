@@ -165,6 +165,8 @@ class JobStatus(Arguments):
     alarms: Annotated[tuple[Alarm, ...], Field(max_length=10)] = ()
     stalled_seconds: Annotated[int, Field(ge=5, le=1800)] | None = None
     """End the wait when the job has shown no progress for so long."""
+    gpu_idle_seconds: Annotated[int, Field(ge=30, le=1800)] | None = None
+    """End the wait when none of the job's GPUs has computed for so long, by nvidia-smi, which is asked every 15 s."""
 
 
 class CancelJob(Arguments):

@@ -32,7 +32,7 @@ def test_there_is_a_block_for_each_journey() -> None:
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("number", "name"), [(0, "keys"), (1, "eggs"), (2, "trained")])
 def test_a_journey_comes_to_its_end(number: int, name: str, tmp_path: Path) -> None:
     ended = typed(BLOCKS[number], tmp_path)

@@ -524,6 +524,14 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "the hours of another machine": lambda one: replace(
         _exit(one, started=86400.0, ended=86401.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
     ),
+    "hours before the launch by the clock that both read": lambda one: replace(
+        _exit(one, started=1.0 - 7200, ended=2.0 - 7200),
+        observed=Observed(at_least_s=0.0, at_most_s=3.0, clock_set_s=-3600.0),
+    ),
+    "a clock that was set while the job ran": lambda one: replace(
+        _exit(one, started=1.0 - 7200, ended=2.0 - 7200),
+        observed=Observed(at_least_s=600.0, at_most_s=700.0, clock_set_s=-7200.0),
+    ),
     "more work than its process had time for": lambda one: with_manifest(one, wall_s=3600.0),
     "one completion for every prompt": _copied,
     "a gain from a kind with most of the items": enlarged_kind,
@@ -637,6 +645,8 @@ CASES = [
     ("train", "an exit record of another day", "jobs.times", "FAIL"),
     ("base", "an end in the future", "jobs.times", "FAIL"),
     ("base", "the hours of another machine", "jobs.times", "WARN"),
+    ("base", "hours before the launch by the clock that both read", "jobs.times", "FAIL"),
+    ("base", "a clock that was set while the job ran", "jobs.times", "WARN"),
     ("base", "an item without a row", "health.complete", "FAIL"),
     ("base", "more tokens stated than its rows hold", "jobs.measured", "FAIL"),
     ("train", "more tokens stated than its rows hold", "jobs.measured", "FAIL"),

@@ -249,6 +249,23 @@ def test_a_job_that_stalls_ends_a_wait(session: Session, monkeypatch: pytest.Mon
     assert told.startswith("ALARM: no progress for 21 s. ") and "no progress yet" in told and now[0] < 1030
 
 
+@pytest.mark.parametrize(
+    ("said", "limit", "told"),
+    [
+        ({"gpu_idle_s": 75.0}, 60, "ALARM: its GPU has been idle for 75 s. cancel_job ends the job.\n"),
+        ({"gpu_idle_s": 0.0}, 60, "small.sample.1 is running; no progress yet"),
+        ({"gpu_idle_s": 75.0}, None, "small.sample.1 is running; no progress yet"),
+        ({}, 60, "How busy its GPU is, is not known: nvidia-smi says nothing.\nsmall.sample.1 is running"),
+    ],
+)
+def test_a_gpu_that_idles_ends_a_wait(session: Session, said: dict[str, Any], limit: int | None, told: str) -> None:
+    session.launcher.poll = lambda _: JobState("running")  # type: ignore[method-assign]
+    (job_folder(session) / "heartbeat.json").write_text(json.dumps({"time": 1.0} | said))
+    wait = 600 if told.startswith("ALARM") else 0
+    got = call(bench_of(session, "watch"), "job_status", wait_seconds=wait, gpu_idle_seconds=limit)
+    assert got.text.startswith(told)
+
+
 def test_a_job_is_ended_by_its_builder_and_not_one_that_sees_heldout_items(session: Session) -> None:
     told: list[str] = []
     states: Iterator[Literal["running", "lost"]] = iter(("running", "lost"))

@@ -57,6 +57,9 @@ def test_checks_are_counted_and_those_that_closed_the_gate_are_shown() -> None:
     terminal.checks(tuple(results))
     said = out.getvalue()
     assert "1 BLOCKED, 1 FAIL, 2 PASS" in said and "FAIL c: about c" in said and "about a" not in said
+    broken = results[2].model_copy(update={"id": "e", "detail": "about c"})
+    terminal.checks((*results, broken))
+    assert "FAIL c, e: about c" in out.getvalue(), "one fault, told once"
 
 
 def test_metrics_come_with_interval_n_and_unit() -> None:

@@ -18,8 +18,8 @@ from training.jobs.finetuning.training_texts import Sides, Style, style_of
 from training.jobs.job import Done, Job
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import newest_whole, train
-from training.rules.finetuning.preference_split import Split, divide
 from training.rules.finetuning.replica_rounds import Share
+from training.rules.finetuning.validation_split import Split, divide
 
 _MOST, _FEWEST, _SHARE = 16, 2, 0.01
 """Pairs whose reference log-probabilities are computed before TRL has the model; ``_SHARE`` is of all passes."""
