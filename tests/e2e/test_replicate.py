@@ -14,11 +14,33 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 STAGES = ("first", "other")
 
 
+def talkative(folder: Path, seed: int) -> None:
+    """Write a model of random weights that answers every prompt otherwise, and never ends."""
+    import torch
+    from transformers import AutoTokenizer, LlamaForCausalLM
+
+    tiny_checkpoint(folder, seed=seed)
+    model = LlamaForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if "norm" not in name:
+                weights.mul_(20)
+        for special in AutoTokenizer.from_pretrained(folder).all_special_ids:
+            model.lm_head.weight[special] = 0
+    model.save_pretrained(folder)
+
+
 def test_three_further_seeds_run_and_are_counted(tmp_path: Path) -> None:
     for seed, name in enumerate(("one", "two")):
-        tiny_checkpoint(tmp_path / name, seed=seed)
+        talkative(tmp_path / name, seed)
     words = ("--template", "evaluate", "--model", "path:one", "--against", "path:two")
     assert peergate("init", "pair", *words, cwd=tmp_path).returncode == 0
+    spec = tmp_path / "pair" / "experiment.yaml"
+    text = spec.read_text(encoding="utf-8")
+    assert text.count("truncated_answers: 0.99, learned_stops: 0.99") == 1
+    spec.write_text(
+        text.replace("answers: 0.99, learned_stops: 0.99", "answers: 1, learned_stops: 1"), encoding="utf-8"
+    )
     first = peergate("start", "pair", cwd=tmp_path)
     assert first.returncode == 0 and "no significant difference" in first.stdout, first
     done = peergate("replicate", "pair", "--seeds", "3", cwd=tmp_path)
