@@ -231,6 +231,17 @@ def drawn_and_synced_where_asked_for(request: pytest.FixtureRequest, monkeypatch
 
 
 @pytest.fixture(scope="session")
+def closed_quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a quick session that was accepted, alone in its workspace: only to be read or copied."""
+    # Here: tests without sessions need not wait for these imports.
+    from tests.fixtures.quick_session import drive, open_quick, quick_session
+
+    run = open_quick(tmp_path_factory.mktemp("closed"))
+    drive(quick_session(run))
+    return run
+
+
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[postgres_server.Server]:
     """A running Postgres, started by the first test of a worker that needs one."""
     if postgres_server.programs() is None:
