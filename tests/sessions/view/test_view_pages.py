@@ -75,7 +75,11 @@ def test_the_session_page_says_what_the_report_says(finished: Client, closed_qui
     told = page_result(read.entries, read.store)
     assert told is not None and told["effect"] is not None
     page = finished.get("/s/small/").text
-    assert told["sentence"].replace(">", "&gt;").replace("<", "&lt;").replace("'", "&#39;") in page
+    assert '<strong class="approve">Accepted</strong>' in page
+    assert (
+        told["sentence"].removeprefix("accepted: ").replace(">", "&gt;").replace("<", "&lt;").replace("'", "&#39;")
+        in page
+    )
     for name in ("gain", "interval", "p", "gained", "lost"):
         assert told["effect"][name] in page
     row = finished.get("/sessions.json?name=small&name=none&name=../small").json()
