@@ -191,7 +191,7 @@ COMMANDS = {
     "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile", "--signed"},
     "resume": {"run", "--runs", "--answer", "--reason", "--by"},
     "cancel": {"run", "--runs"},
-    "mcp": {"target", "--read", "--name", "--runs", "--http", "--token-file", "--profile", "--manage"},
+    "mcp": {"target", "--read", "--name", "--runs", "--http", "--token-file", "--profile", "--manage", "--pods"},
     "pause": {"run", "--runs"},
     "diagnose": {"run", "--stage", "--attempt", "--plots", "--json", "--runs"},
     "backlog": {"run", "--json", "--runs"},
