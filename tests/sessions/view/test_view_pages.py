@@ -24,6 +24,7 @@ from sessions.commands.audit.trail_place import Place
 from sessions.report.page_result import page_result
 from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.trail_page import trail_page
+from sessions.view import trail_state
 from sessions.view.places import Reader, Scope
 from specs.job_records import JobOrder
 from specs.trail.builder_tools import SubmitStage
@@ -229,6 +230,23 @@ def test_a_damaged_trail_is_named_on_every_page(closed_quick: Path, tmp_path: Pa
     for asked, state in ((client, "damaged"), (sound, "closed")):
         told = asked.get("/sessions.json?name=small").json()["small"]
         assert told["damaged"] is (state == "damaged") and f'data-state="{state}"' in asked.get("/").text
+
+
+def test_a_trail_that_changed_since_it_was_verified_is_not_called_sound(
+    closed_quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "runs" / "small"
+    shutil.copytree(closed_quick, run)
+    client = Client(Scope(run.parent))
+    assert "data-unverified" in client.get("/").text
+    assert client.get("/sessions.json?name=small").json()["small"]["damaged"] is False
+    assert "data-unverified" not in client.get("/").text
+    (damaged(closed_quick, tmp_path / "other") / "trail.sqlite").replace(run / "trail.sqlite")
+    # The check from a moment ago is not repeated at once.
+    assert "damaged" not in client.get("/sessions.json?name=small").json()["small"]
+    assert "data-unverified" in client.get("/").text
+    monkeypatch.setattr(trail_state, "AGAIN_AFTER_S", 0)
+    assert client.get("/sessions.json?name=small").json()["small"]["damaged"] is True
 
 
 def test_a_trail_is_checked_by_the_heads_that_were_kept_elsewhere(closed_quick: Path, tmp_path: Path) -> None:
