@@ -208,7 +208,7 @@ COMMANDS = {
     "seeds": {"sessions", "--runs", "--json"},
     "replicate": {"run", "--runs", "--seeds", "--show", "--by", "--json"},
     "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
-    "export": {"format", "run", "--out", "--runs", "--json"},
+    "export": {"format", "run", "--out", "--send", "--runs", "--json"},
     "ship check": {"folder", "--base", "--key", "--files-only", "--floor", "--json"},
     "ship push": {"run", "to", "--dry-run", "--public", "--runs", "--json"},
     "graph": set[str](),

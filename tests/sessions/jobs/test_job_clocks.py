@@ -56,11 +56,9 @@ def test_a_forged_time_costs_no_more_than_was_seen_and_closes_the_gate(tmp_path:
     assert decision["outcome"] == "escalate"
 
 
-def test_a_true_time_passes_and_its_session_comes_to_its_end(tmp_path: Path) -> None:
-    run = open_quick(tmp_path)
-    drive(quick_session(run))
-    assert {_checks(run, stage)["jobs.clock"]["status"] for stage in ("base", "train", "ship")} == {"PASS"}
-    assert len(_of(run, "close")) == 1
+def test_a_true_time_passes_and_its_session_comes_to_its_end(closed_quick: Path) -> None:
+    assert {_checks(closed_quick, stage)["jobs.clock"]["status"] for stage in ("base", "train", "ship")} == {"PASS"}
+    assert len(_of(closed_quick, "close")) == 1
 
 
 class Alive(QuickLauncher):

@@ -534,7 +534,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     ("make", "parameters"),
     [
-        pytest.param(sft_job, {"validation_share": 0.3}, marks=pytest.mark.slow),
+        pytest.param(sft_job, {"validation_share": 0.3, "epochs": 3}, marks=pytest.mark.slow),
         (dpo_job, ADAPTER | {"target_modules": ("q_proj", "v_proj"), "snapshot_steps": 2}),
     ],
 )
@@ -586,7 +586,14 @@ def _dead(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
-@pytest.mark.parametrize("factor", [0.0, *(pytest.param(one, marks=pytest.mark.slow) for one in (1e-6, 1e-3)), 1.0])
+@pytest.mark.parametrize(
+    "factor",
+    [
+        0.0,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (1e-6, 1e-3)),
+        pytest.param(1.0, marks=pytest.mark.more),
+    ],
+)
 def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, factor: float, seed: int
 ) -> None:
@@ -610,7 +617,7 @@ def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
         pytest.param(
             *(make, more, factor),
             id=f"{factor}-{make.__name__}-more{n}",
-            marks=[] if (n, factor) in ((0, 1e-3), (2, 1.0)) else [pytest.mark.slow],
+            marks={(0, 1e-3): [], (2, 1.0): [pytest.mark.more]}.get((n, factor), [pytest.mark.slow]),
         )
         for factor in (1e-3, 1.0)
         for n, (make, more) in enumerate([(sft_job, ADAPTER), (dpo_job, {}), (dpo_job, ADAPTER)])
