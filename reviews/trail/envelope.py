@@ -231,8 +231,3 @@ def open_envelope(data: bytes) -> Opened:
 def recorded(payload: bytes, signatures: bytes) -> Recorded:
     """Return the entry of a stored payload with the digest of its envelope, unverified; errors as :func:`entry_of`."""
     return Recorded(entry_of(payload), digest_bytes(seal(payload, signatures)))
-
-
-def unverified(payload: bytes, signatures: bytes) -> Recorded:
-    """Return :func:`recorded` for lists of many: its canonical form is not compared; errors as :func:`read_statement`."""
-    return Recorded(read_statement(payload), digest_bytes(seal(payload, signatures)))

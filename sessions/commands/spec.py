@@ -167,7 +167,15 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
 
 
 @app.command("pin")
-def pin_files(spec: SpecName = HERE, as_json: Json = False) -> None:
+def pin_files(
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SPEC", help="Spec file; or a folder, for its experiment.yaml.", show_default="this folder"
+        ),
+    ] = Path(HERE),
+    as_json: Json = False,
+) -> None:
     """Write the digests of the held-out split and of all data files into a spec; everything else of it stays.
 
     Without this, `start` registers the files as they are then. With it, a spec is refused as soon as a file differs.
@@ -175,7 +183,7 @@ def pin_files(spec: SpecName = HERE, as_json: Json = False) -> None:
     from specs.session.pins import pin
 
     # A shipped spec is not written to, so its name means nothing here.
-    path = find_spec(spec) if Path(spec).is_dir() else Path(spec)
+    path = find_spec(str(spec)) if spec.is_dir() else spec
     pinned = pin(path)
     if as_json:
         print_json({"spec": str(path), "pinned": [one._asdict() for one in pinned]})

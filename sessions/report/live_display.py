@@ -16,6 +16,7 @@ from rich.text import Text
 
 from agents.turns import Turn, Usage
 from sessions.money.ledger import Balance
+from sessions.report.result import told_once
 from sessions.terminal import masked_line
 from specs.job_records import Progress as JobProgress
 from specs.masking import current
@@ -138,7 +139,7 @@ class Terminal:
         """Show the gate's decision, its reasons, and what is left."""
         self._now(f"the gate of {decision.stage} decided: {decision.outcome}")
         self.say(f"  gate {decision.stage}: {decision.outcome}", OUTCOME_STYLE[decision.outcome])
-        for reason in decision.reasons:
+        for reason in told_once(decision.reasons):
             self.say(f"    - {masked_line(reason, LINE_CHARACTERS)}")
         for change in decision.required_changes:
             self.say(f"    required: {masked_line(change.text, LINE_CHARACTERS)}")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -144,6 +145,9 @@ def make_starter(
     task, judge = "exact_answer", None
     if verifier is not None or data is None:
         judge = "verify.py" if verifier is None else verifier.name
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py", judge) or judge in dict(_BROUGHT.values()):
+            told = f"no verifier can have the name '{judge}' here"
+            raise UserError(told, where="--verifier", hint="letters, digits, '_', '.' and '-', such as verify.py")
         files[judge] = VERIFIER.encode() if verifier is None else _read(verifier)
         task = f"./{judge}"
     if template in _BROUGHT:

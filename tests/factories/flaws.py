@@ -32,6 +32,7 @@ from tests.factories.evidence_on_disk import (
     sketch,
     steps,
     trained_facts,
+    weights,
     with_manifest,
     witnessed,
     write_rows,
@@ -198,6 +199,13 @@ def _baseline(evidence: Evidence, **changes: Any) -> Evidence:
 
 def _repacked(evidence: Evidence) -> Evidence:
     (evidence.outputs["package"] / "model.safetensors").write_bytes(b"other weights")
+    return evidence
+
+
+def _changed_and_packed(evidence: Evidence) -> Evidence:
+    """What was evaluated was changed before it was packed: both agree."""
+    for folder in (evidence.inputs["model"], evidence.outputs["package"]):
+        (folder / "model.safetensors").write_bytes(weights("changed"))
     return evidence
 
 
@@ -544,6 +552,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "more passes than are of use": lambda one: with_thresholds(one, passes=1),
     "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
     "other weights in the package": _repacked,
+    "evaluated weights that were changed and packed": _changed_and_packed,
     "a treatment trained from other weights than the baseline": lambda one: _stage_reads(one, "train", "control"),
     "a package that was trained on after its evaluation": lambda one: _stage_reads(one, "tuned", "model"),
     "a package with weights of another format": lambda one: _repacked_file(one, "pytorch_model.bin", "weights"),
@@ -737,6 +746,7 @@ CASES = [
     ("train", "only adapters trained", "training.moved", "FAIL"),
     ("train", "weights that did not move", "training.moved", "FAIL"),
     ("ship", "other weights in the package", "package.weights", "FAIL"),
+    ("ship", "evaluated weights that were changed and packed", "package.weights", "FAIL"),
     ("ship", "a package with weights of another format", "package.weights", "FAIL"),
     ("ship", "a package with another configuration", "package.weights", "FAIL"),
     ("ship", "a package with special tokens of its own", "package.weights", "FAIL"),

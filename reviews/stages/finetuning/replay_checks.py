@@ -242,8 +242,9 @@ def _wrong_kept(evidence: Evidence, told: list[list[float]]) -> Iterator[str]:
     most = PAIR_APART["float32" if _precision(evidence) == "float32" else "bfloat16"]
     points = validation_of(evidence)
     stated = {(row.step, row.example): row.log_probability for row in points}
+    last = max((row.step for row in points), default=0)
     for line, *scores in told:
-        theirs = [stated.get((step, int(line)), math.nan) for step in (0, points[-1].step)]
+        theirs = [stated.get((step, int(line)), math.nan) for step in (0, last)]
         if any(not abs(one - two) <= most * max(1.0, abs(one)) for one, two in zip(scores, theirs, strict=True)):
             yield f"the scores of example {int(line)} are not those of the granted and the saved weights"
 

@@ -62,11 +62,9 @@ def changed_since(evidence: Evidence, role: str) -> str:
     """Say that an input is not what was granted any more, as by the job that read it; empty if it is."""
     granted = evidence.grant.inputs.get(role) if evidence.grant else None
     found = digest_path(evidence.inputs[role])
-    return (
-        ""
-        if found == granted
-        else f"input '{role}' has changed since it was evaluated: it is {found}, granted was {granted}"
-    )
+    if found == granted:
+        return ""
+    return f"input '{role}' has changed since it was evaluated: it is {found}, granted was {granted}"
 
 
 def _loaded_instead(before: Path, after: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -109,7 +110,16 @@ def _tell(place: Path, result: Audit) -> None:
     for head, lines in (("DAMAGE", result.damage), ("note:", result.notes)):
         for line in lines:
             print_line(f"  {head} {masked_line(line, 2000)}")
-    # What every job leaves is one line: another file would be lost among dozens of heartbeats.
+    for line in _not_covered(result):
+        print_line(f"  not covered: {line}")
+    if result.integrity:
+        print_line(f"  integrity: {result.integrity} (what verify/ checks without Peergate)")
+    for line in result.not_proven:
+        print_line(f"  not proven: {masked_line(line, 2000)}")
+
+
+def _not_covered(result: Audit) -> Iterator[str]:
+    """Yield the files that nothing covers; what every job leaves is one line, in which no other file is lost."""
     alike: dict[tuple[str, str], list[str]] = {}
     for path, why in result.not_covered.items():
         match path.split("/"):
@@ -118,14 +128,9 @@ def _tell(place: Path, result: Audit) -> None:
             case _:
                 alike[path, why] = [path]
     for (name, why), paths in islice(alike.items(), MOST_NOT_COVERED):
-        of = paths[0] if len(paths) == 1 else f"{len(paths)} x {name}"
-        print_line(f"  not covered: {masked_line(of, 500)} ({why})")
+        yield f"{masked_line(paths[0] if len(paths) == 1 else f'{len(paths)} x {name}', 500)} ({why})"
     if more := sum(map(len, islice(alike.values(), MOST_NOT_COVERED, None))):
-        print_line(f"  not covered: {more} further files (--json lists all)")
-    if result.integrity:
-        print_line(f"  integrity: {result.integrity} (what verify/ checks without Peergate)")
-    for line in result.not_proven:
-        print_line(f"  not proven: {masked_line(line, 2000)}")
+        yield f"{more} further files (--json lists all)"
 
 
 @app.command("show")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import _set_aside  # pyright: ignore[reportPrivateUsage]
 from sessions.jobs.orphans import VARIABLE
@@ -57,6 +58,7 @@ def test_neither_ends_nor_processes_that_a_job_leaves_for_others_count(tmp_path:
     for key in PREPARED:
         assert {one.name for one in (run / "jobs" / launched[key]["prepared"]).iterdir()} == {"claim", "exit.json"}
     assert entries[-1].entry.kind == "close"
+    assert verify_run(run, "trail.sqlite", "store").damage == []
 
 
 @pytest.mark.parametrize("name", ["claim", "exit.json", "manifest.json", "cancel", "out", "anything"])

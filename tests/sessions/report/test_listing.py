@@ -155,6 +155,27 @@ def test_a_damaged_session_is_listed_as_damaged(tmp_path: Path) -> None:
     assert states(tmp_path) == {"a": "paused", "b": "damaged", "c": "damaged"}
 
 
+def test_a_closed_session_is_listed_as_damaged_if_its_file_is_not_as_it_was_sealed(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        trail = begun(tmp_path, name)
+        trail.append("close", "close", body_of("close"))
+        if name != "d":
+            trail.close()
+    assert states(tmp_path) == dict.fromkeys("abcd", "closed")
+    trail.close()
+    with closing(sqlite3.connect(tmp_path / "b" / "trail.sqlite")) as changed, changed:
+        changed.execute("DROP TRIGGER entry_is_final")
+        changed.execute("UPDATE entry SET payload = replace(payload, '\"approve\"', '\"reject\"') WHERE seq = 2")
+    (tmp_path / "c" / "trail.seal").unlink()
+    (found,) = (one for one in listed(tmp_path) if one.name == "b")
+    assert (found.state, found.decision) == ("damaged", "reject") and "audit verify" in found.reasons[0]
+    assert states(tmp_path) == {"a": "closed", "b": "damaged", "c": "damaged", "d": "closed"}
+    # Between its last entry and its seal a session is still its owner's.
+    with lease(tmp_path / "c"):
+        assert states(tmp_path)["c"] == "closed"
+    assert states(tmp_path)["c"] == "damaged"
+
+
 def test_all_sessions_of_a_database_are_listed_wherever_they_are(
     tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -182,9 +183,27 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--name", "My Model"), "'My Model' cannot be a session's name"),
+        (("--verifier", "my verifier.py"), "--verifier: no verifier can have the name 'my verifier.py' here"),
+        (("--verifier", "train.py", "--template", "script"), "no verifier can have the name 'train.py' here"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_before_anything_is_written(
+    words: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    for file in ("my verifier.py", "train.py"):
+        (tmp_path / file).write_text(VERIFIER, encoding="utf-8")
+    refused = called("init", "mine", *words, cwd=tmp_path)
+    assert refused.returncode == 2 and told in refused.stderr and not (tmp_path / "mine").exists(), refused
+
+
 @pytest.mark.parametrize(("folder", "name"), [("My Model!", "my_model"), ("2024", "experiment")])
 def test_the_name_is_that_of_the_folder_as_far_as_it_can_be(folder: str, name: str, tmp_path: Path) -> None:
-    assert called("init", tmp_path / folder).returncode == 0
+    made = called("init", folder, cwd=tmp_path)
+    assert made.stdout.endswith(f"next: peergate start {quote(folder)}\n")
     assert load_spec(tmp_path / folder / "experiment.yaml").spec.name == name
 
 

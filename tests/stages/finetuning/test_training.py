@@ -534,7 +534,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     ("make", "parameters"),
     [
-        pytest.param(sft_job, {"validation_share": 0.3}, marks=pytest.mark.slow),
+        pytest.param(sft_job, {"validation_share": 0.3, "epochs": 3}, marks=pytest.mark.slow),
         (dpo_job, ADAPTER | {"target_modules": ("q_proj", "v_proj"), "snapshot_steps": 2}),
     ],
 )

@@ -156,6 +156,6 @@ def test_a_witness_that_reads_other_scores_closes_the_gate(tmp_path: Path) -> No
     line = kept_rows()[0]["example"]
     right = [[line, -20.0, -16.0]]
     assert list(_wrong_kept(evidence, right)) == []
-    for wrong in ([line, -20.0, -17.0], [line, -21.0, -16.0], [99, -20.0, -16.0], [line, math.nan, -16.0]):
+    for wrong in ([line, -20.0, -17.0], [line, -21.0, -16.0], [99, 0.0, 0.0], [line, math.nan, -16.0]):
         (told,) = _wrong_kept(evidence, [wrong])
         assert told.endswith("are not those of the granted and the saved weights")

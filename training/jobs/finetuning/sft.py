@@ -11,10 +11,10 @@ from specs.stages.finetuning.rows import TrainingRow
 from training.engines.checkpoint import apart, device_of, evaluating, most_difference
 from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.adapter_merge import finished
-from training.jobs.finetuning.built import Built
 from training.jobs.finetuning.kept_examples import KeptExamples, divided, watching
 from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.trained_model import Prepared, prepare
+from training.jobs.finetuning.trainer_hooks import Built
 from training.jobs.finetuning.training_texts import Sides, style_of
 from training.jobs.job import Done, Job, refuse
 from training.jobs.saved_steps import train
