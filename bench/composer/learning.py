@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -215,7 +216,8 @@ def right_answers(checkpoint: Path, task: str, items: Sequence[Item], most: int)
     return [verifier(task)(item, one.text).passed for item, (one,) in zip(items, outputs, strict=True)]
 
 
-def margins(checkpoint: Path, items: Sequence[Item], held: Sequence[int]) -> list[float]:
+@cache
+def margins(checkpoint: Path, held: range) -> list[float]:
     """Return how much likelier the right side of each held-out pair is than the wrong one, in nats."""
     import torch
 
@@ -224,7 +226,7 @@ def margins(checkpoint: Path, items: Sequence[Item], held: Sequence[int]) -> lis
     from training.rules.prompt_encoding import prompt_ids
 
     model, tokenizer = load(checkpoint)
-    found: list[float] = []
+    items, found = data_of("dpo").held, list[float]()
     for place in held:
         prompt = list(prompt_ids(tokenizer, items[place].prompt, "chat").ids)
         both = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in sides(items, place)]
@@ -234,7 +236,7 @@ def margins(checkpoint: Path, items: Sequence[Item], held: Sequence[int]) -> lis
     return found
 
 
-def one_training(model: Path, channel: str, seed: int, control: bool, steps: int, held: Sequence[int]) -> Any:
+def one_training(model: Path, channel: str, seed: int, control: bool, steps: int, held: range) -> Any:
     """Train and measure; return whether each held-out item came out right, what the steps said, and the time."""
     from specs.stages.finetuning.online_rows import RolloutStep
     from training.jobs.row_files import read_rows
@@ -258,7 +260,7 @@ def one_training(model: Path, channel: str, seed: int, control: bool, steps: int
         trained_s = time.process_time() - cpu
         rows = read_rows(out / "rows.jsonl", RolloutStep)
         if channel == "dpo":
-            after, before = (margins(one, data.held, held) for one in (out / "checkpoint", model))
+            after, before = (margins(one, held) for one in (out / "checkpoint", model))
             right = [one > other for one, other in zip(after, before, strict=True)]
         else:
             right = right_answers(
