@@ -49,12 +49,15 @@ CHANNELS = ("dpo", "sdpo", "grpo")
 ARMS = ("channel", "control")
 ANSWER_TOKENS = {"sdpo": 48, "grpo": 20, "dpo": 1}
 """Of a held-out answer; pairs are only read."""
-GIVEN: dict[str, Any] = {
+LORA: dict[str, Any] = {
     "method": "lora",
     "lora_rank": 16,
     "lora_alpha": 32,
     "lora_dropout": 0.0,
     "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+}
+GIVEN: dict[str, Any] = {
+    **LORA,
     "learning_rate": 1e-3,
     "scheduler": "linear",
     "warmup_steps": 2,
