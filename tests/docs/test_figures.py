@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench import diloco
+from bench.composer import learning
 from specs.home import HOME
 
 RESULTS, PAGES = HOME / "bench" / "results", HOME / "docs" / "decisions"
@@ -40,3 +41,33 @@ def test_a_page_has_the_figures_of_the_file(name: str, tmp_path: Path) -> None:
 
 def test_every_file_of_results_is_quoted() -> None:
     assert {one.name for one in RESULTS.iterdir()} == set(QUOTED)
+
+
+def trainings(right: int, other: int, seeds: int = 3, items: int = 40) -> list[dict[str, Any]]:
+    """Return what a channel and its control left, with so many right answers each."""
+    return [
+        {"arm": arm, "seed": seed, "steps": 1, "cpu_s": 1.0, "items": list(range(items))}
+        | {"right": [place < count for place in range(items)]}
+        for seed in range(seeds)
+        for arm, count in zip(learning.ARMS, (right, other), strict=True)
+    ]
+
+
+def test_a_channel_is_shown_only_where_every_seed_and_all_items_together_say_so() -> None:
+    def status(*given: dict[str, Any]) -> str:
+        return learning.concluded(given)["status"]
+
+    assert status(*trainings(36, 20)) == "shown"
+    assert status(*trainings(20, 36)) == status(*trainings(21, 20)) == "not shown"
+    assert status(*trainings(50, 20, seeds=2, items=60)) == status(*trainings(36, 20, items=39)) == "not shown"
+    # One seed that gains nothing.
+    assert status(*trainings(40, 10)[:4], *trainings(20, 20)[4:]) == "not shown"
+    # A control whose training was cut off does not count.
+    assert len(learning.concluded(trainings(36, 20)[:5])["seeds"]) == 2
+
+
+@pytest.mark.parametrize("channel", learning.CHANNELS)
+def test_what_is_measured_is_about_other_topics_than_what_is_trained_on(channel: str) -> None:
+    data = learning.data_of(channel)
+    assert len(data.held) >= learning.FEWEST == len({one.id for one in data.held})
+    assert {one.group for one in data.train}.isdisjoint(one.group for one in data.held)
