@@ -59,15 +59,13 @@ LORA: dict[str, Any] = {
 GIVEN: dict[str, Any] = {
     **LORA,
     "learning_rate": 1e-3,
-    "scheduler": "linear",
-    "warmup_steps": 2,
     "kl_weight": 0.0,
     "snapshot_steps": 1000,
     "validation_share": 0.0,
     "silent_steps": 1000,
 }
 OF_CHANNEL: dict[str, dict[str, Any]] = {
-    "grpo": {"generations": 4, "batch_size": 8, "max_new_tokens": 20},
+    "grpo": {"generations": 4, "batch_size": 8, "max_new_tokens": 20, "scheduler": "constant"},
     "sdpo": {"generations": 2, "batch_size": 4, "max_new_tokens": 16, "self_distillation": {"beta": 0.0}},
     # A composer always answers: as little as there is.
     "dpo": {
@@ -75,6 +73,8 @@ OF_CHANNEL: dict[str, dict[str, Any]] = {
         "batch_size": 2,
         "max_new_tokens": 1,
         "learning_rate": 5e-4,
+        "scheduler": "linear",
+        "warmup_steps": 2,
         "replayed_pairs": {"batch_size": 2},
     },
 }
@@ -328,6 +328,7 @@ def main() -> int:
     """Train what is not in ``--out`` yet, or write what is there into one file; print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.composer.learning", description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--items", type=int, default=FEWEST // SEEDS, help="held-out items of a seed")
     parser.add_argument("--tiny", action="store_true", help="a random model of two layers")
@@ -363,7 +364,7 @@ def _train(given: argparse.Namespace) -> None:
             model = weights()
         for number in range(given.seeds):
             for channel in given.channels:
-                for control in (False, True):
+                for control in (one == ARMS[1] for one in given.arms):
                     place = given.out / f"{channel}.{FIRST_SEED + number}.{ARMS[control]}.json"
                     if place.exists():
                         continue
