@@ -41,7 +41,7 @@ def trained(folder: Path, model: Path, replicas: bool) -> tuple[Path, int]:
     rows = [
         {"item": one.id, "group": one.group, "kind": one.kind, "sample": 0, "prompt": one.prompt}
         | {"completion": right_answer(one)}
-        for one in data_of("sdpo").train
+        for one in data_of("dpo").train
     ]
     given = GIVEN | (
         {"batch_size": 4, "distributed": DISTRIBUTED} if replicas else {"batch_size": 8, "snapshot_steps": 100}
@@ -74,7 +74,7 @@ def main() -> int:
     parser.add_argument("--items", type=int, default=60)
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     given = parser.parse_args()
-    held = data_of("sdpo").held[: given.items]
+    held = data_of("dpo").held[: given.items]
     models: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="peergate-replicas-") as name:
         if given.tiny:

@@ -6,7 +6,7 @@
 | channel | held-out measure | control |
 |---|---|---|
 | grpo | answers without a comma, as their prompt asks: the verifier's word | the rewards of a group are shuffled |
-| sdpo | answers in the form that the prompt asks for; the teacher reads a right one | it reads one to another prompt |
+| sdpo | answers with a title, as their prompt asks; the teacher reads one | it reads an answer to another prompt |
 | dpo | pairs of which the right side gained more than the wrong one | half of the training pairs are turned round |
 
 Answers are greedy, to the bare prompt. Both sides of a pair are about one topic: one has the form that its prompt asks
@@ -47,7 +47,7 @@ from training.rules.tasks import verifier
 ALPHA, FEWEST, SEEDS, FIRST_SEED = 0.05, 120, 3, 11
 CHANNELS = ("dpo", "sdpo", "grpo")
 ARMS = ("channel", "control")
-ANSWER_TOKENS = {"sdpo": 48, "grpo": 20, "dpo": 1}
+ANSWER_TOKENS = {"sdpo": 32, "grpo": 20, "dpo": 1}
 """Of a held-out answer; pairs are only read."""
 LORA: dict[str, Any] = {
     "method": "lora",
@@ -66,7 +66,13 @@ GIVEN: dict[str, Any] = {
 }
 OF_CHANNEL: dict[str, dict[str, Any]] = {
     "grpo": {"generations": 4, "batch_size": 8, "max_new_tokens": 20, "scheduler": "constant"},
-    "sdpo": {"generations": 2, "batch_size": 4, "max_new_tokens": 16, "self_distillation": {"beta": 0.0}},
+    "sdpo": {
+        "generations": 2,
+        "batch_size": 4,
+        "max_new_tokens": 16,
+        "scheduler": "constant",
+        "self_distillation": {"beta": 0.0},
+    },
     # A composer always answers: as little as there is.
     "dpo": {
         "generations": 2,
@@ -88,29 +94,34 @@ class Data(NamedTuple):
     held: list[Item]
 
 
+ASKS = {
+    "no_comma": (
+        "Describe {} in one sentence. Do not use any commas.",
+        "What do you know about {}? Do not use any commas.",
+    ),
+    "title": (
+        "Write one sentence about {}. Put a title wrapped in << and >> on the first line.",
+        "Tell me something about {}. Put a title wrapped in << and >> on the first line.",
+    ),
+}
+
+
 def data_of(channel: str) -> Data:
     """Return a channel's items."""
-    if channel == "grpo":
-        return Data(
-            "instruction_following", _commas("train", LARGE_TRAIN_TOPICS), _commas("held", LARGE_HELDOUT_TOPICS)
-        )
-    train, held = build_items("train", TRAIN_TOPICS), build_items("held", HELDOUT_TOPICS)
-    return Data("format_instructions", train, held)
-
-
-def _commas(prefix: str, topics: Sequence[str]) -> list[Item]:
-    asks = ("Describe {} in one sentence. Do not use any commas.", "What do you know about {}? Do not use any commas.")
-    return [
-        Item(
-            id=f"{prefix}-{topic.replace(' ', '-')}-{number}",
-            group=topic,
-            kind="no_comma",
-            prompt=ask.format(topic),
-            constraint={"1": "punctuation:no_comma"},
-        )
-        for topic in topics
-        for number, ask in enumerate(asks)
-    ]
+    if channel == "dpo":
+        items = (build_items(name, topics) for name, topics in (("train", TRAIN_TOPICS), ("held", HELDOUT_TOPICS)))
+        return Data("format_instructions", *items)
+    task, kind = ("instruction_following", "no_comma") if channel == "grpo" else ("format_instructions", "title")
+    constraint: dict[str, str | int] = {"1": "punctuation:no_comma"} if channel == "grpo" else {}
+    train, held = (
+        [
+            Item(id=f"{topic}-{number}", group=topic, kind=kind, prompt=ask.format(topic), constraint=constraint)
+            for topic in topics
+            for number, ask in enumerate(ASKS[kind])
+        ]
+        for topics in (LARGE_TRAIN_TOPICS, LARGE_HELDOUT_TOPICS)
+    )
+    return Data(task, train, held)
 
 
 def right_answer(item: Item, topic: str | None = None) -> str:
@@ -168,15 +179,15 @@ def rewards_shuffled(seed: int) -> Generator[None]:
 
 
 @contextmanager
-def hinted(items: Sequence[Item], shift: int) -> Generator[None]:
-    """Have every teacher read a right answer to the item that comes ``shift`` later; 0 is its own."""
+def hinted(told: Sequence[Item]) -> Generator[None]:
+    """Have the teacher of the answers to a row read a right answer to the item of the same place, while this lasts."""
     from training.jobs.finetuning.online.recorded import Rollouts
 
     original = Rollouts.judge
 
     def judge(self: Rollouts, step: int, places: Sequence[int], completions: Sequence[Sequence[int]]) -> None:
         original(self, step, places, completions)
-        self.hints = [f"A right answer is:\n{right_answer(items[(place + shift) % len(items)])}" for place in places]
+        self.hints = [f"Repeat this, word for word:\n{right_answer(told[place])}" for place in places]
 
     Rollouts.judge = judge
     try:
@@ -250,8 +261,9 @@ def one_training(model: Path, channel: str, seed: int, control: bool, steps: int
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if channel == "sdpo":
-            # A shift by one more than the kinds there are: another topic, and another kind.
-            with hinted(train, 7 if control else 0):
+            # Of the control: about another topic, in another form.
+            other = [one for one in build_items("other", TRAIN_TOPICS[::-1]) if one.kind != "title"]
+            with hinted(other if control else train):
                 out = trained(folder, model, channel, seed, train)
         elif channel == "grpo" and control:
             with rewards_shuffled(seed):
