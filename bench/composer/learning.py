@@ -58,6 +58,7 @@ LORA: dict[str, Any] = {
 }
 GIVEN: dict[str, Any] = {
     **LORA,
+    "rewards": {"verified": 1.0},
     "learning_rate": 1e-3,
     "kl_weight": 0.0,
     "snapshot_steps": 1000,
@@ -325,14 +326,13 @@ def concluded(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def table(results: dict[str, Any]) -> list[str]:
     """Return the lines of the table that pages quote, from the file that ``--together`` wrote."""
-    lines = ["| channel | steps | right, of held-out items, by seed: channel / control | gained, lost | p | |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = ["| channel | steps | CPU hours | right by seed: channel / control | gained, lost | p | |"]
+    lines.append("|---|---|---|---|---|---|---|")
     for name, one in results["channels"].items():
         seeds = ", ".join(f"{each['channel']} / {each['control']} of {each['of']}" for each in one["seeds"])
         steps = ", ".join(map(str, one["steps"]))
-        lines.append(
-            f"| {name} | {steps} | {seeds} | {one['gained']}, {one['lost']} | {one['p']:.2g} | {one['status']} |"
-        )
+        counts = f"{one['gained']}, {one['lost']} | {one['p']:.2g} | {one['status']}"
+        lines.append(f"| {name} | {steps} | {one['cpu_hours']} | {seeds} | {counts} |")
     return lines
 
 
