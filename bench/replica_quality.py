@@ -43,7 +43,7 @@ def trained(folder: Path, model: Path, replicas: bool) -> tuple[Path, int]:
         | {"completion": right_answer(one)}
         for one in data_of("dpo").train
     ]
-    given = GIVEN | (
+    given: dict[str, Any] = GIVEN | (
         {"batch_size": 4, "distributed": DISTRIBUTED} if replicas else {"batch_size": 8, "snapshot_steps": 100}
     )
     data = write_lines(folder / "examples.jsonl", rows)

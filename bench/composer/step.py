@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -50,10 +51,11 @@ def _now(device: str) -> float:
 def one_loss(which: str, model: Any, given: argparse.Namespace) -> Run:
     """Pass a batch once for warming up and once for the record; return its seconds, memory, loss and gradient."""
     import torch
-    import trl.experimental.sdpo.loss_utils  # noqa: F401  (what an import takes is no cost of a loss)
 
     from training.jobs.finetuning.online.hidden_states import Sequenced, states
 
+    # What an import takes is no cost of a loss.
+    import_module("trl.experimental.sdpo.loss_utils")
     generator, device = torch.Generator().manual_seed(0), given.device
     vocabulary, prompt = model.config.vocab_size, given.prompt or given.tokens
     ids = torch.randint(3, vocabulary, (given.rows, HINT + prompt + given.tokens), generator=generator).tolist()
@@ -203,10 +205,18 @@ def compared(what: str, runs: dict[str, list[Run]], ours: str, theirs: str, of: 
     said = "holds" if high <= limit else "DOES NOT HOLD" if low > limit else "not concluded"
     if len(pairs) < 5:
         said = "too few pairs"
-    print(
-        f"{what}: {ours} / {theirs} = {median(pairs):.3f} [{low:.3f}, {high:.3f}] (limit {limit:g}): {said}", flush=True
-    )
-    return {"what": what, "ratio": median(pairs), "interval": [low, high], "limit": limit, "said": said}
+    about = {"what": what, "of": f"{ours} / {theirs}", "ratio": median(pairs), "interval": [low, high]}
+    return about | {"limit": limit, "said": said}
+
+
+def table(results: dict[str, Any]) -> list[str]:
+    """Return the lines of the table that pages quote."""
+    lines = ["| | | median ratio | interval | limit | |", "|---|---|---|---|---|---|"]
+    for one in results["ratios"]:
+        low, high = one["interval"]
+        numbers = f"{one['ratio']:.3f} | {low:.3f} to {high:.3f} | {one['limit']:g}"
+        lines.append(f"| {one['what']} | {one['of']} | {numbers} | {one['said']} |")
+    return lines
 
 
 def main() -> int:
@@ -254,11 +264,11 @@ def main() -> int:
     ]
     if not given.without_trainers:
         told.append(compared("time of a trainer without weights", runs, "none", "grpo", "seconds", 1.03))
+    settings = {key: value for key, value in vars(given).items() if key not in ("run", "runs", "out")}
+    results = {"settings": settings, "ratios": told, "runs": runs}
+    print("\n".join(table(results)))
     if given.out:
-        settings = {key: value for key, value in vars(given).items() if key not in ("run", "runs", "out")}
-        given.out.write_text(
-            json.dumps({"settings": settings, "ratios": told, "runs": runs}, indent=1), encoding="utf-8"
-        )
+        given.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     # The two that hold whole logits are there to be compared with.
     return int(any(one["said"] == "DOES NOT HOLD" for place, one in enumerate(told) if place not in (1, 2)))
 
