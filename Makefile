@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-sky test-inspect test-axolotl requirements release check lint types imports format clean
+.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-trackers test-sky test-inspect test-axolotl requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -98,6 +98,15 @@ test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests o
 test-axolotl: setup  ## install Axolotl 0.19 and what it pins (1.4 GB) in .axolotl and run the tests of its files, on the CPU
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .axolotl -r tests/fixtures/axolotl.txt
 	PEERGATE_AXOLOTL=$(CURDIR)/.axolotl $(BIN)/python -m pytest tests/stages/recipes/test_trainer_keys.py
+
+# An environment of its own, which finds ours behind it: what these require does not go together with our pins.
+.venv-trackers: | setup
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check mlflow==3.17.2 wandb==0.31.0 trackio==0.43.0
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(echo $@/lib/python*/site-packages)/ours.pth
+
+test-trackers: setup .venv-trackers  ## install MLflow, wandb and Trackio (1 GB) in .venv-trackers and run their tests, with a server of MLflow
+	PYTHONPATH=$(CURDIR) .venv-trackers/bin/python -m pytest tests/sessions/exports
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-sky:

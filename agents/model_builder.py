@@ -21,7 +21,7 @@ from specs.vendors.parties import Builder as BuilderSpec
 
 PROMPTS = Path(__file__).parent / "prompts"
 SILENT_TURNS = 2
-"""Turns in a row without a call, after which a person is asked; the first was told what is expected."""
+"""Turns in a row without a call, after which a person is asked; after the first the model hears what is expected."""
 
 
 class ModelBuilder:

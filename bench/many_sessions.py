@@ -28,6 +28,7 @@ from typing import Any
 from reviews.audit.verify import verify_run
 from reviews.trail import keys
 from reviews.trail.envelope import Recorded
+from reviews.trail.file_seal import seal_path
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail
@@ -309,6 +310,7 @@ def multiplied(runs: Path, server: Server, address: str | None, count: int) -> N
         run.mkdir()
         if address is None:
             os.link(copy_of, run / "trail.sqlite")
+            os.link(seal_path(model / "trail.sqlite"), seal_path(run / "trail.sqlite"))
     if address is None:
         return
     database = address.rpartition("/")[2].partition("?")[0]

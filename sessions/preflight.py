@@ -15,6 +15,7 @@ from reviews.gate.packet_derivation import check_design_files
 from reviews.reviewers.checklist import Checklist
 from sessions.money.estimate import require_disk, require_disk_limit
 from sessions.plugin_imports import require_importable
+from sessions.report.live_display import told_together
 from sessions.report.overview import EXIT_CODES
 from sessions.wiring import cache_folder, make_builder, make_reviewer, require_machine
 from specs.code_state import CodeState
@@ -57,9 +58,8 @@ class Forecast(NamedTuple):
         counts = Counter(one.status for one in self.checks)
         told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         yield f"design gate: {self.decision.outcome} ({told})"
-        for one in self.checks:
-            if one.status in (*CLOSED, "WARN"):
-                yield f"  {one.status} {one.id}: {one.detail}"
+        for status, ids, detail in told_together(self.checks, (*CLOSED, "WARN")):
+            yield f"  {status} {ids}: {detail}"
         if self.reviewers:
             yield f"  not asked before `start`: {', '.join(self.reviewers)}"
 

@@ -185,6 +185,17 @@ class Progress(Contract):
         return (self.total - self.done) * max(self.time - first.time, 1e-3) / (self.done - first.done)
 
 
+class MachineClock(Contract):
+    """What the clocks of the orchestrator's machine say, which all of its processes read."""
+
+    boot: str
+    """The start of the machine, as its system names it."""
+    up_s: float
+    """For so long it has been up, by a clock that nobody sets; the time for which it was suspended counts."""
+    time: float
+    """The time of day, which may be set."""
+
+
 CLOCK_TOLERANCE_S = 60.0
 
 CLOCK_TOLERANCE_SHARE = 0.01
@@ -198,6 +209,8 @@ class Observed(Contract):
     """For so long its process was seen alive on this machine; 0 where the process is elsewhere."""
     at_most_s: Quantity
     """From the launch to when its end was seen, by any orchestrator."""
+    clock_set_s: float | None = omitted()
+    """By how much the machine's clock was set meanwhile; None where the job may have read another clock."""
 
     def spare(self) -> float:
         """Return how many seconds a clock of the job may be off."""

@@ -18,7 +18,7 @@ _MOST = 2**53
 
 
 def read_json(data: str | bytes, most_bytes: int | None = None) -> Any:
-    """Return the value of JSON in UTF-8; raises ValueError, in one line, if it is none or over ``most_bytes``."""
+    """Return the value of JSON in UTF-8; raises ValueError, in one line, if it is malformed or over ``most_bytes``."""
     if most_bytes is not None and len(data) > most_bytes:
         raise ValueError(f"it has more than {most_bytes} bytes")
     try:
@@ -96,7 +96,7 @@ def _bounded(text: str) -> int:
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """Yield every string of a JSON value; names of members are none."""
+    """Yield every string of a JSON value, without the names of members."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):

@@ -169,7 +169,9 @@ def module_of(task: str) -> ModuleType:
     except PluginFault as fault:
         del sys.modules[module.__name__]
         line = plugins.line_of(fault.__cause__, path.__eq__).rpartition(":")[2]
-        raise TaskFault(plain(fault.message, 300), path, int(line or 1)) from fault
+        alone = "; it may import installed packages, no file beside it"
+        told = plain(fault.message, 300) + (alone if isinstance(fault.__cause__, ModuleNotFoundError) else "")
+        raise TaskFault(told, path, int(line or 1)) from fault
     for name, form in PARTS.items():
         if (wrong := wrong_form(module, name, form)) and (name == "verify" or hasattr(module, name)):
             raise TaskFault(wrong, path, _defined(text, name))

@@ -146,7 +146,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("integration")
         if item.nodeid.startswith(MORE):
             item.add_marker("more")
-        if item.get_closest_marker("model"):
+        # Where its file gives a limit, that one holds: a marker of the test itself would come before it.
+        if item.get_closest_marker("model") and item.get_closest_marker("timeout") is None:
             # The first of them waits for a session of two minutes of processor: 14 beside twenty other processes.
             item.add_marker(pytest.mark.timeout(2500))
     items.sort(key=lambda item: (_turn(item.nodeid), item.get_closest_marker("integration") is None))
@@ -227,6 +228,17 @@ def drawn_and_synced_where_asked_for(request: pytest.FixtureRequest, monkeypatch
     if request.node.get_closest_marker("synced") is not None:
         monkeypatch.setattr(os, "fsync", _FSYNC)
         monkeypatch.setattr(SqliteTable, "__init__", _OPEN)
+
+
+@pytest.fixture(scope="session")
+def closed_quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a quick session that was accepted, alone in its workspace: only to be read or copied."""
+    # Here: tests without sessions need not wait for these imports.
+    from tests.fixtures.quick_session import drive, open_quick, quick_session
+
+    run = open_quick(tmp_path_factory.mktemp("closed"))
+    drive(quick_session(run))
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -33,9 +33,8 @@ FOOT = """
 
 - **Paraphrases** that do not name the topic, or call it otherwise: a reviewer is shown pairs with rare words in
   common, and the embedded checklist cannot judge them.
-- **`dead-rate`**: the spec registers a rate at which nothing can be learned. It warns, and the session ends as a null.
 - **`one-kind-taught`**: the effect is real in one kind of items; it warns, and the first sentence names the kind.
-- **`other-hours`**: the clock of a machine may be wrong as a whole, and sessions survive clocks that jump: it warns.
+- **`kept-best-draws`**: each draw looks drawn. A count of tokens that it did not forge ended the session.
 - **Samples** drawn at a temperature near the granted one: `python -m bench.witness_samples` says how near.
 
 The operators and what should find them were written before the checks were mended that missed them, so the shares above

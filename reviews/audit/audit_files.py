@@ -41,7 +41,7 @@ _IN_STORE: dict[str, tuple[str, ...]] = {
     "verdict": ("packet", "verdict", "request", "response"),
     "decision": ("decision",),
     "amendment": ("spec", "source", "packet", "verdict", "code"),
-    "asked": ("request", "read", "instructions"),
+    "asked": ("request", "read", "instructions", "readable"),
     "answered": ("answer", "request", "response"),
     "replicated": ("result",),
 }
@@ -186,7 +186,7 @@ class Compared:
             for one in reversed(self.entries)
             for what, digest in named_in_store(one, with_report=export)
         }
-        named = {**dict(self._kept_folders(there.files)), **named}
+        named = {**dict(self._kept_folders(there.files)), **dict(self._looked_into()), **named}
         for name in sorted(there.files):
             path = f"{self.store}/{name}"
             if not _STORED.fullmatch(name):
@@ -219,13 +219,23 @@ class Compared:
                 if listed not in there:
                     continue
                 yield listed, (one, what, digest)
-                files: Any = None
-                # A list with other bytes than its name is damage anyway.
-                with suppress(OSError, ValueError, RecursionError):
-                    files = json.loads(read_regular(self.folder / self.store / listed))
-                for name, each in _table(files).items():
-                    if isinstance(each, str) and _DIGEST.fullmatch(each):
-                        yield f"{each[7:9]}/{each[9:]}", (one, f"{what}/{shown(name)}", each)
+                yield from self._listed(digest, one, what)
+
+    def _looked_into(self) -> Iterator[tuple[str, tuple[Recorded, str, str]]]:
+        """Yield the texts that a requested review may look into, which its list names."""
+        for one in self.entries:
+            digest = one.body.get("readable") if one.entry.kind == "asked" else None
+            if isinstance(digest, str) and _DIGEST.fullmatch(digest):
+                yield from self._listed(digest, one, "readable")
+
+    def _listed(self, digest: str, one: Recorded, what: str) -> Iterator[tuple[str, tuple[Recorded, str, str]]]:
+        files: Any = None
+        # A list with other bytes than its name is damage anyway.
+        with suppress(OSError, ValueError, RecursionError):
+            files = json.loads(read_regular(self.folder / self.store / f"{digest[7:9]}/{digest[9:]}"))
+        for name, each in _table(files).items():
+            if isinstance(each, str) and _DIGEST.fullmatch(each):
+                yield f"{each[7:9]}/{each[9:]}", (one, f"{what}/{shown(name)}", each)
 
     def stored(self) -> list[str]:
         """Return the names of the files that are evidence, from the store on."""

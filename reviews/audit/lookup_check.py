@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from reviews.audit.metric_lines import parts_of
 from reviews.evidence.gather import find, gather, registered_spec
-from reviews.evidence.readable_evidence import Shelf
+from reviews.evidence.readable_evidence import Shelf, Texts
+from reviews.requests.kept_texts import KeptTexts
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.strict_json import strings_in
+from specs.trail.requested_review import LOOKS, AskedEntry
 
 
 def lookup_damage(
@@ -27,24 +30,40 @@ def lookup_damage(
         resolved, _ = registered_spec(then, store)
         evidence = None if is_design else gather(run, then, store, stage, attempt)
         shelf = Shelf(resolved, store, evidence, parts_of)
-        for one in looks:
-            body = one.body
-            again = shelf.answer(body["tool"], store.get(body["arguments"]).decode(), body["most"])
-            if (again.text.encode(), again.is_error) != (store.get(body["answer"]), body["is_error"]):
-                yield f"what a reviewer looked up in {one.entry.key} has another answer"
+        yield from _answered_otherwise(looks, shelf, store)
     for judged in (one for one in of_attempt if one.entry.kind == "verdict"):
-        yield from _cited(entries[: judged.entry.seq], store, judged)
+        same = {name: judged.body[name] for name in ("packet", "reviewer")}
+        yield from cited_damage(entries[: judged.entry.seq], store, judged, same)
 
 
-def _cited(before: Sequence[Recorded], store: Store, judged: Recorded) -> Iterator[str]:
+def request_damage(
+    entries: Sequence[Recorded], store: Store, asked: AskedEntry, answered: Recorded | None
+) -> Iterator[str]:
+    """Carry out again what the reviewer of a request looked up, and compare it with what its answer names."""
+    same = {"stage": LOOKS, "attempt": asked.number, "packet": asked.read, "reviewer": asked.reviewer}
+    looks = [one for one in entries if one.entry.kind == "look" and one.body.items() >= same.items()]
+    yield from _answered_otherwise(looks, KeptTexts(asked, store), store)
+    if answered is not None:
+        yield from cited_damage(entries[: answered.entry.seq], store, answered, same)
+
+
+def _answered_otherwise(looks: Sequence[Recorded], texts: Texts, store: Store) -> Iterator[str]:
+    for one in looks:
+        body = one.body
+        again = texts.answer(body["tool"], store.get(body["arguments"]).decode(), body["most"])
+        if (again.text.encode(), again.is_error) != (store.get(body["answer"]), body["is_error"]):
+            yield f"what a reviewer looked up in {one.entry.key} has another answer"
+
+
+def cited_damage(before: Sequence[Recorded], store: Store, judged: Recorded, same: Mapping[str, Any]) -> Iterator[str]:
+    """Compare what a verdict or an answer names with the ``look`` entries before it, which say the ``same``."""
     body = judged.body
     sent = list(strings_in(json.loads(store.get(body["request"])))) if body.get("looked") and body["request"] else []
     for one in body.get("looked", ()):
         look = find(before, one["entry"])
-        same = ("packet", "reviewer")
-        if look is None or look.entry.kind != "look" or any(look.body[name] != body[name] for name in same):
+        if look is None or look.entry.kind != "look" or not look.body.items() >= same.items():
             yield f"{judged.entry.key} cites {one['entry']}, which its reviewer did not look up"
         elif look.body["answer"] != one["answer"]:
             yield f"{judged.entry.key} cites another answer than {one['entry']} holds"
-        elif not any(store.get(one["answer"]).decode() in text for text in sent):
+        elif body["request"] and not any(store.get(one["answer"]).decode() in text for text in sent):
             yield f"the body that {judged.entry.key} names does not hold the answer of {one['entry']}"

@@ -180,7 +180,8 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
 def _times(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare start and end of the exit record, and the wall time of the manifest, with what the trail notes.
 
-    The clock of another machine may be wrong as a whole, so what ran elsewhere, or was never seen, is only warned of.
+    The clock of another machine may be wrong as a whole, and that of this one may have been set meanwhile: where that
+    explains it, it is only warned of.
     """
     record, observed, manifest = evidence.exit, evidence.observed, manifest_of(evidence)
     if record is None or observed is None or evidence.launched is None or evidence.ended is None:
@@ -194,9 +195,12 @@ def _times(evidence: Evidence, _: MetricSet | None) -> Found:
     off = max(early, late)
     if off > spare:
         side = f"began {early:.6g} s before its launch" if early >= late else f"ended {late:.6g} s after its noted end"
-        here = observed.at_least_s > 0
-        where = "" if here else "; it was not seen running on this machine, whose clock may be another"
-        return Found("FAIL" if here else "WARN", f"the exit record says that the job {side}{where}", off)
+        detail, moved = f"the exit record says that the job {side}", observed.clock_set_s
+        if moved is None and observed.at_least_s == 0:
+            return Found("WARN", f"{detail}; it was not seen running on this machine, whose clock may be another", off)
+        if moved is not None and off <= spare + abs(moved):
+            return Found("WARN", f"{detail}; the machine's clock was set by {moved:.6g} s meanwhile", off)
+        return Found("FAIL", detail, off)
     return Found(
         "PASS", f"it began and ended between launch and noted end, and worked for {manifest.wall_s:.6g} s", 0.0
     )

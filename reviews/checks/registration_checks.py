@@ -128,8 +128,8 @@ def _workspace(evidence: Evidence, _: MetricSet | None) -> Found:
         )
     unread = f"; {used.unread} sessions could not be read" if used.unread else ""
     if used.evaluations:
-        told = f"the split was evaluated {used.evaluations} times before, by {used.sessions} other sessions"
-        told += " of the workspace"
+        told = f"the split, or half of it, was evaluated {used.evaluations} times before, by {used.sessions} other "
+        told += "sessions of the workspace"
         told += "; a p-value of this one allows for none of them: take a new split for what was chosen after a look"
         return Found("WARN", f"{told}{unread}", float(used.evaluations))
     return Found("PASS", f"no other session of the workspace evaluated the split{unread}", 0.0)

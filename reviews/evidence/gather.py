@@ -164,7 +164,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
         data={name: load_data(store, resolved, name) for name in resolved.data_digests if name != "heldout"},
         observed=_observed(ended),
-        launched=_noted(find(seen, f"launch/{key}")),
+        launched=_launched(find(seen, f"launch/{key}")),
         ended=_noted(ended),
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         ordered_code=order.code if order else None,
@@ -291,12 +291,18 @@ def _used(ended: Recorded | None) -> HeldoutUse | None:
     return HeldoutUse.model_validate(said) if said else None
 
 
+def _launched(launch: Recorded | None) -> float | None:
+    """Return when a job was launched, by the clock that it reads where that is known: entries never go back in time."""
+    clock = launch.body.get("clock") if launch else None
+    return float(clock["time"]) if clock else _noted(launch)
+
+
 def _noted(entry: Recorded | None) -> float | None:
     return int(entry.entry.time_ns) / 1e9 if entry else None
 
 
 def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Arm | None:
-    """Return the accepted attempt of a stage; None when there is none."""
+    """Return the accepted attempt of a stage, or None."""
     attempt = accepted_attempt(entries, stage)
     if attempt is None:
         return None

@@ -8,7 +8,8 @@ their length and a number that equal texts share; the packet shows what a review
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -24,8 +25,9 @@ from specs.masking import forms_only
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.answer_end import TOKEN_IDS
 from specs.text import plain
-from specs.trail.builder_tools import CompareRows, Grep, QueryRows, ReadArtifact
-from specs.trail.reviewer_tools import REVIEWER_TOOLS, MetricLines
+from specs.trail.builder_tools import Tool
+from specs.trail.reviewer_tools import REVIEWER_TOOLS, TEXT_TOOLS, MetricLines
+from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact
 from specs.trail.tool_arguments import Refused, read_as
 from specs.vendors.untrusted_text import enclose
 
@@ -56,8 +58,69 @@ class Answer(NamedTuple):
     is_error: bool = False
 
 
-class Shelf:
+class Texts(ABC):
+    """Texts by name, and the answers to calls about them."""
+
+    tools: tuple[Tool, ...] = TEXT_TOOLS
+
+    @property
+    @abstractmethod
+    def all_names(self) -> Sequence[str]:
+        """The names of the texts."""
+
+    @abstractmethod
+    def text(self, name: str) -> str:
+        """Return the text of one of these names, as it may be read."""
+
+    def answer(self, tool: str, arguments: str, most: int = MOST_ANSWER) -> Answer:
+        """Carry a call out and return at most so many bytes; whatever is wrong with the call is the answer."""
+        try:
+            text, is_error = self._carried_out(tool, arguments), False
+        except (Refused, EvidenceMissing) as refused:
+            text, is_error = str(refused), True
+        text = plain(forms_only().text(text), len(text) + MOST_ANSWER)
+        if len(data := text.encode()) > most:
+            text = data[: most - len(_CUT)].decode("utf-8", "ignore") + _CUT
+        return Answer(text, is_error)
+
+    def _carried_out(self, tool: str, arguments: str) -> str:
+        form = next((one.arguments for one in self.tools if one.name == tool), None)
+        if form is None:
+            raise Refused(f"there is no tool '{plain(tool, 60)}': {', '.join(one.name for one in self.tools)}")
+        match read_as(form, arguments):
+            case QueryRows() as asked:
+                return row_queries.query(self._rows(asked.name), asked)
+            case CompareRows() as asked:
+                return row_queries.compare(self._rows(asked.left), self._rows(asked.right), asked)
+            case Grep() as asked:
+                names = [asked.name] if asked.name else list(self.all_names)
+                return row_queries.grep([(name, self._named(name)) for name in names], asked)
+            case ReadArtifact() as asked:
+                return row_queries.part_of(asked.name, self._named(asked.name), asked)
+            case MetricLines() as asked:
+                return self.lines(asked.metric)
+            case other:
+                raise Refused(f"'{type(other).__name__}' is nothing a reviewer asks")
+
+    def lines(self, metric: str) -> str:
+        """Return the lines that a metric counts; raises Refused if there are none."""
+        raise Refused(f"'{plain(metric, 60)}' was not computed from these texts")
+
+    def _rows(self, name: str) -> Rows:
+        return row_queries.rows_of(name, self._named(name))
+
+    def _named(self, name: str) -> str:
+        if name not in self.all_names:
+            raise Refused(
+                f"'{plain(name, 60)}' is not among the evidence: {', '.join(self.all_names) or 'there is none'}"
+            )
+        return self.text(name)
+
+
+class Shelf(Texts):
     """The readable evidence of one packet: of an attempt, or of the design if there is no evidence yet."""
+
+    tools = REVIEWER_TOOLS
 
     def __init__(
         self,
@@ -65,10 +128,20 @@ class Shelf:
         store: Store,
         evidence: Evidence | None,
         parts_of: Callable[[Evidence, str], tuple[Part, ...]],
+        numbers: dict[str, int] | None = None,
     ) -> None:
-        """``parts_of`` returns the lines of a metric; it needs the judges, which are above this module."""
+        """``parts_of`` returns the lines of a metric; it needs the judges, which are above this module.
+
+        ``numbers`` of withheld texts are continued, where several attempts are read side by side.
+        """
         self._resolved, self._store, self._evidence, self._parts_of = resolved, store, evidence, parts_of
+        self._given = {} if numbers is None else numbers
         self._texts: dict[str, str] = {}
+
+    @property
+    def all_names(self) -> Sequence[str]:
+        """The names of what may be read."""
+        return list(self.readable)
 
     @cached_property
     def readable(self) -> Mapping[str, Readable]:
@@ -111,44 +184,9 @@ class Shelf:
         hidden = " (texts are replaced by characters, words and `same`, a number that equal texts share)"
         return [f"{one.name}: {one.what}{hidden if one.hides else ''}" for one in self.readable.values()]
 
-    def answer(self, tool: str, arguments: str, most: int = MOST_ANSWER) -> Answer:
-        """Carry a call out and return at most so many bytes; whatever is wrong with the call is the answer."""
-        try:
-            text, is_error = self._carried_out(tool, arguments), False
-        except (Refused, EvidenceMissing) as refused:
-            text, is_error = str(refused), True
-        text = plain(forms_only().text(text), len(text) + MOST_ANSWER)
-        if len(data := text.encode()) > most:
-            text = data[: most - len(_CUT)].decode("utf-8", "ignore") + _CUT
-        return Answer(text, is_error)
-
-    def _carried_out(self, tool: str, arguments: str) -> str:
-        form = next((one.arguments for one in REVIEWER_TOOLS if one.name == tool), None)
-        if form is None:
-            raise Refused(f"there is no tool '{plain(tool, 60)}': {', '.join(one.name for one in REVIEWER_TOOLS)}")
-        match read_as(form, arguments):
-            case QueryRows() as asked:
-                return row_queries.query(self._rows(asked.name), asked)
-            case CompareRows() as asked:
-                return row_queries.compare(self._rows(asked.left), self._rows(asked.right), asked)
-            case Grep() as asked:
-                names = [asked.name] if asked.name else list(self.readable)
-                return row_queries.grep([(name, self._text(name)) for name in names], asked)
-            case ReadArtifact() as asked:
-                return row_queries.part_of(asked.name, self._text(asked.name), asked)
-            case MetricLines() as asked:
-                return self._lines(asked.metric)
-            case other:
-                raise Refused(f"'{type(other).__name__}' is nothing a reviewer asks")
-
-    def _rows(self, name: str) -> Rows:
-        return row_queries.rows_of(name, self._text(name))
-
-    def _text(self, name: str) -> str:
-        if (found := self.readable.get(name)) is None:
-            raise Refused(
-                f"'{plain(name, 60)}' is not among the evidence: {', '.join(self.readable) or 'there is none'}"
-            )
+    def text(self, name: str) -> str:
+        """Return a text without secrets, and without what held-out items say."""
+        found = self.readable[name]
         if name not in self._texts:
             text = _beginning(found)
             self._texts[name] = forms_only().text(without_texts(text, self._numbers) if found.hides else text)
@@ -157,13 +195,13 @@ class Shelf:
     @cached_property
     def _numbers(self) -> dict[str, int]:
         """Number the texts that are withheld, over all files in their order, whichever of them is asked for."""
-        found: dict[str, int] = {}
         for one in self.readable.values():
             if one.hides:
-                without_texts(_beginning(one), found)
-        return found
+                without_texts(_beginning(one), self._given)
+        return self._given
 
-    def _lines(self, metric: str) -> str:
+    def lines(self, metric: str) -> str:
+        """Return the lines of the attempt's rows that a metric counts; raises Refused if there are none."""
         if self._evidence is None:
             raise Refused("nothing was measured yet")
         try:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from specs.text import plain
-from specs.trail.builder_tools import CompareRows, Grep, QueryRows, ReadArtifact, Where
+from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact, Where
 from specs.trail.tool_arguments import Refused
 from specs.vendors.untrusted_text import enclose
 
@@ -168,7 +168,7 @@ def _holds(where: Where, row: dict[str, Any]) -> bool:
 
 
 def _number(value: Any) -> float:
-    """Return a value as a number; NaN, which is neither above nor below anything, if it is none."""
+    """Return a value as a number; NaN, which is neither above nor below anything, if it is not a number."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 

@@ -55,6 +55,7 @@ from reviews.stages.finetuning import (
     replay_checks,
     replica_checks,
     scaling_checks,
+    validation_checks,
 )
 from reviews.stages.generation import checks as text
 from reviews.stages.generation import completion_checks, sample_checks
@@ -99,6 +100,7 @@ _MODULES = (
         replica_checks,
         preference_checks,
         scaling_checks,
+        validation_checks,
         text,
         critic_checks,
         pair_checks,

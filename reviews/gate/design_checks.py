@@ -26,6 +26,8 @@ from training.rules.tasks.conversation import said_in
 DESIGN_GATE = ("design",)
 """In the place of stage kinds: these checks get a design, and no evidence."""
 DESIGN_CHECKS = Checks(DESIGN_GATE)
+MOST_ALPHA = 0.1
+"""The laxest level that is still customary for a test."""
 MOST_NEAR = 0.1
 """Fraction of the held-out items that may nearly repeat another which is judged alike; none does in any set that
 ``bench.disguise`` compares."""
@@ -62,8 +64,14 @@ def design_checks(
     limits=(Limit(">=", "analysis.power"),),
 )
 def _power(design: Design) -> Found:
-    """Compute the power of the registered test at the registered minimum effect and compare it with the asked one."""
+    """Compute the power of the registered test at the registered minimum effect and compare it with the asked one.
+
+    A test that mostly finds something where nothing is has power for free, so its level has a limit.
+    """
     analysis = design.resolved.spec.analysis
+    if analysis.alpha > MOST_ALPHA:
+        told = f"alpha is {analysis.alpha:g}: so large a share of sessions without any effect would be accepted"
+        return Found("FAIL", f"{told}; at most {MOST_ALPHA:g} is customary", analysis.alpha, repairable=False)
     whole, kinds = power_checks.design_power(analysis), power_checks.design_kinds(analysis, design.heldout)
     if analysis.kinds is None or whole.status != "PASS":
         return whole
@@ -216,7 +224,7 @@ def _tasks(spec: SessionSpec) -> tuple[str, ...]:
 
 @DESIGN_CHECKS.add("design.verdicts", "Verifiers agree with themselves", source=label_checks.TWICE_SOURCE)
 def _verdicts(design: Design) -> Found:
-    """Judge the same answers twice in two orders: a verdict that depends on chance or on what came before is none."""
+    """Judge the same answers twice in two orders: a verdict must not depend on chance or on order."""
     return label_checks.agrees_with_itself(_tasks(design.resolved.spec), design.heldout)
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from specs.errors import ReviewerUnavailable
+from specs.trail.builder_tools import Tool
 from specs.trail.no_verdict import NoVerdict
+from specs.trail.reviewer_tools import REVIEWER_TOOLS
 from specs.trail.verdict import Finding, Packet, Verdict
 
 T = TypeVar("T")
@@ -39,7 +41,7 @@ class Earlier:
     request: bytes
     response: bytes
     error: str
-    """What the reviewer was told about an answer that could not be read; empty for one that looked something up."""
+    """The complaint about an answer that could not be read; empty for an answer that looked something up."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Looking(NamedTuple):
     """What can be read, a line each."""
     look: Callable[[str, str, int], Found]
     """Carries a call out: tool, arguments, and the most bytes of its answer."""
+    tools: tuple[Tool, ...] = REVIEWER_TOOLS
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ _PURPOSE = (
     r"|experiment|proceed|go)\b(?:\s+(?:run|pilot|stage|phase|evaluation|\d+|(?-i:[A-Z])\b|to\s+\d[\w.,]*))?"
     r"(?:\s+(?:examples|rows|items|shards))?)"
 )
-"""What a gate may open for: "ready for production", "proceed to the next stage"; "proceed to fix it" is none."""
+"""What a gate may open for: "ready for production", "proceed to the next stage"; "proceed to fix it" does not count."""
 REASON = re.compile(
     r"(?i)(?:\s+(?:(?:the|this|that|your)\s+(?:[\w-]+\s+)?(?:run|gate|pilot|plan|stage|phase|changes?|design|experiment"
     r"|proposal|evaluation|data|pr|diff)|this|it))?"

@@ -6,21 +6,28 @@ are never followed.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from fnmatch import fnmatch
 from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from reviews.evidence.row_queries import MOST_READABLE
 from specs.digests import digest_bytes, digest_file
 from specs.errors import UserError
 from specs.masking import Masker
 from specs.trail.requested_review import LeftOut, ReadFile, Reading
 
 MAX_CONTEXT_BYTES = 64 * 1024
+MOST_BESIDE = 16 * MOST_READABLE
+"""Characters that tools may look into, which are all kept, for the audit."""
+MOST_TEXTS = 200
+MOST_NAME = 100
 MAX_LISTED = 400
 """More left-out files than this are counted, not listed."""
 MAX_WALKED = 20_000
@@ -73,6 +80,9 @@ class Reader:
         self._seen: set[Path] = set()
         self.sources: dict[str, Path] = {}
         """Every regular file by its name, those too large to be shown included."""
+        self.beside: dict[str, str] = {}
+        """What a model may look into with tools, by name: texts without secrets that it is not shown."""
+        self._beside_characters = 0
         self._walked = 0
 
     @property
@@ -147,6 +157,24 @@ class Reader:
             text, secrets = self._masker.mask(text)
             self._files.append(ReadFile(name=name, role=role, digest=digest, bytes=size, masked=secrets, text=text))
 
+    def add_beside(self, name: str, text: str) -> None:
+        """Let a model look into a text with tools; not into one that it is shown, or has under another name."""
+        text, _ = self._masker.mask(text)
+        shown = (file.text for file in self._files)
+        if not text.strip() or self._beside_characters + len(text) > MOST_BESIDE or len(self.beside) >= MOST_TEXTS:
+            return
+        if text not in self.beside.values() and text.removesuffix("\n") not in shown:
+            self.beside[self._tool_name(name)] = text
+            self._beside_characters += len(text)
+
+    def add_rest_beside(self) -> None:
+        """Let a model look into the text files that were not shown, which are too large or too many."""
+        shown = {file.name for file in self._files}
+        for name, path in self.sources.items():
+            if name not in shown:
+                with suppress(OSError):
+                    self.add_beside(name, _beginning_of(_read(path, 4 * MOST_READABLE)))
+
     def leave_out(self, name: str, why: str, digest: str | None = None, size: int | None = None) -> None:
         """Note a file that is not shown."""
         if len(self._left_out) >= MAX_LISTED:
@@ -158,6 +186,12 @@ class Reader:
         taken, name = {*self.sources, *(file.name for file in self._files)}, _encodable(name)
         numbered = (f"{number}/{name}" for number in count(2))
         return name if name not in taken else next(one for one in numbered if one not in taken)
+
+    def _tool_name(self, name: str) -> str:
+        """Return a name that a tool takes as an argument: letters, digits, and ``_.-``."""
+        plain = (re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("-._") or "file")[-MOST_NAME:].lstrip("-._")
+        numbered = (f"{plain}.{number}" for number in count(2))
+        return plain if plain not in self.beside else next(one for one in numbered if one not in self.beside)
 
     def _walk(self, folder: Path, prefix: str, root: Path) -> Iterator[tuple[Path, str]]:
         """Yield the regular files below a folder in the order of their names; what is skipped is noted."""
@@ -225,6 +259,18 @@ def _text_of(data: bytes) -> str | None:
         return None
     # Only a line feed ends a line, so that nothing in a file can begin one that is not numbered.
     return _OTHER_LINE_ENDS.sub(" ", text.replace("\r\n", "\n")).removesuffix("\n")
+
+
+def _beginning_of(data: bytes) -> str:
+    """Return what can be read with tools of a text; empty if the bytes are none."""
+    if b"\x00" in data:
+        return ""
+    try:
+        # What was cut may end within a character.
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(data, final=len(data) <= 4 * MOST_READABLE)
+    except UnicodeDecodeError:
+        return ""
+    return text[:MOST_READABLE]
 
 
 def _looks_secret(name: str) -> bool:

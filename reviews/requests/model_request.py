@@ -7,7 +7,7 @@ line of a file carries its number, so none can pass for one of ours.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,12 @@ from reviews.gate.reviewer import Answered
 from reviews.requests.answer_forms import form_of, read_adversarial, read_draft, read_question, read_review
 from reviews.requests.request_record import ASKED, Request
 from specs.digests import canonical_bytes
-from specs.trail.requested_review import Answer, DraftRequest, Mode, QuestionRequest, Reading, ReviewRequest
+from specs.trail.requested_review import Answer, DraftRequest, Mode, QuestionRequest, ReadFile, Reading, ReviewRequest
 from specs.vendors.parties import Effort
 from specs.vendors.untrusted_text import enclose
 
 if TYPE_CHECKING:  # Imports an HTTP client.
+    from reviews.reviewers.vendors.looking import Lookups
     from reviews.reviewers.vendors.review_model import Model, Waits
 
 CLOSING = "Answer the request by your instructions, with the JSON object only."
@@ -33,11 +34,11 @@ def instructions(mode: Mode) -> str:
     return Path(__file__).with_name(f"{mode}.md").read_text(encoding="utf-8")
 
 
-def question_text(request: Request, reading: Reading) -> str:
-    """Write the message: the request between markers, and the files between others."""
+def question_text(request: Request, reading: Reading, tools: str = "") -> str:
+    """Write the message: the request between markers, the files between others, and what its tools read."""
     data = canonical_bytes(_asked(request)).decode("utf-8")
     files = enclose("files", _shown(reading)) if reading.files or reading.left_out else ""
-    return f"{enclose('request', data)}\n{files}\n{CLOSING}"
+    return f"{enclose('request', data)}\n{files}\n{tools}{CLOSING}"
 
 
 def ask_model(
@@ -47,15 +48,22 @@ def ask_model(
     effort: Effort,
     waits: Waits,
     problems: Callable[[str], str] = lambda _: "",
+    lookups: Lookups | None = None,
+    answers: Sequence[ReadFile] = (),
 ) -> Answered[Answer]:
     """Ask, and return answer or error together with what it took; ``problems`` says what is wrong with a drafted spec.
 
-    A draft with problems is asked for again, up to ``DRAFTS`` times in all, within the cap.
+    A draft with problems is asked for again, up to ``DRAFTS`` times in all, within the cap. ``answers`` grows with
+    what the model looks up: it may point there too.
     """
-    text, form = question_text(request, reading), form_of(request.mode)
-    read = _reader(request, reading, problems, model.name)
+    text, form = question_text(request, reading, lookups.told() if lookups else ""), form_of(request.mode)
+
+    def read(said: str) -> Answer:
+        seen = reading.model_copy(update={"files": (*reading.files, *answers)})
+        return _reader(request, seen, problems, model.name)(said)
+
     repeats = DRAFTS - 1 if isinstance(request, DraftRequest) else 1
-    return model.ask(instructions(request.mode), text, form, effort, read, waits, repeats=repeats)
+    return model.ask(instructions(request.mode), text, form, effort, read, waits, lookups, repeats=repeats)
 
 
 def _reader(request: Request, reading: Reading, problems: Callable[[str], str], who: str) -> Callable[[str], Answer]:

@@ -8,30 +8,47 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from reviews.audit.lookup_check import request_damage
 from reviews.evidence.gather import find, registered_spec
 from reviews.requests.answer_forms import places_in
 from reviews.requests.ask_policy import policy_answer, policy_digest
 from reviews.requests.citations import Places
+from reviews.requests.kept_texts import as_file
 from reviews.requests.registered_values import Registered
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.errors import EvidenceMissing, PeergateError
 from specs.strict_json import strings_in
-from specs.trail.requested_review import ANSWERS, REQUESTS, AnsweredEntry, AskedEntry, QuestionRequest, Reading
+from specs.trail.gate_bodies import LookedUp
+from specs.trail.requested_review import (
+    ANSWERS,
+    LOOKS,
+    REQUESTS,
+    AnsweredEntry,
+    AskedEntry,
+    QuestionRequest,
+    Reading,
+)
 
 
 def requests_damage(entries: Sequence[Recorded], store: Store, notes: list[str]) -> Iterator[str]:
     """Yield one sentence for everything about requested reviews that does not hold."""
     if entries[0].entry.kind == "workspace":
-        others = {one.entry.kind for one in entries[1:]} - {"asked", "answered", "spend", "keys"}
+        others = {one.entry.kind for one in entries[1:]} - {"asked", "answered", "look", "spend", "keys"}
         if others:
             yield f"trail: holds requested reviews and no session, and yet entries of kind {', '.join(sorted(others))}"
     for recorded in entries:
         kind, where = recorded.entry.kind, f"entry {recorded.entry.seq} ({recorded.entry.key})"
-        if kind not in ("asked", "answered"):
+        if kind not in ("asked", "answered") and (kind != "look" or recorded.body["stage"] != LOOKS):
             continue
         try:
-            found = _asked(entries, store, recorded, notes) if kind == "asked" else _answered(entries, store, recorded)
+            match kind:
+                case "asked":
+                    found = _asked(entries, store, recorded, notes)
+                case "answered":
+                    found = _answered(entries, store, recorded)
+                case _:
+                    found = _looked(entries, recorded)
             for problem in found:
                 yield f"{where}: {problem}"
         except EvidenceMissing as error:
@@ -48,7 +65,9 @@ def _asked(entries: Sequence[Recorded], store: Store, recorded: Recorded, notes:
         yield f"is request {number} of this trail, and says {body.number}"
     request = REQUESTS[body.mode].model_validate_json(store.get(body.request))
     Reading.model_validate_json(store.get(body.read))
-    if find(entries, f"answered/{body.number}") is None:
+    answered = find(entries, f"answered/{body.number}")
+    yield from request_damage(entries, store, body, answered)
+    if answered is None:
         why = "the reviewer is being asked, or the process died"
         notes.append(f"request {body.number} ({body.topic}) has no answer: {why}")
     if isinstance(request, QuestionRequest) != (body.policy is not None):
@@ -61,6 +80,14 @@ def _asked(entries: Sequence[Recorded], store: Store, recorded: Recorded, notes:
             yield f"the policy says '{again.rule}', recorded is '{told}'"
 
 
+def _looked(entries: Sequence[Recorded], recorded: Recorded) -> Iterator[str]:
+    """Check that it belongs to a request before it, whose audit carries it out again."""
+    body = LookedUp.model_validate(recorded.body)
+    asked = find(entries[: recorded.entry.seq], f"asked/{body.attempt}")
+    if asked is None or (asked.body["read"], asked.body["reviewer"]) != (body.packet, body.reviewer):
+        yield f"was looked up for request {body.attempt}, which is not before it"
+
+
 def _answered(entries: Sequence[Recorded], store: Store, recorded: Recorded) -> Iterator[str]:
     body = AnsweredEntry.model_validate(recorded.body)
     question = find(entries[: recorded.entry.seq], f"asked/{body.number}")
@@ -71,13 +98,15 @@ def _answered(entries: Sequence[Recorded], store: Store, recorded: Recorded) -> 
     reading = Reading.model_validate_json(store.get(asked.read))
     if (body.answer is None) != bool(body.error):
         yield "has an answer and an error, or neither"
+    looked = [as_file(number, one.answer, store.get(one.answer).decode()) for number, one in enumerate(body.looked, 1)]
     answered_by_policy = asked.policy is not None and not asked.policy.ask
     if answered_by_policy != (body.by == "policy"):
         yield f"is answered by {body.by}, and the policy {'answers it' if answered_by_policy else 'has it asked'}"
     if body.answer is not None:
         answer = ANSWERS[asked.mode].model_validate_json(store.get(body.answer))
-        shown = {file.name for file in reading.files}
-        places = Places(reading)
+        seen = reading.model_copy(update={"files": (*reading.files, *looked)})
+        shown = {file.name for file in seen.files}
+        places = Places(seen)
         lost = [str(one) for one in places_in(answer) if one.file in shown and not places.holds(one)]
         if lost:
             yield f"points at {lost[0]}, which is not in what was read"

@@ -6,13 +6,13 @@ dies between the two entries leaves a request without an answer, and its reserva
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
-from specs.digests import digest_value
+from specs.digests import Digest, digest_value
 from specs.errors import Blocked, UserError
 from specs.trail.requested_review import (
     ANSWERS,
@@ -71,12 +71,12 @@ def refuse_closed(trail: Trail) -> None:
         )
 
 
-def same_digest(request: Request, reading: Reading, reviewer: Reviewer) -> str:
-    """Return the digest of what makes two requests the same: the question, what was read, and who is asked."""
+def same_digest(request: Request, reading: Reading, reviewer: Reviewer, beside: Mapping[str, Digest]) -> str:
+    """Return the digest of what makes two requests the same: the question, what could be read, and who is asked."""
     asked = request.model_dump(mode="json", include={"mode", *ASKED[request.mode]})
     who = reviewer.model_dump(mode="json", include={"vendor", "model", "base_url", "api"})
     left_out = [[one.name, one.why, one.digest] for one in reading.left_out]
-    return digest_value([asked, reading.content(), left_out, who])
+    return digest_value([asked, reading.content(), left_out, who, *([dict(beside)] if beside else [])])
 
 
 def recorded_answer(entries: Iterable[Recorded], store: Store, same: str, tier: Tier) -> tuple[int, Answer] | None:

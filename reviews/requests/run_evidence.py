@@ -6,11 +6,14 @@ Data, raw rows and logs are not read; a report may quote a few rows, held-out on
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import gather, registered_spec
+from reviews.evidence.readable_evidence import Shelf
+from reviews.evidence.row_lines import Part
 from reviews.requests.file_reading import Reader
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -71,6 +74,29 @@ def add_run(reader: Reader, run: Path, *, claims: bool, rendered: Mapping[str, b
     reader.add_text(f"{run.name}/checks.json", _pretty(_checks(entries, store)), "evidence")
     reader.add_text(f"{run.name}/decisions.json", _pretty(_decisions(entries)), "evidence")
     return RunEvidence(run.name, resolved, measured)
+
+
+def run_texts(run: Path) -> Iterator[tuple[str, str]]:
+    """Yield what a reviewer may look into of a run folder, by name: registered data, and the files of each attempt.
+
+    It is what a gate's reviewer may: texts of held-out items are withheld. Errors are those of :func:`add_run`.
+    """
+    run = run.resolve()
+    entries, store = read_entries(run / TRAIL), Store(run / STORE)
+    resolved, _ = registered_spec(entries, store)
+    numbers: dict[str, int] = {}
+    data = Shelf(resolved, store, None, _no_lines, numbers)
+    yield from ((f"{run.name}.{name}", data.text(name)) for name in data.all_names)
+    for stage, attempt in _measured(entries, store):
+        shelf = Shelf(resolved, store, gather(run, entries, store, stage, attempt), _no_lines, numbers)
+        for name in shelf.all_names:
+            if name not in data.all_names:
+                yield f"{run.name}.{stage}.{attempt}.{name}", shelf.text(name)
+
+
+def _no_lines(evidence: Evidence, metric: str) -> tuple[Part, ...]:
+    """Return no lines: judging answers again, to find those of a metric, may take as long as the gate did."""
+    return ()
 
 
 def _measured(entries: Sequence[Recorded], store: Store) -> dict[tuple[str, int], MetricSet]:

@@ -32,7 +32,7 @@ class Person:
     name = PERSON
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
-        """Ask at the terminal; raises Unanswered if there is none: :func:`give` takes the verdict later."""
+        """Ask at the terminal; raises Unanswered without one: :func:`give` takes the verdict later."""
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise Unanswered(f"gate {packet.stage} waits for a person's verdict: peergate review show, review give")
         return to_verdict(json.dumps(ask_at_the_terminal(packet)), self.name, packet_digest)

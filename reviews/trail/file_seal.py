@@ -27,6 +27,17 @@ def write_seal(trail: Path, head: Head, file: str | None) -> None:
     write_durably(seal_path(trail), canonical_bytes({"size": head.size, "digest": head.digest, "file": file}))
 
 
+def differs(path: Path) -> bool:
+    """Say whether a file at rest has other bytes than when it was sealed, or has no seal: quick, and no proof.
+
+    Whoever changes a file can change its seal; only :func:`seal_damage`, with the entries verified, says that it holds.
+    """
+    try:
+        return json.loads(read_regular(seal_path(path)))["file"] != digest_file(path)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return True
+
+
 def seal_damage(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
     """Compare a trail with its seal; what is no damage goes to ``notes``."""
     closed = any(one.entry.kind == "close" for one in walk.entries)

@@ -63,7 +63,7 @@ class PhaseRecord:
             seen.add(one.body["text"])
 
     def why_stop(self) -> str:
-        """Return why a person has to be asked; empty while the builder may continue."""
+        """Return why a person must be asked; empty while the builder may continue."""
         refused = takewhile(lambda one: one.body["is_error"], reversed(self._results))
         if (failed := sum(one.body["text"] != self._not_theirs for one in refused)) >= MOST_ERRORS:
             return f"{failed} calls in a row were refused"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from reviews.trail.store import write_durably
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line
+from sessions.run.run_layout import session_name
 from specs.errors import UserError
 
 app = typer.Typer()
@@ -57,13 +59,14 @@ def init(
     # Slow: the power of the test needs scipy.
     from sessions.starters.starter import SMALL, make_starter, source_of
 
+    named = session_name(name, _name_of(folder))
     first = source_of(model, folder, "--model") if model else SMALL
     other = source_of(against, folder, "--against") if against else SMALL
     if template == "evaluate" and other.source == first.source:
         # Its last gate would reject it: `parity.models`.
         told = "template evaluate compares two models, and the other one is missing or the same"
         raise UserError(told, where="--against", hint="--against path:FOLDER, such as the model of an earlier session")
-    made = make_starter(name or _name_of(folder), template, data, verifier, first, other, sessions)
+    made = make_starter(named, template, data, verifier, first, other, sessions)
     taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
     if taken:
         hint = "name another folder: peergate init DIR"
@@ -80,7 +83,7 @@ def init(
     print_line(f"{folder}: {', '.join(sorted(made.files))}")
     for line in made.told:
         print_line(f"  {line}")
-    print_line(f"next: peergate start {folder}" if folder.name else "next: peergate start")
+    print_line(f"next: peergate start {quote(str(folder))}" if folder.name else "next: peergate start")
 
 
 def _same(path: Path, text: bytes) -> bool:

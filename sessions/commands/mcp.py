@@ -15,7 +15,7 @@ from sessions.commands.output import print_line
 from specs.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from sessions.builder.mcp.transports import Transport
+    from sessions.builder.mcp.transports import TokenKind, Transport
 
 
 app = typer.Typer()
@@ -46,6 +46,7 @@ def serve(
     manage: Annotated[
         bool, typer.Option("--manage", help="Serve tools that write specs, start, watch and audit sessions instead.")
     ] = False,
+    pods: Annotated[Path, typer.Option("--pods", help="With --manage: what is kept of pods.")] = Path("pods"),
 ) -> None:
     """Let an MCP client, such as Claude Code or Codex, build, manage or read sessions (docs/how-to/mcp.md).
 
@@ -59,7 +60,9 @@ def serve(
     if target is None:
         raise UserError("no session, spec or folder was named", hint="`peergate mcp SPEC`, or --read to only read")
     if manage:
-        _manage(target, runs, http, token_file, name, profile)
+        if name is not None or profile is not None:
+            raise UserError("--name and --profile are for a session", hint="start_session takes both")
+        _manage(target, runs, pods, http, token_file)
         return
     try:
         from sessions.builder.mcp.session_driver import Serving, find_target
@@ -83,18 +86,14 @@ def serve(
         finish(run)
 
 
-def _manage(
-    folder: str, runs: Path, http: str | None, token_file: Path | None, name: str | None, profile: str | None
-) -> None:
-    if name is not None or profile is not None:
-        raise UserError("--name and --profile are for a session", hint="start_session takes both")
+def _manage(folder: str, runs: Path, pods: Path, http: str | None, token_file: Path | None) -> None:
     if not Path(folder).is_dir():
         raise UserError("--manage needs a folder of specs", where=folder)
     try:
         from sessions.management.server import serve as serve_management
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
-    serve_management(_transport(http, token_file, manages=True), Path(folder), runs)
+    serve_management(_transport(http, token_file, "manage"), Path(folder), runs, pods)
 
 
 def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path | None) -> None:
@@ -112,14 +111,14 @@ def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path
         place = Place(run, run / TRAIL)
     if place is None and not runs.is_dir():
         raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
-    transport, gone = _transport(http, token_file), threading.Event()
+    transport, gone = _transport(http, token_file, "read"), threading.Event()
     transport.start(make_server(SessionReader(Scope(runs, place))), gone.set)
     with suppress(KeyboardInterrupt):
         gone.wait()
     transport.stop()
 
 
-def _transport(http: str | None, token_file: Path | None, *, manages: bool = False) -> Transport:
+def _transport(http: str | None, token_file: Path | None, kind: TokenKind = "build") -> Transport:
     from sessions.builder.mcp.transports import Http, Stdio, read_token
 
     if http is None:
@@ -128,6 +127,6 @@ def _transport(http: str | None, token_file: Path | None, *, manages: bool = Fal
         return Stdio()
     if token_file is None:
         raise UserError("HTTP needs a token", hint="add --token-file FILE; a file that is not there is made")
-    transport = Http(http, read_token(token_file, manages=manages))
+    transport = Http(http, read_token(token_file, kind))
     print_line(f"MCP at {transport.url}, with the token in {token_file}", err=True)
     return transport

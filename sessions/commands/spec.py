@@ -167,16 +167,26 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
 
 
 @app.command("pin")
-def pin_files(spec: Annotated[Path, typer.Argument(help="The spec file to write to.")], as_json: Json = False) -> None:
+def pin_files(
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SPEC", help="Spec file; or a folder, for its experiment.yaml.", show_default="this folder"
+        ),
+    ] = Path(HERE),
+    as_json: Json = False,
+) -> None:
     """Write the digests of the held-out split and of all data files into a spec; everything else of it stays.
 
     Without this, `start` registers the files as they are then. With it, a spec is refused as soon as a file differs.
     """
     from specs.session.pins import pin
 
-    pinned = pin(spec)
+    # A shipped spec is not written to, so its name means nothing here.
+    path = find_spec(str(spec)) if spec.is_dir() else spec
+    pinned = pin(path)
     if as_json:
-        print_json({"spec": str(spec), "pinned": [one._asdict() for one in pinned]})
+        print_json({"spec": str(path), "pinned": [one._asdict() for one in pinned]})
         return
     for one in pinned:
         done = "as it was" if one.before == one.digest else f"before: {one.before}" if one.before else "new"

@@ -30,8 +30,8 @@ from sessions.diagnosis.pages import lines_of as diagnosis_lines
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
 from sessions.report.next_steps import answers_to, remedies
-from sessions.report.overview import overview, waits_for_verdict
-from sessions.report.page_result import page_scorecard
+from sessions.report.overview import Overview, overview, waits_for_verdict
+from sessions.report.page_result import page_result, page_scorecard
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report.result import further_seeds, question, result_of
 from sessions.report.session_list import everywhere, listed
@@ -65,11 +65,16 @@ def list_sessions(
     if not found:
         print_line(f"no sessions in {runs}", err=True)
         return
-    rows = [(one.name, one.state, one.decision or "-", one.stage or "-", one.started or "-") for one in found]
-    names = ("name", "state", "decision", "stage", "started")
+    rows = [
+        (one.name, one.state, one.decision or "-", one.stage or "-", (one.started or "-")[:16].replace("T", " "))
+        for one in found
+    ]
+    names = ("name", "state", "decision", "stage", "started (UTC)")
     if all_of_database:
         names, rows = (*names, "place"), [(*row, str(one.path)) for row, one in zip(rows, found, strict=True)]
     print_table(names, rows)
+    for one in [one for one in found if one.state in ("waiting", "damaged") and one.reasons]:
+        print_line(f"{one.name}: {masked_line(one.reasons[0], 200)}")
 
 
 @app.command()
@@ -106,12 +111,11 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         print_json(state.as_json() | whole)
         return
     print_line(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
-    if state.stage:
-        print_line(f"stage {state.stage}, attempt {state.attempt}")
-    if job is not None and job["total"]:
-        print_line(masked_line(f"  {job_in_words(job)}", 500))
-    if builder is not None:
-        print_line(_in_words(builder))
+    if state.state == "closed":
+        result = page_result(entries, Store(run / STORE))
+        print_line(masked_line(result["sentence"] if result else "its result cannot be read", 2000))
+    else:
+        _print_now(state, job, builder)
     for one in decisions:
         print_line(f"  gate {one['stage'] or 'design'}.{one['attempt']}: {one['outcome']}")
     for reason in state.reasons:
@@ -130,6 +134,15 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         _print_next_steps(entries, run)
     elif state.state == "paused":
         print_line(f"to continue: peergate resume {session_words(run)}")
+
+
+def _print_now(state: Overview, job: Mapping[str, Any] | None, builder: Mapping[str, Any] | None) -> None:
+    if state.stage:
+        print_line(f"stage {state.stage}, attempt {state.attempt}")
+    if job is not None and job["total"]:
+        print_line(masked_line(f"  {job_in_words(job)}", 500))
+    if builder is not None:
+        print_line(_in_words(builder))
 
 
 def job_in_words(job: Mapping[str, Any]) -> str:

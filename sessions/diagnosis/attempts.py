@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from reviews.evidence.gather import find
 from reviews.evidence.row_reader import read_rows
+from reviews.stages.finetuning.measure import by_step, loss_of
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.jobs.untrusted_files import NotReadable, read_end
@@ -24,6 +25,7 @@ from sessions.report.result import checks_of
 from specs.errors import EvidenceMissing, PeergateError
 from specs.job_records import JobOrder, Manifest, Progress
 from specs.session.session_spec import ResolvedSpec
+from specs.stages.finetuning.rows import ValidationRow
 from specs.stages.registry import kind_of
 from specs.trail.verdict import CheckResult
 
@@ -39,6 +41,8 @@ class Curves(NamedTuple):
     norms: tuple[float, ...] = ()
     speeds: tuple[float, ...] = ()
     """Tokens with loss a second, of the last steps where the first ones were timed by an earlier attempt."""
+    kept_out: tuple[tuple[int, float], ...] = ()
+    """Steps and, after each, the loss on examples that were kept out of training."""
     stated: bool = False
     """Whether they are the job's own word: it has left no rows."""
     planned: int | None = None
@@ -127,7 +131,19 @@ def _recorded(resolved: ResolvedSpec, store: Store, stage: str, ended: Recorded 
         rates=tuple(row.learning_rate for row in rows),
         norms=tuple(row.grad_norm for row in rows),
         speeds=tuple(row.tokens / one for row, one in zip(timed, seconds, strict=True)),
+        kept_out=_kept_out(store, ended),
     )
+
+
+def _kept_out(store: Store, ended: Recorded) -> tuple[tuple[int, float], ...]:
+    """Return the losses on kept examples; empty where none were kept, or their rows cannot be read."""
+    if "validation" not in ended.body["outputs"]:
+        return ()
+    with suppress(EvidenceMissing):
+        path = store.path(ended.body["outputs"]["validation"]["digest"])
+        points = by_step(read_rows(path, ValidationRow, "scores of examples"))
+        return tuple((step, loss) for step, rows in points.items() if math.isfinite(loss := loss_of(rows)))
+    return ()
 
 
 def _seconds(store: Store, ended: Recorded, count: int) -> list[float]:

@@ -67,6 +67,8 @@ def _figure(one: Drawn) -> Any:
             axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", va="center", color="#777777")
             axes.set_yticks([])
         axes.set_ylabel(name)
+    if curves.kept_out:
+        every[0].plot(*zip(*curves.kept_out, strict=True), marker="o", color="#2ca02c", label="loss, kept out")
     for (check, lines), colour in zip(one.marks, MARKS, strict=False):
         for place, axes in enumerate(every):
             for begin, end in _spans(lines):
@@ -74,12 +76,12 @@ def _figure(one: Drawn) -> Any:
                 axes.axvspan(begin - 0.5, end + 0.5, color=colour, alpha=0.18, linewidth=0, label=label)
     last: Any = every[-1]
     last.set_xlabel("optimizer step")
-    last.set_xlim(0.5, max(curves.steps) + 0.5)
+    last.set_xlim(-0.5 if curves.kept_out else 0.5, max(curves.steps) + 0.5)
     last.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     last.xaxis.set_major_formatter(FuncFormatter(_whole))
     own = ", as the job states it" if curves.stated else ""
     figure.suptitle(f"Training of {one_line(one.stage, NAME_CHARACTERS)}, attempt {one.attempt}{own}", fontsize=11)
-    if one.marks:
+    if one.marks or curves.kept_out:
         figure.legend(frameon=False, ncols=2, loc="outside lower center")
     return figure
 

@@ -73,6 +73,11 @@ def _curve_in_words(one: Diagnosis) -> str:
     planned = f" of {curves.planned}" if curves.planned else ""
     told = f"{curves.steps[-1]}{planned} steps{by}, loss {curves.losses[0]:.4g} to {curves.losses[-1]:.4g}"
     parts = [told]
+    if curves.kept_out:
+        before, lowest, last = curves.kept_out[0], min(curves.kept_out, key=lambda one: one[1]), curves.kept_out[-1]
+        parts.append(
+            f"on examples kept out {before[1]:.4g} to {last[1]:.4g}, lowest {lowest[1]:.4g} after step {lowest[0]}"
+        )
     for name, values in (
         ("learning rate", curves.rates),
         ("gradient norm", curves.norms),

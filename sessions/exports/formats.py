@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries, read_trail
 from sessions.exports.source import Source
 from sessions.run.run_layout import STORE, TRAIL, require_run
-from specs.errors import AuditDamage, EvidenceMissing, UserError
+from specs.errors import AuditDamage, EvidenceMissing, PeergateError, UserError
 
 
 @dataclass(frozen=True)
@@ -79,39 +81,69 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
         AuditDamage: the trail, or a file that it recorded, is not what it was; nothing is left.
         EvidenceMissing: the session has nothing to write in this format.
     """
-    if name not in FORMATS:
-        raise UserError(f"there is no format '{name}'", hint=f"formats: {', '.join(FORMATS)}")
-    path = require_run(run) / TRAIL
+    source = _source(name, run)
     if folder.exists():
         raise UserError("is there already", where=str(folder), hint="name another folder with --out")
-    if walk_trail(read_trail(path)).damage:
-        hint = "`peergate audit verify` lists all damage"
-        raise AuditDamage("the trail is damaged, so nothing is exported", where=str(run), hint=hint)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        # Libraries print; what is on stdout is the command's own.
-        with redirect_stdout(sys.stderr):
-            lines = _written(FORMATS[name], Source(run, read_entries(path), Store(run / STORE)), partial)
+        lines = _written(name, source, partial)
         if not any(partial.iterdir()):
             why = "; ".join(lines) or "no stage that it has a form for has ended"
             raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
         partial.rename(folder)
-    except ModuleNotFoundError as error:
-        hint = f"pip install 'peergate[{name}]'"
-        raise UserError(f"package '{error.name}' is not installed", hint=hint) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return lines
 
 
-def _written(form: Format, source: Source, folder: Path) -> list[str]:
-    if not form.tracks:
-        return form.writer()(source, folder)
-    # Imported here: it imports all code of a gate.
-    from sessions.exports.tracking import tracked
+def send(name: str, run: Path) -> list[str]:
+    """Add what a tracker's server lacks of a session; returns what was sent.
 
-    run = tracked(source)
-    form.writer()(run, folder)
-    return run.told()
+    Raises:
+        UserError: nothing is sent in this format, its variable is not set, or as :func:`export`.
+        AuditDamage: as :func:`export`.
+        EvidenceMissing: nothing was measured yet, or the server did not take it.
+    """
+    source, form = _source(name, run), FORMATS[name]
+    if not form.sends or not form.adds:
+        raise UserError(f"nothing is sent as '{name}'", hint=f"without --send a folder is written, {form.told}")
+    if not os.environ.get(form.sends):
+        raise UserError(f"variable {form.sends} is not set", hint="it names the server")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return _written(name, source, Path(folder), online=True)
+        except (PeergateError, MemoryError):
+            raise
+        except Exception as error:
+            # Whatever a library raises; its words may hold what it was given.
+            raise EvidenceMissing(f"{name} did not take it: {type(error).__name__}", where=str(run)) from error
+
+
+def _source(name: str, run: Path) -> Source:
+    if name not in FORMATS:
+        raise UserError(f"there is no format '{name}'", hint=f"formats: {', '.join(FORMATS)}")
+    path = require_run(run) / TRAIL
+    if walk_trail(read_trail(path)).damage:
+        hint = "`peergate audit verify` lists all damage"
+        raise AuditDamage("the trail is damaged, so nothing is exported", where=str(run), hint=hint)
+    return Source(run, read_entries(path), Store(run / STORE))
+
+
+def _written(name: str, source: Source, folder: Path, **how: bool) -> list[str]:
+    form = FORMATS[name]
+    try:
+        # Libraries print; what is on stdout is the command's own.
+        with redirect_stdout(sys.stderr):
+            if not form.tracks:
+                return form.writer()(source, folder)
+            # Imported here: it imports all code of a gate.
+            from sessions.exports.tracking import tracked
+
+            run = tracked(source)
+            form.writer()(run, folder, **how)
+            return run.told()
+    except ModuleNotFoundError as error:
+        hint = f"pip install 'peergate[{name}]'"
+        raise UserError(f"package '{error.name}' is not installed", hint=hint) from error

@@ -30,17 +30,21 @@ def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
     found = client.get_experiment_by_name(PROJECT)
     experiment = found.experiment_id if found else client.create_experiment(PROJECT)
     there = client.search_runs([experiment], filter_string=f"tags.`{_TAG}` = '{run.id}'", max_results=1)
+    known: dict[str, int] = {}
     if there:
         made = there[0].info.run_id
+        # A point that is logged twice is there twice.
+        known = dict.fromkeys(there[0].data.metrics, 1)
+        known |= {name: len(client.get_metric_history(made, name)) for name in run.curves if name in known}
     else:
         made = client.create_run(experiment, start_time=at, run_name=run.name, tags={_TAG: run.id}).info.run_id
         params = [entities.Param(name, json.dumps(value)[:6000]) for name, value in run.config.items()]
         client.log_batch(made, params=params)
-    points = [entities.Metric(name, value, at, 0) for name, value in run.metrics.items()]
-    points += [
-        entities.Metric(name, value, at, step)
-        for name, values in run.curves.items()
-        for step, value in enumerate(values, 1)
+    series = {**run.curves, **{name: [value] for name, value in run.metrics.items()}}
+    points = [
+        entities.Metric(name, value, at, step if name in run.curves else 0)
+        for name, values in series.items()
+        for step, value in enumerate(values[known.get(name, 0) :], known.get(name, 0) + 1)
     ]
     for first in range(0, len(points), _BATCH):
         client.log_batch(made, metrics=points[first : first + _BATCH])

@@ -20,7 +20,9 @@ def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
     made = wandb.init(project=PROJECT, name=run.name, id=run.id, dir=str(folder), settings=settings, **given)
     made.config.update(run.config | run.state, allow_val_change=True)
     for name, values in run.curves.items():
-        made.define_metric(name, step_metric=f"{name} step")
+        # Unescaped, a dot leads into another metric, whose steps are all 0.
+        escaped = name.replace(".", r"\.")
+        made.define_metric(escaped, step_metric=f"{escaped} step")
         for step, value in enumerate(values, 1):
             made.log({name: value, f"{name} step": step})
     made.summary.update(dict(run.metrics))

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from specs.job_records import MachineClock
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -62,6 +65,17 @@ def started_ticks(pid: int) -> int | None:
         # The process name before the last parenthesis may hold anything, parentheses too.
         return int(told.rpartition(")")[2].split()[19])
     return None
+
+
+def clock_here() -> MachineClock | None:
+    """Return what the clocks of this machine say; None if the system does not tell its starts apart.
+
+    A container reads those of its machine.
+    """
+    boot = _boot()
+    if not boot or not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    return MachineClock(boot=boot, up_s=round(time.clock_gettime(time.CLOCK_BOOTTIME), 3), time=round(time.time(), 3))
 
 
 def _boot() -> str:

@@ -27,6 +27,7 @@ POLL_S = 0.5
 LINE_BYTES = 65_536
 """A longer progress line does not count."""
 EXIT_BYTES = 65_536
+HEARTBEAT_BYTES = 4096
 WHY = 400
 """Characters of a reason that are shown."""
 
@@ -68,6 +69,15 @@ def exit_fault(folder: Path) -> str:
     except ValueError as error:
         return f"its exit record does not count: {plain(str(error), WHY)}"
     return ""
+
+
+def gpu_idle_s(folder: Path) -> float | None:
+    """Return for how long the job's GPUs have been idle, by its newest heartbeat; None if that is not known."""
+    with suppress(OSError, ValueError, RecursionError):
+        said = json.loads(read_end(folder / "heartbeat.json", HEARTBEAT_BYTES)[0])
+        idle = said.get("gpu_idle_s") if isinstance(said, dict) else None
+        return float(idle) if isinstance(idle, int | float) else None
+    return None
 
 
 def parse_exit(data: bytes) -> ExitRecord:

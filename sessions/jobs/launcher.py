@@ -6,7 +6,9 @@ launcher says of a job's state is a hint: the wrapper's exit record is the evide
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -14,12 +16,16 @@ from reviews.gate import grants
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import write_durably
 from reviews.trail.trail import Trail
+from sessions.jobs.claim import clock_here
 from sessions.jobs.sandbox import code_admission
+from sessions.jobs.sandbox.recipe_job import ALLOWED, SCRIPT
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing, GrantRefused
 from specs.job_records import WITNESS, ExitRecord, JobOrder
 from specs.stages.registry import STAGE_KINDS
 
+HERE = "local"
+"""The launcher whose jobs are processes of the orchestrator's machine."""
 State = Literal["pending", "running", "exited", "lost"]
 
 
@@ -110,6 +116,7 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
         launcher = launcher.of(order.key)
     folder = job_folder(run, order.key)
     kind = STAGE_KINDS[order.kind]
+    prepared = None if used is not None else _set_aside(folder)
     if (kind.runs_code or kind.takes_script) and used is None:
         code_admission.admit(trail, run, folder, order)
     write_durably(folder / "order.json", order.canonical())
@@ -125,6 +132,9 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     }
     if order.resumes is not None:
         body["resumes"] = order.resumes.model_dump(mode="json")
+    if launcher.name == HERE and (clock := clock_here()) is not None:
+        body["clock"] = clock.model_dump(mode="json")
+    body |= {"prepared": prepared} if prepared else {}
     launch = trail.append("launch", f"launch/{order.key}", body)
     launcher.start(folder)
     return launch
@@ -144,10 +154,31 @@ def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder)
         raise GrantRefused("its challenge was not drawn from the end of the job", where=order.key)
     if isinstance(launcher, PerStage):
         launcher = launcher.of(order.key)
-    folder = job_folder(run, order.key)
+    folder, place = job_folder(run, order.key), f"challenge/{order.grant.stage}.{order.grant.attempt}"
+    prepared = None if trail.find(place) is not None else _set_aside(folder)
     write_durably(folder / "order.json", order.canonical())
     at = {"key": order.key, "stage": order.grant.stage, "attempt": order.grant.attempt}
     body = at | {"order": order.content_digest(), "launcher": launcher.name}
-    challenge = trail.append("challenge", f"challenge/{order.grant.stage}.{order.grant.attempt}", body)
+    body |= {"prepared": prepared} if prepared else {}
+    challenge = trail.append("challenge", place, body)
     launcher.start(folder)
     return challenge
+
+
+def _set_aside(folder: Path) -> str | None:
+    """Move away what lies in the folder of a job that was never launched, and return its name there; None: nothing.
+
+    An earlier job knows the name of the folder. A claim, rows and an end in it would count as those of this job, or of
+    the witness that is to judge the earlier one.
+    """
+    ours = {"order.json", SCRIPT, ALLOWED}
+    # What begins with a dot is no more than the rest of a write that was cut off.
+    if not folder.is_symlink() and (
+        not folder.is_dir() or all(one.name in ours or one.name.startswith(".") for one in folder.iterdir())
+    ):
+        return None
+    place = next(
+        one for number in count(1) if not os.path.lexists(one := folder.with_name(f"{folder.name}.prepared{number}"))
+    )
+    folder.rename(place)
+    return place.name

@@ -15,7 +15,7 @@ from sessions.jobs.claim import is_alive
 from sessions.jobs.heartbeat import Silence
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.job_state import exit_fault, read_exit, read_order, read_owner, withdraw, withdrawn_because
-from sessions.jobs.launcher import JobState
+from sessions.jobs.launcher import HERE, JobState
 from sessions.jobs.orphans import detached
 from sessions.jobs.untrusted_files import NotReadable, read_end
 from specs.errors import EvidenceMissing
@@ -32,7 +32,7 @@ ELSEWHERE_S = 120.0
 class LocalLauncher:
     """A :class:`sessions.jobs.launcher.Launcher` for this machine."""
 
-    name = "local"
+    name = HERE
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[bytes]] = []

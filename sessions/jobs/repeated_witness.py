@@ -40,7 +40,7 @@ from training.running_code import code_digest
 CHECKED = "witness."
 """How the ids of the checks begin that judge what a witness read."""
 MOST_SECONDS = 7 * 86400.0
-"""Nobody pays for it: whoever waits can end it."""
+"""Nobody pays for it, and who waits can end it."""
 TELL_EVERY_S = 2.0
 _COMPARED = ("python", "torch", "transformers", "tokenizers")
 """Packages of which another version than the job's is reported."""

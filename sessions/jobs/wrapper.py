@@ -22,6 +22,7 @@ from typing import Literal
 from reviews.trail.store import write_durably
 from sessions.jobs import orphans, process_usage
 from sessions.jobs.claim import this_process
+from sessions.jobs.gpu_use import GpuUse
 from sessions.jobs.heartbeat import BEAT, Absence
 from sessions.jobs.job_log import JobLog
 from sessions.jobs.job_state import patiently, read_order, take_claim
@@ -91,6 +92,8 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
     os.close(writing)
     log = JobLog(folder / "log.txt", reading)
     log.start()
+    gpu_use = GpuUse(order.parameters)
+    gpu_use.watch()
     absence = Absence(folder.parent.parent / BEAT)
     asked: float | None = None
     held = 0
@@ -98,7 +101,7 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
         now = time.monotonic()
         # A disk that is briefly full must not cost a day of training.
         with suppress(OSError):
-            write_heartbeat(folder, child.pid, time.time())
+            write_heartbeat(folder, child.pid, time.time(), gpu_use.idle_s)
         held = max(held, process_usage.held_by_tree(child.pid))
         if asked is None and not stop:
             if (folder / "cancel").exists():
@@ -145,11 +148,13 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
     patiently(record, OSError, RECORD_PATIENCE_S, HEARTBEAT_S)
 
 
-def write_heartbeat(folder: Path, child: int, now: float) -> None:
+def write_heartbeat(folder: Path, child: int, now: float, gpu_idle_s: float | None) -> None:
     """Show that the job lives. Not durable on purpose: an old heartbeat is worth nothing after a crash."""
     beat = folder / "heartbeat.json"
     partial = folder / ".heartbeat.json"
-    partial.write_bytes(canonical_bytes({"time": round(now, 3), "wrapper": os.getpid(), "child": child}))
+    said = {"time": round(now, 3), "wrapper": os.getpid(), "child": child}
+    idle = {} if gpu_idle_s is None else {"gpu_idle_s": gpu_idle_s}
+    partial.write_bytes(canonical_bytes(said | idle))
     partial.replace(beat)
 
 

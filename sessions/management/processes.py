@@ -59,7 +59,7 @@ class Started:
 
 
 def begin(arguments: list[str], log: Path) -> Started:
-    """Start a command that goes on when this process ends; what it writes is appended to ``log``."""
+    """Start a command that continues when this process ends; what it writes is appended to ``log``."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     log.touch(mode=0o600)
     with log.open("ab") as out:

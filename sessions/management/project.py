@@ -1,4 +1,4 @@
-"""What a managing program reaches: the specs of one folder, the sessions of one folder, and both behind the wall.
+"""What a managing program reaches: specs, sessions and pods of a folder each, behind the wall.
 
 It reads what the builder may read: the same program may be both.
 """
@@ -59,10 +59,10 @@ class SeenRun:
 
 
 class Project:
-    """One folder of specs and data, and one of run folders."""
+    """One folder of specs and data, one of run folders, and one of what is kept of pods."""
 
-    def __init__(self, folder: Path, runs: Path) -> None:
-        self.folder, self.runs = folder.resolve(), runs.resolve()
+    def __init__(self, folder: Path, runs: Path, pods: Path) -> None:
+        self.folder, self.runs, self.pods = folder.resolve(), runs.resolve(), pods.resolve()
 
     @property
     def runs_option(self) -> list[str]:
@@ -78,7 +78,9 @@ class Project:
         found = 0
         for top, folders, names in os.walk(self.folder):
             folders[:] = sorted(
-                one for one in folders if not one.startswith(".") and (Path(top) / one).resolve() != self.runs
+                one
+                for one in folders
+                if not one.startswith(".") and (Path(top) / one).resolve() not in (self.runs, self.pods)
             )
             for name in sorted(one for one in names if not one.startswith(".")):
                 path = Path(top) / name
@@ -109,8 +111,9 @@ class Project:
         for one in _texts(document.data):
             if one.startswith(("/", "~")) or ".." in PurePosixPath(one).parts:
                 raise Refused(f"'{plain(one, 200)}' leads out of the project's folder; nothing was written")
-            if len(one) < MOST_PATH and (self.folder / one).is_relative_to(self.runs):
-                raise Refused(f"'{plain(one, 200)}' leads into the run folders; nothing was written")
+            for kept in (self.runs, self.pods) if len(one) < MOST_PATH else ():
+                if (self.folder / one).is_relative_to(kept):
+                    raise Refused(f"'{plain(one, 200)}' leads into the run folders; nothing was written")
         path = self.folder / f"{name}{DRAFT}"
         write_durably(path, raw, mode=0o600)
         return path

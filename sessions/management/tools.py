@@ -14,10 +14,13 @@ from pydantic import Field, StringConstraints
 from sessions.builder.tools.tool_context import Refused, read_arguments
 from sessions.management import processes
 from sessions.management.project import Project
-from specs.trail.builder_tools import Arguments, Tool
+from specs.trail.builder_tools import Tool
 from specs.trail.requested_review import ReviewKind, Tier
+from specs.trail.row_tools import Arguments
 
 LOOK_S = 0.5
+POD_LOOK_S = 5.0
+"""Each look is a connection."""
 BEGIN_S = 120.0
 """How long a start may take until its session is registered or refused."""
 
@@ -84,6 +87,23 @@ class ListSessions(Arguments):
 
 class SessionStatus(Arguments):
     """Show a session: stage, decisions, reasons, money, acceptance; first wait until its state or stage changes."""
+
+    session: SessionName
+    wait_seconds: Wait = 0
+
+
+class ListPods(Arguments):
+    """List the pods that a person has prepared (`peergate pod up`), with price, and their sessions as last pulled."""
+
+
+class StartPod(Arguments):
+    """Start the session of a prepared pod there, or continue it. What a person is asked, only a person answers."""
+
+    session: SessionName
+
+
+class PodStatus(Arguments):
+    """Pull what is new from a pod and show its session; first wait until a gate has decided or the session stops."""
 
     session: SessionName
     wait_seconds: Wait = 0
@@ -207,6 +227,43 @@ def session_status(call: Call, arguments: SessionStatus) -> str:
     return _said(done, project.clean_for(run, done.out or done.error))
 
 
+def list_pods(call: Call, _: ListPods) -> str:
+    """Return the pods without asking any."""
+    from sessions.management import pods
+
+    return json.dumps({"pods": pods.every(call.project.pods)}, indent=1)
+
+
+def start_pod(call: Call, arguments: StartPod) -> str:
+    """Start or continue a session there."""
+    from sessions.management import pods
+
+    place = pods.known(call.project.pods, arguments.session)
+    command = ["pod", "start", place.name, "--pods", str(call.project.pods)]
+    done = processes.run(command, tell=partial(_doing, call, "the pod is asked"))
+    return _said(done, call.project.clean(done.error or done.out))
+
+
+def pod_status(call: Call, arguments: PodStatus) -> str:
+    """Wait for a gate or the end, and return the state there and the status of the pulled session."""
+    from sessions.management import pods
+
+    project, place = call.project, pods.known(call.project.pods, arguments.session)
+    first = now = pods.look(place)
+    until = time.monotonic() + arguments.wait_seconds
+    while now.orchestrator == "running" and now.gates == first.gates and time.monotonic() < until:
+        _doing(call, f"{now.orchestrator}, {now.gates} gates, {now.entries} entries")
+        time.sleep(POD_LOOK_S)
+        now = pods.look(place)
+    told = f"the orchestrator there: {now.orchestrator}{'' if now.code is None else f', exit code {now.code}'}"
+    if now.ending is not None:
+        told += f"; the pod is being ended: {now.ending}"
+    if not now.entries:
+        return project.clean(f"{told}; nothing was started there yet")
+    done = processes.run(["status", place.name, "--json", "--runs", str(place.run.parent)])
+    return _said(done, project.clean_for(place.run, f"{told}\n{done.out or done.error}"))
+
+
 def request_review(call: Call, arguments: RequestReview) -> str:
     """Return the answer to a requested review."""
     project = call.project
@@ -242,6 +299,9 @@ _EVERY: tuple[tuple[type[Arguments], Callable[[Call, Any], str]], ...] = (
     (PauseSession, pause_session),
     (ListSessions, list_sessions),
     (SessionStatus, session_status),
+    (ListPods, list_pods),
+    (StartPod, start_pod),
+    (PodStatus, pod_status),
     (RequestReview, request_review),
     (AuditTrail, audit_trail),
 )

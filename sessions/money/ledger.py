@@ -22,6 +22,7 @@ from specs.stages.registry import Stage
 from specs.text import size_in_words
 from specs.trail.gate_bodies import Granted
 from specs.trail.key_policy import PERSON
+from specs.trail.requested_review import LOOKS
 
 REQUESTED = "review/asked."
 """Prefix of the keys of reservations for requested reviews."""
@@ -222,6 +223,8 @@ def is_from_outside(recorded: Recorded) -> bool:
         return True
     if kind == "verdict" and body["reviewer"] == PERSON:
         return True
+    if kind == "look":
+        return body["stage"] == LOOKS
     return (
         kind in ("asked", "answered", "override", "retraction", "amendment", "pruned", "replication", "replicated")
         or body.get("stage") == AMENDMENT

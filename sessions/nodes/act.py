@@ -90,9 +90,19 @@ def launch(session: Session, state: State) -> State:
     rated = budget.storage_usd_per_gb is not None or budget.max_disk_gb is not None
     keeps = _expected_bytes(session, stage, order) if rated else 0
     ledger.reserve_job(session.trail, budget, stage, key, keeps)
-    submit(session.launcher, session.trail, session.run, order, session.resolved.registration())
+    launched = submit(session.launcher, session.trail, session.run, order, session.resolved.registration())
+    tell_of_prepared(session, launched)
     session.on_launch(key)
     return {"route": "go"}
+
+
+def tell_of_prepared(session: Session, launched: Recorded) -> None:
+    """Say whether somebody had written into the folder of a job or witness before it was launched."""
+    if aside := launched.body.get("prepared"):
+        key = launched.body["key"]
+        session.display.say(
+            f"jobs/{key} was not empty before its launch: what lay there counts for nothing, see jobs/{aside}"
+        )
 
 
 def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:

@@ -6,16 +6,20 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
+from reviews.evidence.gather import load_items
 from reviews.trail.envelope import Recorded, recorded
+from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.trail_file import reading
 from sessions.report.overview import find_runs
-from sessions.run.run_layout import TRAIL
+from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Session
 from specs.errors import PeergateError
 from specs.stages.registry import Stage, kind_of
 from specs.trail.session_bodies import HeldoutUse
+from training.rules.disguise import Words
+from training.rules.similarity import words_of
 
 _ASKED = """SELECT payload, signatures FROM entry
 WHERE json_extract(payload, '$.predicate.kind') IN ('open', 'exit') ORDER BY seq"""
@@ -24,11 +28,15 @@ WHERE json_extract(payload, '$.predicate.kind') IN ('open', 'exit') ORDER BY seq
 def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
     """Count the evaluations of the split by other sessions beside this one; None for a stage that evaluates others.
 
+    A split of which half of the items are those of another counts as that one, whatever else differs: one changed
+    letter would begin a new count.
+
     A session that cannot be read, or was moved away, is not counted: nothing else depends on it.
     """
     if not (stage.reads_heldout and kind_of(stage).only_measures):
         return None
     opened = session.trail.find("open")
+    prompts = _prompts(session.run, session.resolved.data_digests["heldout"])
     split, seen = session.resolved.data_digests["heldout"], {opened.digest if opened else ""}
     counts, unread = list[int](), 0
     for run in _others(session.run):
@@ -36,7 +44,8 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
             entries = _ends(run / TRAIL)
             opened = next(one for one in entries if one.entry.kind == "open")
             # A copy of a run folder is the same session.
-            if opened.digest not in seen and opened.body["data"].get("heldout") == split:
+            theirs = opened.body["data"].get("heldout")
+            if opened.digest not in seen and theirs and (theirs == split or _shared(prompts, _prompts(run, theirs))):
                 counts.append(sum(one.entry.kind == "exit" and "heldout" in one.body for one in entries))
             seen.add(opened.digest)
         except StopIteration:
@@ -44,6 +53,14 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
         except (sqlite3.Error, PeergateError, OSError, ValueError, KeyError, TypeError, AttributeError):
             unread += 1
     return HeldoutUse(sessions=sum(count > 0 for count in counts), evaluations=sum(counts), unread=unread)
+
+
+def _prompts(run: Path, digest: str) -> set[Words]:
+    return {words_of(item.prompt) for item in load_items(Store(run / STORE), digest)}
+
+
+def _shared(ours: set[Words], theirs: set[Words]) -> bool:
+    return 2 * len(ours & theirs) >= max(1, min(len(ours), len(theirs)))
 
 
 def _others(run: Path) -> list[Path]:

@@ -11,6 +11,7 @@ from typing import Any
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import write_durably
 from sessions.jobs import orphans
+from sessions.jobs.claim import clock_here
 from sessions.jobs.launcher import JobState, job_folder
 from sessions.jobs.sandbox.code_admission import keep_files
 from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file
@@ -18,7 +19,7 @@ from sessions.money import ledger
 from sessions.nodes.heldout_use import used_elsewhere
 from sessions.session import Session
 from specs.digests import digest_bytes, digest_path, list_tree
-from specs.job_records import Manifest, Observed
+from specs.job_records import MachineClock, Manifest, Observed
 from specs.masking import current
 from specs.resources import held_hours
 from specs.stages.registry import Stage, outputs_of
@@ -39,9 +40,10 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     folder = job_folder(session.run, key)
     budget = session.resolved.spec.budget
     common = {"key": key, "stage": stage.name, "attempt": attempt}
+    # Before a witness reads its files, or a decision opens the next attempt: a running process could touch both, and an
+    # exit record may have been written by the job itself.
+    orphans.end_left_behind(folder)
     if job.exit is None:
-        # Before a decision can open the next attempt, whose memory and files a running process would touch.
-        orphans.end_left_behind(folder)
         # Nobody deletes them: they count against the limit of the disk.
         left = {"bytes": _bytes_in(folder / "out")} | ({"why": job.told} if job.told else {})
         session.trail.append("lost", f"lost/{key}", common | left)
@@ -84,9 +86,20 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
 
 
 def observed_from(launch: Recorded | None, alive_s: float) -> Observed:
-    """Return how long a job can have run: from its launch, under any orchestrator, until now."""
-    since = time.time() - int(launch.entry.time_ns) / 1e9 if launch else alive_s
-    return Observed(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3))
+    """Return how long a job can have run: from its launch, under any orchestrator, until now.
+
+    Of a job that was launched on this machine, by a clock that nobody sets. Nothing is asked of the job itself, which
+    would say that it read another clock.
+    """
+    noted = launch.body.get("clock") if launch else None
+    then, now = MachineClock.model_validate(noted) if noted else None, clock_here()
+    moved = None
+    if then is not None and now is not None and then.boot == now.boot:
+        since = now.up_s - then.up_s
+        moved = round(now.time - then.time - since, 3)
+    else:
+        since = time.time() - int(launch.entry.time_ns) / 1e9 if launch else alive_s
+    return Observed(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3), clock_set_s=moved)
 
 
 def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool) -> tuple[str | None, dict[str, Any]]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from reviews.audit.metric_lines import parts_of
-from reviews.evidence.readable_evidence import MOST_ANSWER, Shelf
-from reviews.gate.reviewer import Reviewer
+from reviews.evidence.readable_evidence import MOST_ANSWER, Shelf, Texts
+from reviews.gate.reviewer import Found, Reviewer
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.reviewer_proxy import ModelApart
 from reviews.reviewers.vendors.looking import MOST_CALLS
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
 from sessions.session import Session
 
 
@@ -25,33 +28,16 @@ def may_look(session: Session, stage: str, attempt: int, packet: str, reviewer: 
     shelf = Shelf(session.resolved, session.store, evidence, parts_of)
 
     left = reviewer.looks * MOST_CALLS
+    facts = {"stage": stage, "attempt": attempt, "packet": packet, "reviewer": reviewer.name}
 
     def look(asked: messages.Look) -> messages.Looked:
         nonlocal left
         if not left:
             raise ValueError(f"it looks up more than {reviewer.looks} answers with {MOST_CALLS} calls each")
         left -= 1
-        answer = shelf.answer(asked.tool, asked.arguments, min(asked.most, MOST_ANSWER))
-        at = f"look/{stage}.{attempt}/"
-        number = sum(one.entry.key.startswith(at) for one in session.trail.iterate("look")) + 1
-        answered = session.store.put_text(answer.text)
-        body = {
-            "stage": stage,
-            "attempt": attempt,
-            "packet": packet,
-            "reviewer": reviewer.name,
-            "number": number,
-            "tool": asked.tool,
-            "arguments": session.store.put_text(asked.arguments),
-            "most": min(asked.most, MOST_ANSWER),
-            "answer": answered,
-            "is_error": answer.is_error,
-        }
-        recorded = session.trail.append("look", f"{at}{number}", body)
         session.display.say(f"  {reviewer.name} looks something up: {asked.tool}")
-        return messages.Looked(
-            text=session.store.get(answered).decode(), is_error=answer.is_error, entry=recorded.entry.key
-        )
+        at, call = f"look/{stage}.{attempt}/", (asked.tool, asked.arguments, asked.most)
+        return messages.Looked(**carry_out(shelf, session.trail, session.store, at, facts, *call)._asdict())
 
     process = session.reviewing
     process.readable, process.look, before = tuple(shelf.names()), look, process.look
@@ -59,3 +45,31 @@ def may_look(session: Session, stage: str, attempt: int, packet: str, reviewer: 
         yield
     finally:
         process.readable, process.look = (), before
+
+
+def carry_out(
+    texts: Texts,
+    trail: Trail,
+    store: Store,
+    at: str,
+    facts: Mapping[str, Any],
+    tool: str,
+    arguments: str,
+    most: int,
+) -> Found:
+    """Answer a reviewer's call, and record both in an entry with a key that begins with ``at``."""
+    most = min(most, MOST_ANSWER)
+    answer = texts.answer(tool, arguments, most)
+    number = sum(one.entry.key.startswith(at) for one in trail.iterate("look")) + 1
+    kept = store.put_text(answer.text)
+    body = {
+        **facts,
+        "number": number,
+        "tool": tool,
+        "arguments": store.put_text(arguments),
+        "most": most,
+        "answer": kept,
+        "is_error": answer.is_error,
+    }
+    recorded = trail.append("look", f"{at}{number}", body)
+    return Found(store.get(kept).decode(), answer.is_error, recorded.entry.key)

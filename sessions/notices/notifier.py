@@ -63,7 +63,7 @@ class Notifier:
                         self._tell(one, receiver.env)
         except Exception as error:
             # A notice is never worth a session.
-            self._say(f"notices: {type(error).__name__}, nobody was told")
+            self._say(f"notices: {type(error).__name__}, nobody was notified")
 
     def _tell(self, one: News, name: str) -> None:
         self._told.add((one.key, name))
@@ -87,7 +87,7 @@ def _told(session: str, one: News) -> dict[str, Any]:
 
 
 def _recorded(path: Path) -> set[tuple[str, str]]:
-    """Return what was told to whom before; lines that cannot be read were cut by a kill, and are told again."""
+    """Return who was notified of what before; a line that a kill cut short is sent again."""
     found: set[tuple[str, str]] = set()
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from agents.turns import Turn, Usage
 from sessions.money.ledger import Balance
+from sessions.report.result import told_once
 from sessions.terminal import masked_line
 from specs.job_records import Progress as JobProgress
 from specs.masking import current
@@ -131,16 +132,14 @@ class Terminal:
         counts = Counter(result.status for result in results)
         summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         self.say(f"  checks: {summary}")
-        for result in results:
-            if result.status in STATUS_STYLE:
-                found = masked_line(result.detail, LINE_CHARACTERS)
-                self.say(f"    {result.status} {result.id}: {found}", STATUS_STYLE[result.status])
+        for status, ids, detail in told_together(results, STATUS_STYLE):
+            self.say(f"    {status} {ids}: {masked_line(detail, LINE_CHARACTERS)}", STATUS_STYLE[status])
 
     def decision(self, decision: Decision, balance: Balance) -> None:
         """Show the gate's decision, its reasons, and what is left."""
         self._now(f"the gate of {decision.stage} decided: {decision.outcome}")
         self.say(f"  gate {decision.stage}: {decision.outcome}", OUTCOME_STYLE[decision.outcome])
-        for reason in decision.reasons:
+        for reason in told_once(decision.reasons):
             self.say(f"    - {masked_line(reason, LINE_CHARACTERS)}")
         for change in decision.required_changes:
             self.say(f"    required: {masked_line(change.text, LINE_CHARACTERS)}")
@@ -162,6 +161,17 @@ class Terminal:
             self._bar.start()
             self._bar.add_task(stage, total=progress.total, note=note)
         self._bar.update(self._bar.task_ids[0], completed=progress.done, total=progress.total, note=note)
+
+
+def told_together(results: Iterable[CheckResult], statuses: Iterable[Status]) -> Iterator[tuple[Status, str, str]]:
+    """Yield status, names and detail of checks in some statuses; those that one fault broke alike are told once."""
+    alike: dict[tuple[Status, str], list[str]] = {}
+    told = set(statuses)
+    for one in results:
+        if one.status in told:
+            alike.setdefault((one.status, one.detail), []).append(one.id)
+    for (status, detail), ids in alike.items():
+        yield status, ", ".join(ids), detail
 
 
 def _tokens(usage: Usage | None) -> str:

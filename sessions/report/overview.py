@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -57,7 +57,7 @@ class Overview:
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `list --json` and `status --json`."""
-        return asdict(self) | {"path": str(self.path), "reasons": list(self.reasons)}
+        return vars(self) | {"path": str(self.path), "reasons": list(self.reasons)}
 
 
 def overview(run: Path) -> Overview:

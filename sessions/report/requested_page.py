@@ -105,6 +105,7 @@ def _record(done: Requested) -> list[tuple[str, str]]:
             ("request", answered.request or "none"),
             ("response", answered.response or "none"),
         ]
+    rows += [(f"answers/{number}", told) for number, told in enumerate(done.looked, 1)]
     return [*rows, ("recorded", f"{done.key} in {done.folder}")]
 
 

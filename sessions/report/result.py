@@ -127,12 +127,20 @@ def why_it_ended(entries: Sequence[Recorded], store: Store, outcome: str) -> lis
         return [plain(reason, 500) for reason in last.body["reasons"]]
     if last.entry.kind == "human":
         return [f"{plain(last.body['by'], 100)} answered '{last.body['answer']}': {plain(last.body['reason'], 500)}"]
-    lines = list(last.body["reasons"])
+    lines = told_once(last.body["reasons"])
     if last.body["outcome"] == "reject":
         for check in checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"]):
             if check.status == "FAIL" and check.blocking:
                 lines += [f"{check.id}: {_row(row)}" for row in check.shown]
     return lines
+
+
+def told_once(reasons: Sequence[str]) -> list[str]:
+    """Return a decision's reasons without the checklist's findings that repeat a check before them."""
+    checks = [one.partition(": ")[2] for one in reasons if one.startswith("check ")]
+    return [
+        one for one in reasons if not (one.startswith("checklist: ") and one.endswith(tuple(f". {c}" for c in checks)))
+    ]
 
 
 def done_by_person(one: Recorded) -> str:

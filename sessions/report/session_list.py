@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.trail.envelope import recorded
+from reviews.trail.envelope import Recorded, read_statement
+from reviews.trail.file_seal import differs, seal_path
 from reviews.trail.store import write_durably
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_of
 from reviews.trail.tables.trail_file import holds_trail, reading
@@ -25,8 +26,13 @@ from sessions.run.run_layout import TRAIL, why_unreadable
 from specs.errors import AuditDamage, Blocked, PeergateError, UserError
 
 INDEX = Path(".peergate") / "list.json"
+_SEAL = seal_path(Path(TRAIL)).name
 AT_ONCE = 500
 """Sessions in one query to a database."""
+_NEWEST = {"plan", "decision", "packet"}
+"""The newest of each decides the state: nothing before all of them does, if there also is one of the next."""
+_ANSWERS_MONEY = {"budget", "human", "retraction", "close"}
+"""The newest of these says whether the session waits for a budget."""
 
 
 class _Index:
@@ -74,17 +80,23 @@ def listed(runs: Path) -> list[Overview]:
             found[run] = damaged(run.name, run, error)
     found |= dict(_in_databases(runs, pointers, index))
     for run in (one for one in folders if one not in found):
-        stamp = str([mark_of(run / TRAIL), mark_of(run / f"{TRAIL}-wal")])
-        told = index.get(run.name, stamp)
-        if told is None:
-            told = glance(run)
-            if told.state != "damaged":
-                # A changed mode leaves the stamp as it is.
-                index.put(run.name, stamp, told)
+        stamp = str([mark_of(run / name) for name in (TRAIL, f"{TRAIL}-wal", _SEAL)])
+        told = index.get(run.name, stamp) or _read(run, stamp, index)
         runs_now = told.state in OPEN and lease.is_running(run)
         found[run] = replace(told, path=run, state="running") if runs_now else replace(told, path=run)
     index.keep()
     return [found[run] for run in folders]
+
+
+def _read(run: Path, stamp: str, index: _Index) -> Overview:
+    told = glance(run)
+    # Without a log of writes beside it, the file of a closed session is at rest.
+    unsealed = told.state == "closed" and not (run / f"{TRAIL}-wal").exists() and differs(run / TRAIL)
+    if unsealed and not lease.is_running(run):
+        why = "its file is not as it was sealed: `peergate audit verify` says more"
+        return replace(told, state="damaged", reasons=(why,))
+    # A changed mode leaves the stamp as it is, and who closes a session seals it in a moment.
+    return told if unsealed or told.state == "damaged" else index.put(run.name, stamp, told)
 
 
 def newest(runs: Path) -> Path:
@@ -124,19 +136,44 @@ def _connected(address: str) -> closing[Any]:
 
 
 def glance(run: Path) -> Overview:
-    """Return the overview of a trail whose pages are not checked; `audit verify` does that."""
-    kind = "json_extract(payload, '$.predicate.kind')"
-    chosen = f"SELECT payload, signatures FROM entry WHERE {kind} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
+    """Return the overview of a trail by its head and its tail, unverified: `audit verify` verifies."""
     try:
         with reading(run / TRAIL) as connection:
             if not holds_trail(connection):
                 return overview(run)
             count = connection.execute("SELECT count(*) FROM entry").fetchone()[0]
-            entries = [recorded(*row) for row in connection.execute(chosen, TOLD_BY)]
+            entries = _that_tell(connection)
         return summary(run.name, run, entries, count)
     except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, AttributeError, PeergateError, OSError) as error:
         why = why_unreadable(run)
         return damaged(run.name, run, Blocked(f"cannot be read: {why}") if why else error)
+
+
+def _that_tell(connection: sqlite3.Connection) -> list[Recorded]:
+    """Return the entries that tell the state, in order: the first, the close, the newest as far as they matter."""
+    kind, key = (f"json_extract(payload, '$.predicate.{name}')" for name in ("kind", "key"))
+    told = f"SELECT seq, payload FROM entry WHERE {kind} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
+    found: dict[int, Recorded] = {}
+    seen: set[str] = set()
+
+    def take(query: str, values: Sequence[str] = ()) -> bool:
+        for seq, payload in connection.execute(query, values):
+            found[seq] = _unverified(payload)
+            seen.add(found[seq].entry.kind)
+            if seen >= _NEWEST and seen & _ANSWERS_MONEY:
+                return True
+        return False
+
+    if take(f"{told} DESC", TOLD_BY):
+        take(f"{told} LIMIT 1", TOLD_BY)
+        if "close" not in seen:
+            take(f"SELECT seq, payload FROM entry WHERE {key} = 'close'")
+    return [found[seq] for seq in sorted(found)]
+
+
+def _unverified(payload: bytes) -> Recorded:
+    """Return what a list shows of an entry: without its digest, which nothing here needs."""
+    return Recorded(read_statement(payload), "")
 
 
 def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -> Iterator[tuple[Path, Overview]]:
@@ -170,7 +207,7 @@ def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) ->
         entries = lease_rows.entries_of(database, [row.log for row in some], TOLD_BY)
         for row in some:
             try:
-                own = [recorded(*one) for one in entries.get(row.log, [])]
+                own = [_unverified(payload) for payload, _ in entries.get(row.log, [])]
                 found = summary(row.name, Path(row.log), own, row.size)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 found = damaged(row.name, Path(row.log), error)

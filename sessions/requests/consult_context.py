@@ -65,6 +65,8 @@ class Requested:
     """The run folder, or the folder of requested reviews, whose trail holds the request."""
     facts: tuple[SpecValue, ...] = ()
     """What is registered about the matter of a question; read from the spec, judged by nobody."""
+    looked: tuple[str, ...] = ()
+    """What the reviewer looked up, in the order of its answers: a tool and its arguments."""
 
     @property
     def key(self) -> str:
@@ -89,6 +91,7 @@ class Requested:
             "usd": answered.usd,
             "usd_is_measured": answered.usd_is_measured,
             "seconds": answered.seconds,
+            "looked": list(self.looked),
             "registered": [one.model_dump(mode="json") for one in self.facts],
             "answer": self.answer.model_dump(mode="json") if self.answer else None,
             "error": {"kind": type(self.error).__name__, "message": self.error.message} if self.error else None,

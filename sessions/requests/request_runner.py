@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
 from reviews.evidence.gather import registered_spec
+from reviews.gate.reviewer import Found, Looking
 from reviews.requests import request_record
 from reviews.requests.ask_policy import policy_digest
+from reviews.requests.kept_texts import KeptTexts, as_file
 from reviews.requests.model_request import ask_model, instructions
 from reviews.requests.rules.file_review import review_by_rule
 from reviews.requests.rules.rule_findings import Material
@@ -23,11 +25,13 @@ from sessions.money import ledger
 from sessions.nodes.reviewer_call import exchange_facts
 from sessions.requests.consult_context import AnyRequest, Desk, Requested
 from sessions.run.run_layout import STORE, TRAIL, require_run
+from specs.digests import digest_bytes
 from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable, UserError
 from specs.masking import current, without_secrets
 from specs.session.session_spec import ResolvedSpec
 from specs.text import plain
 from specs.trail.requested_review import (
+    LOOKS,
     AdversarialRequest,
     Answer,
     AnsweredBy,
@@ -36,6 +40,7 @@ from specs.trail.requested_review import (
     DraftRequest,
     PolicyAnswer,
     QuestionRequest,
+    ReadFile,
     Reading,
     ReviewRequest,
     Tier,
@@ -43,6 +48,7 @@ from specs.trail.requested_review import (
 from specs.vendors.parties import Effort, Reviewer
 
 if TYPE_CHECKING:  # Imports an HTTP client, which only a request to a model needs.
+    from reviews.reviewers.vendors.looking import Lookups
     from reviews.reviewers.vendors.review_model import Model
 
 STAGE = "asked"
@@ -62,6 +68,13 @@ class Case(NamedTuple):
     runs: Sequence[RunEvidence] = ()
     problems: Callable[[str], str] = lambda _: ""
     """Says what is wrong with a drafted spec."""
+    beside: Mapping[str, str] = {}
+    """Texts that a model may look into with tools, by name."""
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digests of these texts."""
+        return {name: digest_bytes(text.encode()) for name, text in self.beside.items()}
 
 
 class _Open(NamedTuple):
@@ -126,6 +139,12 @@ class Book:
         return self.reviewer.asks_a_model and not self.reviewer.is_plugin
 
     @property
+    def looks(self) -> int:
+        """In how many answers the reviewer may look into more than it is shown."""
+        # APIs of chat take no schema together with tools.
+        return (self.reviewer.looks or 0) if self.asks_a_model and self.reviewer.api == "responses" else 0
+
+    @property
     def trail(self) -> Trail:
         """The trail that records the request."""
         return self._open()[0]
@@ -168,7 +187,7 @@ class Book:
         """Return the recorded answer to the same request, if there is one."""
         if self._opened is None and not (self.folder / request_record.TRAIL).exists():
             return None
-        same = request_record.same_digest(case.request, case.reading, self.reviewer)
+        same = request_record.same_digest(case.request, case.reading, self.reviewer, case.digests)
         found = request_record.recorded_answer(self.trail.iterate("asked", "answered"), self.store, same, case.tier)
         if found is None:
             return None
@@ -195,7 +214,8 @@ class Book:
             return self.answered(case, "nobody", None, refused, effort)
         self.desk.say(f"asking {model.name}, {case.tier} effort: up to {effort.timeout_s:.0f} s and {cap:.2f} USD")
         try:
-            said = ask_model(model, case.request, case.reading, effort, self._waits, case.problems)
+            lookups, answers = self._lookups(opened)
+            said = ask_model(model, case.request, case.reading, effort, self._waits, case.problems, lookups, answers)
         except BaseException as error:
             # After Ctrl-C, for example, nobody knows whether the call is billed, so its whole cap counts.
             broken = ReviewerUnavailable(f"broken off: {type(error).__name__}", where=model.name)
@@ -204,6 +224,31 @@ class Book:
         error = None if said.error is None else self._as_error(said.error, said.exchange.statuses)
         by: AnsweredBy = "nobody" if isinstance(error, BudgetExceeded) else "model"
         return self._close(opened, by, said.value, error, **exchange_facts(self.store, said.exchange))
+
+    def _lookups(self, opened: _Open) -> tuple[Lookups | None, Sequence[ReadFile]]:
+        """Return what the reviewer may look into, and its answers, which grow as it does."""
+        answers: list[ReadFile] = []
+        body = opened.body
+        if body.readable is None:
+            return None, answers
+        # Imports judges.
+        from reviews.reviewers.vendors.looking import Lookups
+        from sessions.nodes.lookups import carry_out
+
+        texts = KeptTexts(body, self.store)
+        facts = {"stage": LOOKS, "attempt": body.number, "packet": body.read, "reviewer": body.reviewer}
+
+        def look(tool: str, arguments: str, most: int) -> Found:
+            self.desk.say(f"{body.reviewer} looks something up: {tool}")
+            with self.trail.alone():
+                request_record.refuse_closed(self.trail)
+                at = f"look/asked/{body.number}/"
+                found = carry_out(texts, self.trail, self.store, at, facts, tool, arguments, most)
+            answers.append(as_file(len(answers) + 1, digest_bytes(found.text.encode()), found.text))
+            return found
+
+        looking = Looking(tuple(texts.all_names), look, texts.tools)
+        return Lookups(looking, self.looks), answers
 
     def _waits(self, seconds: float, why: str, usd: float) -> None:
         self.desk.say(f"{why}: it is asked again in {seconds:.0f} s")
@@ -239,6 +284,7 @@ class Book:
         trail, store = self._open()
         request, policy = case.request, case.policy
         prompt = store.put(instructions(request.mode).encode()) if effort else None
+        kept = {name: store.put(text.encode()) for name, text in case.beside.items()}
         name = f"{self.reviewer.vendor}:{self.reviewer.model}" if self.asks_a_model else self.reviewer.vendor
         with trail.alone():
             body = AskedEntry(
@@ -248,7 +294,7 @@ class Book:
                 request=store.put_value(request),
                 read=store.put_value(case.reading),
                 instructions=prompt,
-                same=request_record.same_digest(request, case.reading, self.reviewer),
+                same=request_record.same_digest(request, case.reading, self.reviewer, case.digests),
                 policy=policy,
                 policy_code=policy_digest() if policy else None,
                 tier=case.tier,
@@ -256,6 +302,7 @@ class Book:
                 max_cost_usd=effort.max_cost_usd if effort else None,
                 timeout_s=effort.timeout_s if effort else None,
                 by=self.desk.by,
+                readable=store.put_value(kept) if kept else None,
             )
             asked = request_record.record_asked(trail, body)
             reservation = self._reserve(trail, body.number, cap) if cap is not None else None
@@ -287,7 +334,15 @@ class Book:
             request_record.record_answered(self.trail, body)
             if body.reservation is not None:
                 ledger.settle(self.trail, body.reservation, body.usd)
-        return Requested(opened.case.request, opened.case.reading, opened.body, body, answer, error, self.folder)
+        looked = tuple(self._told(one.entry) for one in body.looked)
+        case = opened.case
+        return Requested(case.request, case.reading, opened.body, body, answer, error, self.folder, looked=looked)
+
+    def _told(self, entry: str) -> str:
+        """Say what a ``look`` entry asked for."""
+        found = self.trail.find(entry)
+        assert found is not None, "it was recorded before its answer was sent"
+        return f"{found.body['tool']} {self.store.get(found.body['arguments']).decode()}"
 
 
 def _topic(request: AnyRequest) -> str:

@@ -8,7 +8,7 @@ nothing. docs/how-to/requested-reviews.md has an example.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from reviews.requests.ask_policy import policy_answer, tier_of
 from reviews.requests.file_reading import FOR_MODEL, FOR_RULES, Reader
 from reviews.requests.registered_values import Registered
 from reviews.requests.rules.rule_findings import Material
-from reviews.requests.run_evidence import RunEvidence, add_run, is_run
+from reviews.requests.run_evidence import RunEvidence, add_run, is_run, run_texts
 from sessions.report.report import rendered_again
 from sessions.requests.consult_context import Desk, Requested
 from sessions.requests.request_runner import Book, Case
@@ -97,13 +97,14 @@ def request_review(request: ReviewRequest, desk: Desk) -> Requested:
                 add_run(reader, path, claims=(path / "report").is_dir())
             else:
                 reader.add(path, "file")
+        _let_look(reader, request.paths, book)
         reading = reader.reading
-        if not reading.files and (book.asks_a_model or not reader.sources):
+        if not reading.files and not reader.beside and (book.asks_a_model or not reader.sources):
             why = "; ".join(f"{one.name}: {one.why}" for one in reading.left_out[:5]) or "there are no files"
             raise UserError("nothing that was named can be read", hint=why)
         _say_left_out(desk, reader)
         material = Material(reading, reader.sources, desk.readable, masker_of(desk.environ).text)
-        return book.carry_out(Case(request, reading, request.effort, material=material))
+        return book.carry_out(Case(request, reading, request.effort, material=material, beside=reader.beside))
 
 
 def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
@@ -124,6 +125,7 @@ def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
                 runs.append(add_run(reader, path, claims=False))
             else:
                 reader.add(path, "evidence")
+        _let_look(reader, (request.path, *request.evidence), book)
         reading = reader.reading
         if not any(file.role == "claims" for file in reading.files):
             found = "; ".join(f"{one.name}: {one.why}" for one in reading.left_out[:3])
@@ -133,7 +135,16 @@ def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
             told = "no evidence was given: every claim can only be unsupported"
             desk.say(f"{told} (--evidence names files and run folders)")
         _say_left_out(desk, reader)
-        return book.carry_out(Case(request, reading, request.effort, runs=runs))
+        return book.carry_out(Case(request, reading, request.effort, runs=runs, beside=reader.beside))
+
+
+def _let_look(reader: Reader, paths: Iterable[str], book: Book) -> None:
+    """Let the reviewer look into what it is not shown: rows of run folders, and files that are too large."""
+    if book.looks:
+        for run in filter(is_run, map(Path, paths)):
+            for name, text in run_texts(run):
+                reader.add_beside(name, text)
+        reader.add_rest_beside()
 
 
 def _add_claims(reader: Reader, path: Path, desk: Desk, runs: list[RunEvidence], for_model: bool) -> None:

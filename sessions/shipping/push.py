@@ -48,7 +48,7 @@ def release_run(run: Path, to: str, say: Callable[[str], None], *, dry_run: bool
     """Release the model of a session; nothing is left behind where anything is wrong, or in a dry run.
 
     Raises:
-        UserError: the session is missing or not accepted, the folder is there, a repository's name is none, or the
+        UserError: the session is missing or not accepted, the folder is there, a repository's name is malformed, or the
             token is missing.
         EvidenceMissing: the session left no model.
         AuditDamage: trail, evidence or weights are not what was recorded.

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -144,6 +145,9 @@ def make_starter(
     task, judge = "exact_answer", None
     if verifier is not None or data is None:
         judge = "verify.py" if verifier is None else verifier.name
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py", judge) or judge in dict(_BROUGHT.values()):
+            told = f"no verifier can have the name '{judge}' here"
+            raise UserError(told, where="--verifier", hint="letters, digits, '_', '.' and '-', such as verify.py")
         files[judge] = VERIFIER.encode() if verifier is None else _read(verifier)
         task = f"./{judge}"
     if template in _BROUGHT:
@@ -274,9 +278,7 @@ def _effect(n: int, prompts: int, data: Path | None) -> float:
     """Return the smallest gain, in hundredths, that so many held-out items find."""
     least = minimum_detectable_effect(n, EXPECTED_LOST, ALPHA, POWER) if n > 1 else None
     if least is None or least > LARGEST_EFFECT:
-        told = (
-            f"{prompts} different prompts leave {n} to hold out, too few to find a gain of {LARGEST_EFFECT:g} or less"
-        )
+        told = f"too few different prompts ({prompts}): {n} held out cannot find a gain of {LARGEST_EFFECT:g} or less"
         raise UserError(told, where=str(data), hint="about 60 are a beginning")
     effect = math.ceil(least * 100 - 1e-9) / 100
     while mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA) < POWER:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 from sessions.report.page_result import UNREADABLE, page_result
 from sessions.view.places import Reader, stamp_of
 from sessions.view.trail_state import Checks
 from sessions.view.waits import busy_with
+from specs.errors import PeergateError
 
 MOST = 5_000
 
@@ -29,12 +31,14 @@ class Glances:
             stamp = stamp_of(place)
             if (known := self._kept.get(name)) is not None and known[0] == stamp:
                 return known[1]
-            entries = place.entries()
-            found = page_result(entries, place.store)
-            damaged = bool(self._checks.of(name).damage)
-            told = (_told(found) if found else {}) | {"busy": busy_with(entries), "damaged": damaged}
+            audit = self._checks.of(name)
+            told: dict[str, Any] = {"damaged": bool(audit.damage) or not audit.readable}
         except (*UNREADABLE, OSError):
             return {}
+        # Of a damaged trail there may be nothing else to tell.
+        with suppress(*UNREADABLE, OSError):
+            entries = place.entries()
+            told |= {"busy": busy_with(entries)} | _told(page_result(entries, place.store))
         with self._lock:
             if len(self._kept) >= MOST:
                 self._kept.clear()
@@ -42,11 +46,17 @@ class Glances:
         return told
 
     def known(self, name: str) -> dict[str, Any]:
-        """Return what was computed of a session before, however long ago; nothing if it never was."""
-        return self._kept.get(name, ("", {}))[1]
+        """Return what was computed of a session before, and whether its trail is still the same (``verified``)."""
+        stamp, told = self._kept.get(name, ("", {}))
+        try:
+            return told and told | {"verified": stamp == stamp_of(self._reader.scope.place(name))}
+        except (PeergateError, OSError):
+            return {}
 
 
-def _told(found: dict[str, Any]) -> dict[str, Any]:
+def _told(found: dict[str, Any] | None) -> dict[str, Any]:
+    if not found:
+        return {}
     effect = found["effect"]
     money = {name: found["costs"][name] for name in ("spent", "most", "left")}
     return money | ({name: effect[name] for name in ("gain", "interval", "p")} if effect else {})

@@ -14,9 +14,10 @@ import anyio.to_thread
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
-from pydantic import StringConstraints, ValidationError
+from pydantic import StringConstraints
 
 from reviews.evidence.gather import registered_spec
+from sessions.builder.mcp.tool_list import listed
 from sessions.exports.metric_history import history_of
 from sessions.exports.source import Source
 from sessions.exports.tracking import tracked
@@ -24,9 +25,10 @@ from sessions.report.page_result import UNREADABLE
 from sessions.terminal import masked_line
 from sessions.view.places import Read, Reader, Scope
 from sessions.view.trail_state import Checks
-from specs.digests import Contract
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.masking import current
+from specs.trail.builder_tools import Arguments, Tool, tool_of
+from specs.trail.tool_arguments import Refused, read_as
 
 MOST_ATTEMPTS = 200
 MOST_POINTS = 500
@@ -37,17 +39,17 @@ trainings. They change nothing. Call sessions first."""
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
-class Sessions(Contract):
+class Sessions(Arguments):
     """List the sessions: state, newest gate, decision, and since when."""
 
 
-class Session(Contract):
+class Session(Arguments):
     """Show one session: registration, result, newest entries, gates, every metric, and the names of its curves."""
 
     session: Word
 
 
-class MetricHistory(Contract):
+class MetricHistory(Arguments):
     """Show one metric over all attempts, of one session or of all, with what each attempt changed, outcome and cost."""
 
     metric: Word
@@ -56,7 +58,7 @@ class MetricHistory(Contract):
     stage: Word | None = None
 
 
-class Curve(Contract):
+class Curve(Arguments):
     """Show a curve of a training by step, as its raw rows have it: loss or learning_rate."""
 
     session: Word
@@ -64,28 +66,26 @@ class Curve(Contract):
     """STAGE.ATTEMPT/loss, as `session` names it."""
 
 
+TOOLS: tuple[Tool, ...] = tuple(map(tool_of, (Sessions, Session, MetricHistory, Curve)))
+
+
 class SessionReader:
     """Carries out the tools on the sessions of a scope."""
 
     def __init__(self, scope: Scope) -> None:
         self._reader, self._checks = Reader(scope), Checks(scope)
-        self.tools: dict[str, tuple[type[Contract], Callable[[Any], Any]]] = {
-            "sessions": (Sessions, self._sessions),
-            "session": (Session, self._session),
-            "metric_history": (MetricHistory, self._history),
-            "curve": (Curve, self._curve),
-        }
+        self._carry_out: tuple[Callable[[Any], Any], ...] = (self._sessions, self._session, self._history, self._curve)
 
     def call(self, name: str, given: dict[str, Any]) -> tuple[str, bool]:
         """Return what a tool tells, and whether that is an error."""
-        if name not in self.tools:
-            return f"there is no tool '{masked_line(name, 100)}'; there are {', '.join(self.tools)}", True
-        arguments, carry_out = self.tools[name]
+        names = [one.name for one in TOOLS]
+        if name not in names:
+            return f"there is no tool '{masked_line(name, 100)}'; there are {', '.join(names)}", True
+        number = names.index(name)
         try:
-            told = carry_out(arguments.model_validate(given))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            return f"{'.'.join(map(str, first['loc']))}: {first['msg']}", True
+            told = self._carry_out[number](read_as(TOOLS[number].arguments, json.dumps(given)))
+        except Refused as refused:
+            return masked_line(str(refused), 1000), True
         except PeergateError as error:
             return masked_line(f"{error.message}{f' ({error.hint})' if error.hint else ''}", 1000), True
         except (*UNREADABLE, OSError) as error:
@@ -143,22 +143,11 @@ class SessionReader:
 
 def make_server(reader: SessionReader) -> Server[Any]:
     """Return the MCP server."""
-    only_reads = types.ToolAnnotations(read_only_hint=True)
 
     async def list_tools(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(
-            tools=[
-                types.Tool(
-                    name=name,
-                    description=" ".join((form.__doc__ or "").split()),
-                    input_schema=form.model_json_schema(),
-                    annotations=only_reads,
-                )
-                for name, (form, _) in reader.tools.items()
-            ]
-        )
+        return types.ListToolsResult(tools=listed(TOOLS, only_read=True))
 
     async def call_tool(_: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
         text, is_error = await anyio.to_thread.run_sync(reader.call, params.name, params.arguments or {})

@@ -20,7 +20,7 @@ from sessions.jobs.heartbeat import mark_of
 from sessions.report.overview import OPEN, Overview, damaged, summary
 from sessions.report.session_list import everywhere, listed
 from sessions.run.lease import is_running
-from sessions.run.run_layout import TRAIL, is_run
+from sessions.run.run_layout import REVIEWS, is_run, trail_name
 from specs.errors import PeergateError, UserError
 
 KEPT = 8
@@ -66,14 +66,22 @@ class Scope:
         """Say whether a listed session has its run folder in this workspace, so that its pages can be shown."""
         return not self.everywhere or str(one.path) == f"{platform.node()}:{self.runs.resolve() / one.name}"
 
+    def requested(self) -> list[str]:
+        """Return the names of the folders of requested reviews in this workspace."""
+        try:
+            return [] if self.alone else sorted(one.parent.name for one in self.runs.glob(f"*/{REVIEWS}"))
+        except OSError:
+            return []
+
     def place(self, name: str) -> Place:
         """Return the place of a session; raises UserError if there is no such session here."""
         if self.alone is not None and name == self.alone.folder.name:
             return self.alone
         run = self.runs / name
         # One part of a path: nothing outside of the workspace is read.
-        if self.alone is None and run.name == name and not name.startswith(".") and is_run(run):
-            return Place(run, run / TRAIL)
+        is_name = run.name == name and not name.startswith(".")
+        if self.alone is None and is_name and (is_run(run) or (run / REVIEWS).is_file()):
+            return Place(run, run / trail_name(run))
         raise UserError(f"there is no session '{name}'", where=str(self.runs))
 
 

@@ -22,6 +22,7 @@ from sessions.jobs.heartbeat import mark_of
 from sessions.jobs.launcher import job_folder
 from sessions.report.gate_page import gate_page
 from sessions.report.overview import Overview
+from sessions.report.page_result import WORDS
 from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.transcript import Transcript
 from sessions.view import pages
@@ -88,7 +89,8 @@ class Viewer:
         """List the sessions."""
         found = self.reader.scope.listed()
         known = {"sessions": found, "runs": str(self.reader.scope.runs), "glance": self.glances.known}
-        known |= {"here": self.reader.scope.is_here, "everywhere": self.reader.scope.everywhere}
+        known |= {"here": self.reader.scope.is_here, "everywhere": self.reader.scope.everywhere, "words": WORDS}
+        known |= {"requested": self.reader.scope.requested()}
         return _html("sessions.html.j2", **known, stamp=_mark(_listed(found)))
 
     def sessions_json(self, request: Request) -> Response:

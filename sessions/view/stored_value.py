@@ -49,7 +49,7 @@ def value_lines(store: Store, digest: str, pointer: str, lines: tuple[int, int] 
     """Return a stored value as lines, those at a JSON pointer, or by number of a text, marked.
 
     Raises:
-        UserError: the digest is none.
+        UserError: the digest is malformed.
         EvidenceMissing: it is not in the store, or too large to be shown.
         AuditDamage: the stored bytes are others.
     """
@@ -118,7 +118,7 @@ class RowFiles:
         """Return a hundred rows around a line, with their numbers from 1.
 
         Raises:
-            UserError: the digest is none.
+            UserError: the digest is malformed.
             EvidenceMissing: it is not in the store.
         """
         path = store.path(checked(digest))

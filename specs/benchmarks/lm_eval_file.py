@@ -61,7 +61,7 @@ def as_script(path: Path, raw: bytes, task: str, max_new_tokens: int) -> str:
 
 
 def files_of(script: str) -> TaskFiles:
-    """Return the files that a registered script holds; raises ValueError if it is none of :func:`as_script`."""
+    """Return the files that a registered script holds; raises ValueError if :func:`as_script` did not make it."""
     found: dict[str, Any] = {}
     for one in ast.parse(script).body:
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):

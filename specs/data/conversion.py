@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -83,6 +84,11 @@ def convert(path: Path, rows: Sequence[Row], held: As | None, learned: Learned =
             first = error.errors(include_url=False)[0]
             column = printable(str(first["loc"][0]) if first["loc"] else "")
             problems.append(Problem(str(path), row.line, 1, column, printable(str(first["msg"]))))
+    if len(problems) == len(rows) > 1 and len({(one.keys, one.message, one.hint) for one in problems}) == 1:
+        # The file's fault, not that of each row.
+        columns = printable(", ".join(sorted({name for row in rows for name in row.values})))
+        told = f"{problems[0].message}, in all {len(rows)} rows; its columns are {columns}"
+        problems = [replace(problems[0], message=told)]
     return Converted(known, made, problems)
 
 

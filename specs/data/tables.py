@@ -69,6 +69,8 @@ def read_table(path: Path) -> Table:
             return Table(_numbered(_saved(path)), [])
         if path.suffix == ".parquet":
             return Table(_numbered(_parquet(path)), [])
+        if path.is_char_device() or path.is_block_device():
+            raise Unreadable("a device, no file")
         raw = path.read_bytes()
         if path.suffix in (".csv", ".tsv"):
             return Table(list(_csv(_text(raw.removeprefix(b"\xef\xbb\xbf")))), [])
@@ -78,7 +80,7 @@ def read_table(path: Path) -> Table:
 
 
 def not_json_lines(raw: bytes) -> Unreadable | None:
-    """Return why a file as a whole is no file of JSON lines, if it is none: one fault, not one for each line."""
+    """Return why a file as a whole is not JSON lines, if so: one fault, not one for each line."""
     try:
         text = _text(raw)
     except Unreadable as error:
@@ -150,6 +152,8 @@ def _delimiter(header: str) -> str:
 def _csv(text: str) -> Iterator[Row]:
     """Yield the rows below the header; a column is text, and an empty cell is missing."""
     header_line = text.partition("\n")[0]
+    if header_line.startswith("{") and _is_json(header_line):
+        raise Unreadable("the file holds JSON lines, no table", "name it .jsonl")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(header_line) or ",", strict=True)
     limit = csv.field_size_limit(MAX_DATA_BYTES)
     try:

@@ -1,1 +1,1 @@
-"""Contracts of what people are told."""
+"""Contracts of notices to people."""

@@ -192,7 +192,7 @@ class SessionSpec(Contract):
     clean_code: Literal["stated", "required"] = omitted("stated")
     """``required``: only code of a known commit opens sessions and gates. ``stated``: other code is a warning."""
     notify: tuple[Notify, ...] = omitted(())
-    """Who is told when a person is asked, money runs low, a job is lost, a gate rejects, or the session ends."""
+    """Who is notified when a person is asked, money runs low, a job is lost, a gate rejects, or the session ends."""
     trackers: tuple[TrackerName, ...] = omitted(())
     """Where its metrics, curves and gates are shown too, while it runs: in folders below ``trackers/`` of its own."""
     evaluation: EvaluationPlan | None = omitted()

@@ -144,7 +144,7 @@ def read_yaml(raw: bytes) -> Document:
 
 
 def read_document(path: Path, raw: bytes) -> Document:
-    """Read a file's YAML document; raises SpecError, with every problem, if it is none or holds what is refused."""
+    """Read a file's YAML document; raises SpecError, with every problem, if it is not YAML or holds what is refused."""
     try:
         document = read_yaml(raw)
     except UnreadableError as error:

@@ -8,7 +8,7 @@ from specs.digests import Contract, Digest, omitted
 from specs.stages.stage import Kind
 from specs.trail.entry import OfAttempt
 from specs.trail.grant_and_claim import Grant
-from specs.trail.no_verdict import Cause, EarlierAnswer
+from specs.trail.no_verdict import Cause, Cited, EarlierAnswer
 from specs.trail.verdict import Condition, Outcome, Status
 
 
@@ -42,9 +42,10 @@ class Shown(OfAttempt):
 
 
 class LookedUp(OfAttempt):
-    """``look``: what a reviewer looked up in the evidence of a packet, and what it was answered."""
+    """``look``: what a reviewer looked up in the evidence of a packet or a request, and what it was answered."""
 
     packet: Digest
+    """Of the packet, or of what was read for the request."""
     reviewer: str
     number: int
     tool: str
@@ -53,14 +54,6 @@ class LookedUp(OfAttempt):
     """The most bytes that the answer could have."""
     answer: Digest
     is_error: bool
-
-
-class Cited(Contract):
-    """What a reviewer had been answered when it came to its verdict."""
-
-    entry: str
-    """The key of the ``look`` entry."""
-    answer: Digest
 
 
 class Judged(OfAttempt):

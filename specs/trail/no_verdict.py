@@ -52,7 +52,15 @@ class EarlierAnswer(Contract):
     request: Digest
     response: Digest
     error: str
-    """What the model was told about it."""
+    """The complaint that the model got."""
+
+
+class Cited(Contract):
+    """What a reviewer had looked up and been answered before its own answer."""
+
+    entry: str
+    """The key of the ``look`` entry."""
+    answer: Digest
 
 
 def no_verdict_of(error: PeergateError) -> NoVerdict:

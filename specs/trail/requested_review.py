@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 
 from specs.digests import Contract, Digest, omitted
-from specs.trail.no_verdict import EarlierAnswer
+from specs.trail.no_verdict import Cited, EarlierAnswer
 
 Mode = Literal["question", "review", "adversarial", "draft"]
 _Asked = Literal["methodology", "priority", "experimental_design", "statistics", "spec_deviation", "gpu_spend"]
@@ -21,6 +21,8 @@ ClaimStatus = Literal["supported", "contradicted", "unsupported"]
 AnsweredBy = Literal["policy", "checklist", "model", "recorded", "nobody"]
 """``recorded``: the answer that a model gave to the same request before; ``nobody``: the money was not there."""
 
+LOOKS = "requested review"
+"""The stage that ``look`` entries of requested reviews name; none of a spec can have this name."""
 MAX_WORDS = 500
 """The most words an answer to a question may have, all its parts together."""
 
@@ -312,6 +314,8 @@ class AskedEntry(Contract):
     max_cost_usd: float | None
     timeout_s: float | None
     by: str
+    readable: Digest | None = omitted()
+    """Of a list of texts, name to digest, that the reviewer may look into with tools (version 3)."""
 
 
 class AnsweredEntry(Contract):
@@ -338,6 +342,8 @@ class AnsweredEntry(Contract):
     reasoning: str | None = None
     earlier: tuple[EarlierAnswer, ...] = omitted(())
     """Answers that could not be read, before the one that was asked for once more (version 2)."""
+    looked: tuple[Cited, ...] = omitted(())
+    """What the reviewer looked up, in the order in which it points at it (version 3)."""
 
 
 Answer = QuestionAnswer | ReviewAnswer | AdversarialAnswer | DraftAnswer

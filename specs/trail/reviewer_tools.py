@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from specs.trail.builder_tools import Arguments, CompareRows, Grep, QueryRows, ReadArtifact, Tool, tool_of
+from specs.trail.builder_tools import Tool, tool_of
+from specs.trail.row_tools import Arguments, CompareRows, Grep, QueryRows, ReadArtifact
 
 
 class MetricLines(Arguments):
@@ -16,5 +17,7 @@ class MetricLines(Arguments):
     """An id as the packet's metrics have it."""
 
 
-REVIEWER_TOOLS: tuple[Tool, ...] = tuple(map(tool_of, (QueryRows, CompareRows, Grep, ReadArtifact, MetricLines)))
-"""In a fixed order: models cache what does not change."""
+TEXT_TOOLS: tuple[Tool, ...] = tuple(map(tool_of, (QueryRows, CompareRows, Grep, ReadArtifact)))
+"""Those of a requested review."""
+REVIEWER_TOOLS: tuple[Tool, ...] = (*TEXT_TOOLS, tool_of(MetricLines))
+"""Those of a gate. In a fixed order: models cache what does not change."""

@@ -8,7 +8,7 @@ from pydantic import StringConstraints
 
 from specs.code_state import CodeState
 from specs.digests import Contract, Count, Digest, omitted
-from specs.job_records import Observed, Resumed
+from specs.job_records import MachineClock, Observed, Resumed
 from specs.session.session_spec import Analysis
 from specs.trail.entry import OfAttempt
 from specs.trail.key_policy import Hex, Role
@@ -76,7 +76,7 @@ class Open(Contract):
     reviewer_confined: bool | None = None
     """Whether the reviewer's process is kept by the system from writing anywhere; not recorded before version 2."""
     lease: Lease | None = None
-    """Not told before version 3."""
+    """Missing before version 3."""
     measured_by: Digest | None = None
     """Of the measuring code that is registered with the spec, which is kept by file; not recorded before version 4."""
     code_state: CodeState | None = None
@@ -115,6 +115,10 @@ class Launch(_OfJob):
     launcher: str
     resumes: Resumed | None = None
     """The saved step that the job resumes from; not recorded before version 2."""
+    clock: MachineClock | None = omitted()
+    """Of a job that runs on the orchestrator's machine; not recorded before version 3."""
+    prepared: str | None = omitted()
+    """Where what lay in the job's folder before its launch was moved to, from ``jobs`` on; as ``clock``."""
 
 
 class Output(Contract):
@@ -169,6 +173,8 @@ class Challenged(_OfJob):
 
     order: Digest
     launcher: str
+    prepared: str | None = omitted()
+    """As of a launch; not recorded before version 2."""
 
 
 class Witnessed(_OfJob):

@@ -114,7 +114,7 @@ class Reviewer(Contract):
     """How long calls are repeated while the API refuses them or is not reached; then a person is asked."""
     looks: Annotated[int, Field(ge=0, le=20)] | None = omitted()
     """In how many answers to one packet a model may look into its evidence with tools, within ``max_cost_usd``; for an
-    endpoint of your own none where it is not stated, and never through an API of chat."""
+    endpoint of your own, or a plug-in, none where it is not stated, and never through an API of chat."""
 
     @property
     def asks_a_model(self) -> bool:

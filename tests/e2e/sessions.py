@@ -108,7 +108,7 @@ def environment() -> dict[str, str]:
 
 
 def peergate(
-    *arguments: str | Path, cwd: Path | None = None, timeout: float = 2400
+    *arguments: str | Path, cwd: Path | None = None, timeout: float = 7200
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
@@ -120,6 +120,13 @@ def peergate(
         check=False,
         timeout=timeout,
     )
+
+
+def typed(block: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Type a block of a page into a shell, as a person does, with `peergate` on the path; it ends where one fails."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | {"PATH": path} | variables
+    return subprocess.run(["bash", "-ec", block], cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def called(

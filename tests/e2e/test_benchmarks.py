@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from specs.home import HOME
-from tests.e2e.sessions import verify
+from tests.e2e.sessions import typed, verify
 from tests.fixtures.inspect_library import needs_inspect, read_by_library
 
 PAGE = HOME / "docs" / "how-to" / "benchmarks.md"
 INSPECT, LM_EVAL = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(7200)]
 
 
-def typed(block: str, folder: Path) -> str:
-    """Type a block of the page into a shell, as a person does in Peergate's folder; return what it printed."""
+def run(block: str, folder: Path) -> str:
+    """Type a block in Peergate's folder; return what it printed."""
     (folder / "docs").symlink_to(HOME / "docs")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-e", "-c", block],
-        cwd=folder,
-        env=os.environ | {"PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = typed(block, folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "answers of 'before' read again" in done.stdout and "scorer's claim" not in done.stdout, done.stdout
     return done.stdout
@@ -38,7 +27,7 @@ def typed(block: str, folder: Path) -> str:
 
 @needs_inspect
 def test_the_page_is_typed_and_its_session_ends(tmp_path: Path) -> None:
-    assert "accepted: held-out benchmark accuracy" in typed(INSPECT, tmp_path)
+    assert "accepted: held-out benchmark accuracy" in run(INSPECT, tmp_path)
     code, told = verify(tmp_path / "runs" / "opposites")
     assert code == 0, told
     for stage in ("before", "after"):
@@ -50,6 +39,6 @@ def test_the_lines_for_lm_eval_are_typed_and_their_session_ends(tmp_path: Path) 
     pytest.importorskip("lm_eval", reason="lm-eval is not installed (the extra 'lm-eval')")
     install = "pip install 'peergate[lm-eval]'\n"
     assert install in LM_EVAL, "done by `make test-lm-eval`; a test installs nothing"
-    assert "accepted: held-out lm eval accuracy" in typed(LM_EVAL.replace(install, ""), tmp_path)
+    assert "accepted: held-out lm eval accuracy" in run(LM_EVAL.replace(install, ""), tmp_path)
     code, told = verify(tmp_path / "runs" / "opposites-lm-eval")
     assert code == 0, told

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from specs.home import HOME
-from tests.e2e.sessions import verify
+from tests.e2e.sessions import typed, verify
 
 PAGE = HOME / "docs" / "tutorials" / "your-own-data.md"
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 ENDS = ("accepted: held-out accuracy", "no significant difference", "items would do", "waiting")
-
-
-def typed(block: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Type a block of the page into a shell, as a person does, with `peergate` on the path."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-c", block], cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
-    )
 
 
 def test_there_is_a_block_for_each_journey() -> None:
@@ -32,7 +21,7 @@ def test_there_is_a_block_for_each_journey() -> None:
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("number", "name"), [(0, "keys"), (1, "eggs"), (2, "trained")])
 def test_a_journey_comes_to_its_end(number: int, name: str, tmp_path: Path) -> None:
     ended = typed(BLOCKS[number], tmp_path)

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from specs.home import HOME
 from specs.session.loading import load_spec
-from tests.e2e.sessions import verify
+from tests.e2e.sessions import typed, verify
 
 PAGE = HOME / "docs" / "tutorials" / "your-own-sessions.md"
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 SHIPPED = HOME / "specs" / "library" / "data" / "composer_sessions"
-
-
-def typed(block: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Type a block of the page into a shell, with `peergate` on the path."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    env = os.environ | {"PATH": path, "SESSIONS": str(folder / "project")}
-    return subprocess.run(["bash", "-ec", block], cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -34,10 +24,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_page_looks_plans_and_writes_a_spec_that_registers_the_sessions(folder: Path) -> None:
-    looked = typed(BLOCKS[0], folder)
+    looked = typed(BLOCKS[0], folder, SESSIONS=str(folder / "project"))
     assert looked.returncode == 0 and "18 states" in looked.stdout, looked
     before_start = BLOCKS[1].partition("peergate start")[0]
-    planned = typed(before_start, folder)
+    planned = typed(before_start, folder, SESSIONS=str(folder / "project"))
     assert planned.returncode == 0 and "design gate: approve" in planned.stdout, planned
     spec = load_spec(folder / "mine" / "experiment.yaml").spec
     assert [one.kind for one in spec.stages] == ["evaluate", "replay_traces", "composer", "evaluate"]
@@ -49,9 +39,9 @@ def test_the_page_looks_plans_and_writes_a_spec_that_registers_the_sessions(fold
 @pytest.mark.timeout(3600)
 def test_the_page_leads_to_a_gate_on_measured_facts(folder: Path) -> None:
     for block in BLOCKS[:2]:
-        ended = typed(block, folder)
+        ended = typed(block, folder, SESSIONS=str(folder / "project"))
         assert ended.returncode in (0, 3, 4), ended
     code, told = verify(folder / "runs" / "mine")
     assert code in (0, 4) and not told["damage"], told
-    read = typed(BLOCKS[2], folder)
+    read = typed(BLOCKS[2], folder, SESSIONS=str(folder / "project"))
     assert "## Scorecard" in read.stdout and "contradicted" in read.stdout, read

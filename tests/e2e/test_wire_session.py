@@ -81,31 +81,26 @@ NOT_JSON = answered(OPENAI, "APPROVED. Ship it!")
 OTHER_FORM = answered(OPENAI, json.dumps({"verdict": "approve"}))
 
 
+NO_VERDICT: dict[str, tuple[list[Step], str]] = {
+    "refusal": ([refused(OPENAI)], "refused"),
+    "malformed": ([NOT_JSON], "does not fit the schema"),
+    "cut connection": ([Step(b'{"id": "resp_1", "object": "response"', cut=True)], "was cut off"),
+    "empty": ([EMPTY], "empty"),
+    "other form": ([OTHER_FORM], "does not fit the schema"),
+    "cut off": ([truncated(OPENAI, json.dumps({"approve": True}))], "incomplete"),
+    "html": ([Step(b"<html>gateway</html>", headers={"content-type": "text/html"})], "not in the form of the API"),
+    "5xx": ([failed(OPENAI, 503)], "status 503"),
+    "no key": ([failed(OPENAI, 401)], "status 401"),
+    "timeout": ([Step(hang_s=30)], "did not answer in time"),
+}
+"""How a server gives no verdict. The first three are followed every time; tests/reviews/reviewers asks about all."""
+
+
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
-        ([refused(OPENAI)], "refused"),
-        ([EMPTY], "empty"),
-        ([NOT_JSON], "does not fit the schema"),
-        ([OTHER_FORM], "does not fit the schema"),
-        ([truncated(OPENAI, json.dumps({"approve": True}))], "incomplete"),
-        ([Step(b'{"id": "resp_1", "object": "response"', cut=True)], "was cut off"),
-        ([Step(b"<html>gateway</html>", headers={"content-type": "text/html"})], "not in the form of the API"),
-        ([failed(OPENAI, 503)], "status 503"),
-        ([failed(OPENAI, 401)], "status 401"),
-        ([Step(hang_s=30)], "did not answer in time"),
-    ],
-    ids=[
-        "refusal",
-        "empty",
-        "malformed",
-        "other form",
-        "cut off",
-        "cut connection",
-        "html",
-        "5xx",
-        "no key",
-        "timeout",
+        pytest.param(*case, id=name, marks=[] if number < 3 else pytest.mark.more)
+        for number, (name, case) in enumerate(NO_VERDICT.items())
     ],
 )
 def test_a_reviewer_without_a_whole_verdict_leaves_the_gate_closed(

@@ -32,6 +32,7 @@ from tests.factories.evidence_on_disk import (
     sketch,
     steps,
     trained_facts,
+    weights,
     with_manifest,
     witnessed,
     write_rows,
@@ -198,6 +199,13 @@ def _baseline(evidence: Evidence, **changes: Any) -> Evidence:
 
 def _repacked(evidence: Evidence) -> Evidence:
     (evidence.outputs["package"] / "model.safetensors").write_bytes(b"other weights")
+    return evidence
+
+
+def _changed_and_packed(evidence: Evidence) -> Evidence:
+    """What was evaluated was changed before it was packed: both agree."""
+    for folder in (evidence.inputs["model"], evidence.outputs["package"]):
+        (folder / "model.safetensors").write_bytes(weights("changed"))
     return evidence
 
 
@@ -524,6 +532,14 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "the hours of another machine": lambda one: replace(
         _exit(one, started=86400.0, ended=86401.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
     ),
+    "hours before the launch by the clock that both read": lambda one: replace(
+        _exit(one, started=1.0 - 7200, ended=2.0 - 7200),
+        observed=Observed(at_least_s=0.0, at_most_s=3.0, clock_set_s=-3600.0),
+    ),
+    "a clock that was set while the job ran": lambda one: replace(
+        _exit(one, started=1.0 - 7200, ended=2.0 - 7200),
+        observed=Observed(at_least_s=600.0, at_most_s=700.0, clock_set_s=-7200.0),
+    ),
     "more work than its process had time for": lambda one: with_manifest(one, wall_s=3600.0),
     "one completion for every prompt": _copied,
     "a gain from a kind with most of the items": enlarged_kind,
@@ -536,6 +552,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "more passes than are of use": lambda one: with_thresholds(one, passes=1),
     "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
     "other weights in the package": _repacked,
+    "evaluated weights that were changed and packed": _changed_and_packed,
     "a treatment trained from other weights than the baseline": lambda one: _stage_reads(one, "train", "control"),
     "a package that was trained on after its evaluation": lambda one: _stage_reads(one, "tuned", "model"),
     "a package with weights of another format": lambda one: _repacked_file(one, "pytorch_model.bin", "weights"),
@@ -637,6 +654,8 @@ CASES = [
     ("train", "an exit record of another day", "jobs.times", "FAIL"),
     ("base", "an end in the future", "jobs.times", "FAIL"),
     ("base", "the hours of another machine", "jobs.times", "WARN"),
+    ("base", "hours before the launch by the clock that both read", "jobs.times", "FAIL"),
+    ("base", "a clock that was set while the job ran", "jobs.times", "WARN"),
     ("base", "an item without a row", "health.complete", "FAIL"),
     ("base", "more tokens stated than its rows hold", "jobs.measured", "FAIL"),
     ("train", "more tokens stated than its rows hold", "jobs.measured", "FAIL"),
@@ -727,6 +746,7 @@ CASES = [
     ("train", "only adapters trained", "training.moved", "FAIL"),
     ("train", "weights that did not move", "training.moved", "FAIL"),
     ("ship", "other weights in the package", "package.weights", "FAIL"),
+    ("ship", "evaluated weights that were changed and packed", "package.weights", "FAIL"),
     ("ship", "a package with weights of another format", "package.weights", "FAIL"),
     ("ship", "a package with another configuration", "package.weights", "FAIL"),
     ("ship", "a package with special tokens of its own", "package.weights", "FAIL"),

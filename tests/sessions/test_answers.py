@@ -183,7 +183,7 @@ def test_a_verdict_that_is_repeated_verifies_though_figures_in_its_words_have_mo
     assert (audit.exit_code, audit.damage) == (0, [])
 
 
-@pytest.mark.parametrize(("times", "gives_up"), [(1, False), (2, False), (3, True)])
+@pytest.mark.parametrize(("times", "gives_up"), [(1, False), pytest.param(2, False, marks=pytest.mark.more), (3, True)])
 def test_a_process_that_is_killed_while_a_verdict_is_repeated_is_replaced(
     tmp_path: Path, times: int, gives_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +225,10 @@ def killed_after_the_answer(run: Path, word: str) -> None:
     trail.close()
 
 
-@pytest.mark.parametrize(("word", "closed"), [("retry", "approve"), ("approve", "overridden"), ("stop", "stop")])
+@pytest.mark.parametrize(
+    ("word", "closed"),
+    [("retry", "approve"), pytest.param("approve", "overridden", marks=pytest.mark.more), ("stop", "stop")],
+)
 def test_an_answer_on_record_is_carried_out_by_the_next_resume(tmp_path: Path, word: str, closed: str) -> None:
     run = open_quick(tmp_path)
     killed_after_the_answer(run, word)

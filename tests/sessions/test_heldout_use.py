@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,36 @@ from reviews.evidence.gather import gather
 from reviews.gate.check_list import run_checks
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.nodes.heldout_use import used_elsewhere
+from sessions.nodes.heldout_use import _prompts, _shared, used_elsewhere  # pyright: ignore[reportPrivateUsage]
+from specs.stages.artifacts import Item
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same"),
+    [
+        ("abcd", "abcd", True),
+        ("abcd", "abcx", True),
+        ("abcd", "ABxy", True),
+        ("ab", "abcdefgh", True),
+        ("abcd", "axyz", False),
+        ("", "ab", False),
+        ("", "", False),
+    ],
+)
+def test_a_split_that_shares_half_of_its_items_is_the_same(tmp_path: Path, ours: str, theirs: str, same: bool) -> None:
+    store = Store(tmp_path / "store")
+    one, other = (store.put(_lines(f"Write about {letter}." for letter in letters)) for letters in (ours, theirs))
+    assert _shared(_prompts(tmp_path, one), _prompts(tmp_path, other)) == same
+
+
+def _lines(prompts: Iterable[str]) -> bytes:
+    items = [
+        Item(id=f"i{place}", prompt=one, kind="quoted", constraint={}, group="g") for place, one in enumerate(prompts)
+    ]
+    return "".join(f"{one.model_dump_json()}\n" for one in items).encode()
 
 
 def ran(folder: Path, name: str) -> Path:

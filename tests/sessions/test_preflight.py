@@ -18,7 +18,7 @@ from tests.factories.spec_files import items, write_spec
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 SHIPPED = [
-    (path, profile)
+    pytest.param(path, profile, marks=[] if path.stem in ("demo", "cai_stage1") else pytest.mark.more)
     for path in map(find_spec, ("demo", "demo_null", "cai_stage1", "cai_preferences"))
     for profile in list_profiles(path) or (None,)
 ]

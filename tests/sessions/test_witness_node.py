@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -82,9 +83,10 @@ def test_what_a_witness_cannot_read_closes_the_gate(
     assert paid["what"] == "settle"
 
 
-def test_a_session_with_witnesses_is_verified_and_their_changed_rows_are_found(tmp_path: Path) -> None:
-    run = open_quick(tmp_path)
-    drive(quick_session(run))
+def test_a_session_with_witnesses_is_verified_and_their_changed_rows_are_found(
+    closed_quick: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(closed_quick.parent, tmp_path / "runs") / closed_quick.name
     assert called("audit", "verify", run).returncode == 0
     rows = run / "jobs" / f"small.base.1{WITNESS}" / "out" / "witness.jsonl"
     rows.write_bytes(rows.read_bytes().replace(b"0.0", b"9.9", 1))

@@ -1,7 +1,7 @@
 """Writes the tokenizer of a checkpoint into a GGUF file: vocabulary, merges, pre-tokenizer, special tokens, template.
 
-llama.cpp splits text by a name, ``tokenizer.ggml.pre``, for which it has the code. A tokenizer whose way to split is
-none of those below is refused: under another name it would load, and read numbers as other tokens than in training.
+llama.cpp splits text by a name, ``tokenizer.ggml.pre``, for which it has the code. A tokenizer whose way to split has
+no known name is refused: under another name it would load, and read numbers as other tokens than in training.
 """
 
 from __future__ import annotations
@@ -11,16 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from training.engines.gguf_weights import NoGguf
+from training.rules.packaging.text_splits import split_name
 
-_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_SPLITS: dict[tuple[tuple[Any, Any], ...], str] = {
-    (("Digits", True), ("ByteLevel", True)): "smollm",
-    (("ByteLevel", True),): "gpt-2",
-    (("Split", rf"{_WORDS}\p{{N}}{_REST}"), ("ByteLevel", False)): "qwen2",
-    (("Split", rf"{_WORDS}\p{{N}}{{1,3}}{_REST}"), ("ByteLevel", False)): "llama-bpe",
-}
-"""What a tokenizer.json does before its merges, and llama.cpp's name for it."""
 _ROLES = ("bos", "eos", "unk", "pad")
 
 
@@ -36,7 +28,10 @@ def add_vocabulary(writer: Any, folder: Path, rows: int) -> None:
     model: dict[str, Any] = described["model"]
     if model.get("type") != "BPE" or model.get("byte_fallback"):
         raise NoGguf(f"its tokenizer is a {model.get('type')}, and only byte-level BPE is written for llama.cpp")
-    pre = pre_tokenizer(described)
+    try:
+        pre = split_name(described)
+    except ValueError as error:
+        raise NoGguf(str(error)) from error
     ids = {str(token): int(id) for token, id in model["vocab"].items()}
     added: list[dict[str, Any]] = described.get("added_tokens") or []
     largest = max([*ids.values(), *(int(one["id"]) for one in added)])
@@ -67,30 +62,3 @@ def add_vocabulary(writer: Any, folder: Path, rows: int) -> None:
     writer.add_add_bos_token(tokenizer.bos_token_id is not None and first == [tokenizer.bos_token_id])
     if isinstance(tokenizer.chat_template, str):
         writer.add_chat_template(tokenizer.chat_template)
-
-
-def pre_tokenizer(described: dict[str, Any]) -> str:
-    """Return llama.cpp's name for how a tokenizer.json splits text; raises NoGguf if it has none."""
-    normalizer = described.get("normalizer")
-    if normalizer is not None and normalizer.get("type") != "NFC":
-        raise NoGguf(f"its tokenizer normalises text ({normalizer.get('type')}), which llama.cpp does not")
-    given: dict[str, Any] = described.get("pre_tokenizer") or {}
-    steps = given["pretokenizers"] if given.get("type") == "Sequence" else [given]
-    found = tuple(_step(one) for one in steps)
-    if found not in _SPLITS:
-        raise NoGguf(
-            f"its tokenizer splits text by {', '.join(str(one[0]) for one in found)}, for which llama.cpp has no name "
-            f"that is known here; known are {', '.join(_SPLITS.values())}"
-        )
-    return _SPLITS[found]
-
-
-def _step(given: dict[str, Any]) -> tuple[Any, Any]:
-    kind = given.get("type")
-    if kind == "ByteLevel":
-        return ("ByteLevel with a space before", None) if given.get("add_prefix_space") else (kind, given["use_regex"])
-    if kind == "Digits":
-        return kind, given.get("individual_digits")
-    if kind == "Split" and given.get("behavior") == "Isolated" and not given.get("invert"):
-        return kind, given["pattern"].get("Regex")
-    return kind, None

@@ -48,7 +48,7 @@ def _item(task: str, number: int, asked: list[Any], built: Any) -> Item:
     target = built.doc_to_target(document)
     right = place_of(target, choices)
     if right is None:
-        raise ValueError(f"document {number}: '{task}' holds {target!r} for right, which is none of {choices}")
+        raise ValueError(f"document {number}: '{task}' names {target!r} as right, which is not among {choices}")
     constraint: dict[str, str | int] = {f"choice_{place}": one for place, one in enumerate(choices, 1)}
     constraint |= {"answer": right + 1, DOCUMENT: json.dumps(document, ensure_ascii=False)}
     key = f"{task}-{number}"

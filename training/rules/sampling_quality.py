@@ -46,7 +46,7 @@ class Rates(NamedTuple):
     truncated: int
     leaked: int
     repeated: int
-    """Rows with the words of an earlier one; rows without a word are none."""
+    """Rows with the words of an earlier one; rows without a word do not count."""
 
 
 TOLD = {

@@ -131,7 +131,7 @@ def tensors_of(folder: Path) -> dict[str, Tensor]:
     for file in files:
         for name, tensor in _tensors(file):
             if name in found:
-                raise WrongWeights(f"tensor {told(name)} stands in {found[name].file.name} and in {file.name}")
+                raise WrongWeights(f"tensor {told(name)} is in {found[name].file.name} and again in {file.name}")
             found[name] = tensor
     return found
 

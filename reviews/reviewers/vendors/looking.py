@@ -8,7 +8,6 @@ from reviews.gate.reviewer import Looked, Looking
 from reviews.reviewers.vendors.model_exchange import Call, Result
 from specs.digests import digest_bytes
 from specs.errors import ReviewerUnavailable
-from specs.trail.reviewer_tools import REVIEWER_TOOLS
 from specs.vendors.prices import MARGIN_TOKENS, Price, Usage
 from specs.vendors.tool_calls import SENDABLE
 from specs.vendors.untrusted_text import enclose
@@ -27,10 +26,9 @@ _NO_ROOM = f"not carried out: the answers to one message may have {ROUND_BYTES} 
 class Lookups:
     """What a reviewer looks up in one review."""
 
-    tools = REVIEWER_TOOLS
-
     def __init__(self, looking: Looking, rounds: int) -> None:
         self._looking = looking
+        self.tools = looking.tools
         self.rounds = rounds
         """How many more answers with calls are carried out."""
         self.looked: list[Looked] = []

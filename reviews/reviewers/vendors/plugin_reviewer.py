@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from reviews.gate.reviewer import Answered, Exchange, Looking
+from reviews.gate.reviewer import Answered, Exchange, Found, Looked, Looking
 from reviews.reviewers.vendors.effort_tiers import effort_of
+from reviews.reviewers.vendors.looking import ANSWER_BYTES, MOST_CALLS
 from specs import plugins
+from specs.digests import digest_bytes
 from specs.errors import PluginFault, ReviewerUnavailable
 from specs.session.reviewer_vendor import ReviewerVendor, plugin_key, vendor_of
 from specs.text import plain
@@ -30,6 +33,8 @@ class Asked(NamedTuple):
     model: str | None
     key: str
     effort: Effort
+    looking: Looking | None = None
+    """Carries out calls of tools over the evidence, where the spec says ``looks``; spans may quote the answers."""
 
 
 class Review(Protocol):
@@ -49,11 +54,11 @@ class PluginReviewer:
         self._vendor = vendor
         self._key = key
 
-    def review(self, packet: Packet, packet_digest: str) -> Verdict:
-        """Return its verdict, with its registered name; raises ReviewerUnavailable if there is none that is whole."""
+    def review(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Verdict:
+        """Return its verdict, with its registered name; raises ReviewerUnavailable if it gives no complete one."""
         effort = effort_of(packet, self._spec.effort)
         seconds = effort.timeout_s if self._spec.asks_a_model else RULES_SECONDS
-        asked = Asked(packet_digest, self._spec.model, self._key, effort)
+        asked = Asked(packet_digest, self._spec.model, self._key, effort, looking)
         try:
             said = plugins.bounded(lambda: _function(self._vendor)(packet, asked), self.name, seconds, "review")
         except PluginFault as fault:
@@ -81,6 +86,35 @@ class PluginReviewer:
         return verdict.model_copy(update={"reviewer": self.name})
 
 
+class _Looks:
+    """Carries out what a plug-in looks up, one call at a time and none after its review, and remembers it."""
+
+    def __init__(self, looking: Looking, most: int) -> None:
+        self._asks, self._left = looking, most
+        self._is_over = False
+        # A review that took too long goes on in its thread, and messages to the session must not mix.
+        self._one = threading.Lock()
+        self.looked: list[Looked] = []
+        self.looking = looking._replace(look=self._look)
+
+    def _look(self, tool: str, arguments: str, most: int = ANSWER_BYTES) -> Found:
+        with self._one:
+            if self._is_over:
+                raise RuntimeError("the review is over")
+            if not self._left:
+                return Found("not carried out: nothing more may be looked up", True, "")
+            self._left -= 1
+            found = self._asks.look(tool, arguments, min(most, ANSWER_BYTES))
+            self.looked.append(Looked(found.entry, digest_bytes(found.text.encode())))
+            return found
+
+    def end(self) -> None:
+        """Refuse every later call, and wait for one that is being carried out."""
+        self._is_over = True
+        with self._one:
+            pass
+
+
 class PaidPluginReviewer(PluginReviewer):
     """A :class:`reviews.gate.reviewer.PaidReviewer`: what it sends is its own, so its whole cap counts as spent."""
 
@@ -90,12 +124,16 @@ class PaidPluginReviewer(PluginReviewer):
         return 0.0 if price is not None and price.is_free else effort_of(packet, self._spec.effort).max_cost_usd
 
     def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Answered[Verdict]:
-        """Ask once, and return verdict or error together with what it took; it sees the packet alone."""
+        """Ask once, and return verdict or error together with what it took."""
         began = time.monotonic()
+        looks = _Looks(looking, self._spec.looks * MOST_CALLS) if looking is not None and self._spec.looks else None
         try:
-            verdict, failed = self.review(packet, packet_digest), None
+            verdict, failed = self.review(packet, packet_digest, looks and looks.looking), None
         except ReviewerUnavailable as error:
             verdict, failed = None, error
+        finally:
+            if looks is not None:
+                looks.end()
         exchange = Exchange(
             request=b"",
             response=None,
@@ -106,6 +144,7 @@ class PaidPluginReviewer(PluginReviewer):
             usd_is_measured=False,
             seconds=round(time.monotonic() - began, 3),
             reasoning=effort_of(packet, self._spec.effort).reasoning,
+            looked=tuple(looks.looked) if looks else (),
         )
         return Answered(exchange, value=verdict, error=failed)
 

@@ -8,16 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-import httpx2
-
 from reviews.gate.reviewer import Answered, Earlier, Exchange, Looking, PaidReviewer
 from reviews.reviewers.vendors.effort_tiers import effort_of
+from reviews.reviewers.vendors.failed_call import CUT_OFF, unanswered
 from reviews.reviewers.vendors.looking import Lookups, longest_with_calls
 from reviews.reviewers.vendors.model_exchange import Again, Form, Question, Reply, Round
 from reviews.reviewers.vendors.packet_text import reading_list, render
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.digests import canonical_bytes
-from specs.errors import NoVerdictCause, ReviewerUnavailable
+from specs.errors import ReviewerUnavailable
 from specs.text import plain
 from specs.trail.verdict import Packet, Verdict
 from specs.vendors.http_exchange import (
@@ -56,16 +55,7 @@ ONCE_MORE = (
     "That answer cannot be used: {error}. Answer the first message again, whole, with the JSON object of the schema "
     "alone."
 )
-_CUT_OFF = "the answer of the reviewer's server was cut off"
 _LATER = "under reviewer.effort in a new session"
-_STATUSES: dict[int, tuple[str, NoVerdictCause]] = {
-    401: ("key refused", "key_refused"),
-    403: ("not allowed", "key_refused"),
-    404: ("not found", "request_refused"),
-    408: ("timeout", "server_error"),
-    409: ("request refused", "server_error"),
-    429: ("too many requests", "rate_limited"),
-}
 Send = Callable[[Question, Api, RecordedClient], Reply]
 Body = Callable[[Question], dict[str, Any]]
 _SENDERS = {
@@ -294,7 +284,7 @@ class Model:
                     # A page, or a body in one piece: nothing was cut off.
                     raise ReviewerUnavailable(NOT_THE_API, where=self.name, cause="malformed") from error
                 said = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
-                raise ReviewerUnavailable(_CUT_OFF, where=self.name, cause="cut_off", detail=said) from error
+                raise ReviewerUnavailable(CUT_OFF, where=self.name, cause="cut_off", detail=said) from error
             except (*UNREADABLE, KeyError) as error:
                 told = f"{NOT_THE_API} ({type(error).__name__})"
                 raise ReviewerUnavailable(told, where=self.name, cause="malformed") from error
@@ -325,32 +315,9 @@ class Model:
         )
 
 
-def unanswered(http: RecordedClient, error: Exception) -> tuple[str, NoVerdictCause]:
-    """Say how the last call failed, in words and as a cause."""
-    status, count = http.statuses[-1] if http.statuses else None, len(http.statuses)
-    after = f" after {count} calls" if count > 1 else ""
-    if status is None:
-        if not http.was_reached:
-            return f"the reviewer's server was not reached{after}", "unreachable"
-        if _timed_out(error) or http.remaining_s <= 0:
-            return f"the reviewer's server did not answer in time{after}", "timed_out"
-        return f"{_CUT_OFF}{after}", "cut_off"
-    if status < 300:
-        # An error in the middle of a stream comes under the status of its beginning.
-        return (_CUT_OFF, "cut_off") if b"data:" in (http.received or b"") else (NOT_THE_API, "malformed")
-    other = ("request refused", "request_refused") if status < 500 else ("server error", "server_error")
-    named, cause = _STATUSES.get(status, other)
-    return f"the reviewer's server answered {status} ({named}){after}", cause
-
-
 def _is_counted(reply: Reply) -> bool:
     """Say whether what an answer took can be priced."""
     return is_count(reply.usage) and is_count(Usage(reply.written_tokens, 0))
-
-
-def _timed_out(error: BaseException | None) -> bool:
-    """Say whether an error, or one that it comes from, is a timeout; the SDKs wrap those of the connection."""
-    return error is not None and (isinstance(error, httpx2.TimeoutException) or _timed_out(error.__cause__))
 
 
 def reasoning(effort: Effort) -> Depth | None:

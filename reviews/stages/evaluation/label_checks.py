@@ -1,4 +1,4 @@
-"""Are the labels of items labels? An answer that its prompt tells is none, nor is a verdict that changes."""
+"""Are the labels of items fit to judge by? Not if the prompt gives the answer away, or the verdict changes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _accepts_prompt(spec: SessionSpec, item: Item) -> bool:
 
 
 def shows_example(task: str, item: Item) -> dict[str, str] | None:
-    """Return an example in a prompt that the item's own verifier accepts, as rows are shown; None if there is none."""
+    """Return an example in a prompt that the item's own verifier accepts, as rows are shown, or None."""
     for found in _EXAMPLE.finditer(item.prompt):
         tail = item.prompt[found.end() :]
         quoted = _QUOTED.match(tail)

@@ -19,7 +19,7 @@ from specs.stages.artifacts import Example, Preference
 from specs.stages.metric import MetricSet
 from specs.stages.stage import Kind
 from training.rules.finetuning.losses import most_difference
-from training.rules.finetuning.preference_split import divide
+from training.rules.finetuning.validation_split import Split, divide, divide_examples
 
 TRAINED: tuple[Kind, ...] = ("sft", "dpo")
 ONLINE: tuple[Kind, ...] = ("grpo", "sdpo", "composer")
@@ -44,7 +44,7 @@ def fact(evidence: Evidence, name: str) -> float:
 
 @CHECKS.add("training.data", "All of the granted data was used", kinds=("sft",), source="silently smaller data set")
 def _data(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Count again what should have been trained on: every accepted example, or the granted number of each kind."""
+    """Count again what should have been trained on: every example not kept out, or the granted number of each kind."""
     expected = _expected(evidence)
     used = manifest_of(evidence).facts.get("examples_by_kind")
     total = sum(expected.values())
@@ -108,9 +108,17 @@ def _sequences(evidence: Evidence) -> tuple[int, int]:
     return examples, examples
 
 
+def examples_split(evidence: Evidence) -> tuple[Split, tuple[Example, ...]]:
+    """Return the granted examples, and how the granted parameters divide them; errors as :func:`read_rows`."""
+    every = read_rows(evidence.inputs.get("examples"), Example, "training examples")
+    share = evidence.parameters.get("validation_share", 0.0)
+    return divide_examples(every, share, granted(evidence, "seed")), every
+
+
 def _expected(evidence: Evidence) -> dict[str, int]:
     limit = evidence.parameters.get("max_examples_per_kind")
-    available = Counter(one.kind for one in read_rows(evidence.inputs.get("examples"), Example, "training examples"))
+    split, every = examples_split(evidence)
+    available = Counter(every[place].kind for place in split.train)
     return {kind: min(count, limit or count) for kind, count in sorted(available.items())}
 
 

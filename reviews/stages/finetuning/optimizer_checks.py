@@ -7,12 +7,10 @@ from statistics import median
 
 from reviews.checks.definition import Checks, Found, Limit, manifest_of, need
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_reader import read_rows
-from reviews.stages.finetuning.checks import ONLINE, TRAINED, divided, granted
+from reviews.stages.finetuning.checks import ONLINE, TRAINED, divided, examples_split, granted
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.weights import adapter_parameters, parameters_of
 from specs.exact import holds
-from specs.stages.artifacts import Example
 from specs.stages.metric import MetricSet
 from training.rules.finetuning.schedules import curve
 
@@ -123,9 +121,9 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Compare the loss of the last fifth of the steps with that of the first, and of the last pass with the first.
 
     A pass is over the same rows as any other: its mean, weighted by tokens, has no noise of batches, and stays to the
-    last digit where no update reaches the weights. Rates so small that no optimiser could lower it by that much are the
-    choice of the spec, and a warning. Of a single pass only the fifths are known, and
-    ``training.moved`` compares the weights themselves with the rates.
+    last digit where no update reaches the weights. Of a single pass only the fifths are known, and ``training.moved``
+    compares the weights themselves with the rates. Rates so small that no optimiser could lower the loss by more make
+    no treatment whose effect could be measured; a control has a rate of 0.
     """
     names = ("first_loss", "last_loss", "steps")
     first, last, steps = (need(metrics, f"dpo_{name}" if evidence.stage.kind == "dpo" else name) for name in names)
@@ -136,12 +134,13 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
     drop = (first - last) / first
     detail = f"the loss went from {first:.4g} to {last:.4g}, a drop of {drop:.3f}"
     passes = _passes(evidence)
+    possible, least = _possible_drop(evidence), DEAD * first
+    if possible < _SURE * least:
+        told = f"steps at the logged rates can lower it by {possible:.2g} at most, so nothing can be learnt"
+        return Found("FAIL", f"{detail}; {told}: the learning rate is too small", possible / first)
     if passes is not None:
         detail += f"; on the same rows from {passes[0]:.6g} in the first pass to {passes[1]:.6g} in the last"
-        least = DEAD * abs(passes[0])
-        if abs(passes[0] - passes[1]) <= least:
-            if _possible_drop(evidence) < _SURE * least:
-                return Found("WARN", f"{detail}: a plateau, the learning rate is too small for anything else", drop)
+        if abs(passes[0] - passes[1]) <= DEAD * abs(passes[0]):
             return Found("FAIL", f"{detail}: no update reached the weights", (passes[0] - passes[1]) / passes[0])
     if holds(drop, ">=", evidence.resolved.spec.thresholds.loss_drop):
         return Found("PASS", detail, drop)
@@ -168,14 +167,15 @@ def _passes(evidence: Evidence) -> tuple[float, float] | None:
 
 
 def _possible_drop(evidence: Evidence) -> float:
-    """Return how far steps at the logged rates can lower the loss, to first order.
+    """Return how far steps at the logged rates can lower the loss, to first order; infinity if nobody knows.
 
     No weight moves by more than about the rate in a step of Adam (Kingma & Ba 2015, section 2.1), so the loss falls by
     at most the rate times the sum of the gradient's sizes, which is at most its norm times the root of their number.
     """
     rows, trained = steps_of(evidence), manifest_of(evidence).effective.get("trained_parameters")
-    count = trained if isinstance(trained, int) and trained > 0 else parameters_of(evidence.outputs.get("checkpoint"))
-    return math.sqrt(count) * math.fsum(row.learning_rate * row.grad_norm for row in rows)
+    if not isinstance(trained, int) or trained < 1:
+        return math.inf
+    return math.sqrt(trained) * math.fsum(row.learning_rate * row.grad_norm for row in rows)
 
 
 @CHECKS.add(
@@ -219,7 +219,8 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
 def distinct_share(evidence: Evidence) -> float:
     """Return the share of the rows that are trained on and differ from all others."""
     if evidence.stage.kind == "sft":
-        rows = read_rows(evidence.inputs.get("examples"), Example, "training examples")
+        split, every = examples_split(evidence)
+        rows = [every[place] for place in split.train]
         return len({(one.prompt, one.completion) for one in rows}) / len(rows)
     train, _, pairs = divided(evidence)
     return len({(pairs[at].prompt, pairs[at].chosen, pairs[at].rejected) for at in train}) / max(1, len(train))

@@ -15,7 +15,7 @@ from reviews.checks.witness_checks import witness_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.checks import ONLINE, TRAINED
-from reviews.stages.finetuning.measure import kept_out, steps_of
+from reviews.stages.finetuning.measure import kept_out, steps_of, validation_of
 from specs.errors import EvidenceMissing
 from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
 from specs.stages.metric import MetricSet
@@ -186,6 +186,8 @@ def _wrong_weights(evidence: Evidence, facts: dict[str, Any], rows: Sequence[Tra
             yield from (f"the saved {name} is not that of the granted model" for name in map(str, facts["files"]))
         if evidence.stage.kind == "sft":
             yield from _wrong_loss(float(facts["read_loss"]), rows)
+            if evidence.parameters.get("validation_share"):
+                yield from _wrong_kept(evidence, facts["kept"])
         if evidence.stage.kind == "dpo":
             yield from _wrong_pairs(evidence, facts["pairs"])
     except (KeyError, TypeError, ValueError) as error:
@@ -235,9 +237,22 @@ def _wrong_pairs(evidence: Evidence, told: list[list[float]]) -> Iterator[str]:
             yield f"the scores of pair {int(pair)} are not those of the granted and the saved weights"
 
 
+def _wrong_kept(evidence: Evidence, told: list[list[float]]) -> Iterator[str]:
+    """Compare scores of examples kept out of training with those of the granted and of the saved weights."""
+    most = PAIR_APART["float32" if _precision(evidence) == "float32" else "bfloat16"]
+    points = validation_of(evidence)
+    stated = {(row.step, row.example): row.log_probability for row in points}
+    last = max((row.step for row in points), default=0)
+    for line, *scores in told:
+        theirs = [stated.get((step, int(line)), math.nan) for step in (0, last)]
+        if any(not abs(one - two) <= most * max(1.0, abs(one)) for one, two in zip(scores, theirs, strict=True)):
+            yield f"the scores of example {int(line)} are not those of the granted and the saved weights"
+
+
 def _read_told(facts: dict[str, Any]) -> str:
     if "pairs" in facts:
         return f"; the scores of {len(facts['pairs'])} pairs kept out are theirs"
     if "read" not in facts:
         return ""
-    return f"; their loss on {facts['read']} of the examples is {facts['read_loss']:.3g}"
+    kept = f", the scores of {len(facts['kept'])} kept out are theirs" if "kept" in facts else ""
+    return f"; their loss on {facts['read']} of the examples is {facts['read_loss']:.3g}{kept}"

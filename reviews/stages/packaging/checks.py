@@ -9,7 +9,7 @@ from reviews.checks.definition import Checks, Found, listed, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.evidence.weight_lineage import trained_from
-from specs.digests import digest_file
+from specs.digests import digest_file, digest_path
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.stages.packaging.rows import PackageRow
@@ -48,12 +48,23 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
         raise EvidenceMissing("there are no weight files to compare")
     if names != found or any(digest_file(before / name) != digest_file(after / name) for name in names):
         return Found("FAIL", "the weights in the package are not those of the evaluated checkpoint", repairable=False)
+    if told := changed_since(evidence, "model"):
+        return Found("FAIL", told, repairable=False)
     if wrong := [*_loaded_instead(before, after), *_described_otherwise(before, after)]:
         told = f"the package computes otherwise than the evaluated checkpoint: {listed(wrong)}"
         return Found("FAIL", told, float(len(wrong)), tuple({"file": one} for one in wrong), repairable=False)
     if packed != evaluated:
         return Found("WARN", f"{told}: it was trained on after that, and never evaluated")
     return Found("PASS", f"{len(names)} weight files are those of the evaluated checkpoint", float(len(names)))
+
+
+def changed_since(evidence: Evidence, role: str) -> str:
+    """Say that an input is not what was granted any more, as by the job that read it; empty if it is."""
+    granted = evidence.grant.inputs.get(role) if evidence.grant else None
+    found = digest_path(evidence.inputs[role])
+    if found == granted:
+        return ""
+    return f"input '{role}' has changed since it was evaluated: it is {found}, granted was {granted}"
 
 
 def _loaded_instead(before: Path, after: Path) -> list[str]:

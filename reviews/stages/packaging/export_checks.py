@@ -8,6 +8,7 @@ from reviews.checks.definition import Checks, Found, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
+from reviews.stages.packaging.checks import changed_since
 from reviews.stages.packaging.usable_checks import found_of
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
@@ -55,6 +56,8 @@ def _file(evidence: Evidence, _: MetricSet | None) -> Found:
     folder, model = evidence.outputs.get("export"), evidence.inputs.get("model")
     if folder is None or model is None or not model.is_dir():
         raise EvidenceMissing("export or checkpoint is not there")
+    if told := changed_since(evidence, "model"):
+        return Found("FAIL", told, repairable=False)
     files = sorted(folder.rglob("*.gguf"))
     if len(files) != 1:
         return Found("FAIL", f"the export holds {len(files)} GGUF files instead of one", float(len(files)))

@@ -57,7 +57,7 @@ class TrailFile(NamedTuple):
 def reading(path: Path) -> Generator[sqlite3.Connection]:
     """Open a trail file for reading. A trail at rest is opened as immutable, so SQLite makes no side files."""
     live = path.with_name(path.name + "-wal").exists()
-    uri = f"{path.resolve().as_uri()}?mode=ro{'' if live else '&immutable=1'}"
+    uri = f"{path.absolute().as_uri()}?mode=ro{'' if live else '&immutable=1'}"
     with closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
         connection.text_factory = bytes
         try:

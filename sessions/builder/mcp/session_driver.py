@@ -44,7 +44,7 @@ class Target(NamedTuple):
 
 
 def find_target(named: str, runs: Path, name: str | None, profile: str | None = None) -> Target:
-    """Return the run or spec a person means, an open session of a spec too; UserError if it is none for a client."""
+    """Return the run or spec a person means, an open session of a spec too; UserError if no client may drive it."""
     if is_run(run := run_folder(Path(named), runs)):
         _require_external(read_entries(run / TRAIL)[0].body.get("builder"), run.resolve())
         return Target(run.resolve())

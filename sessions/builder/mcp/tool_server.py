@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from agents.external_builder import BRIEF, Answer, Asked, Exchange
 from agents.turns import ToolCall
+from sessions.builder.mcp.tool_list import listed
 from specs.trail.builder_tools import TOOLS
 
 PATIENCE_S = 20.0
@@ -51,8 +52,7 @@ def make_server(exchange: Exchange, session: str) -> Server[Any]:
     """Return the MCP server of a session; it reaches only the exchange."""
 
     async def list_tools(_: _Context, __: _Page) -> types.ListToolsResult:
-        shown = [types.Tool(name=one.name, description=one.description, input_schema=one.schema()) for one in TOOLS]
-        return types.ListToolsResult(tools=[_BRIEF, *shown])
+        return types.ListToolsResult(tools=[_BRIEF, *listed(TOOLS)])
 
     async def call_tool(context: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         # The workbench gets malformed arguments too, and records their refusal.

@@ -10,7 +10,7 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import uvicorn
@@ -28,8 +28,13 @@ from specs.masking import know
 SHORTEST = 32
 """Characters; a token made here has 43, which are 256 random bits."""
 NAME = "the bearer token"
-MANAGES = "manage-"
-"""How the tokens of the management server begin."""
+TokenKind = Literal["build", "manage", "read"]
+"""What a token's holder may do, with which the token begins."""
+_SERVERS: dict[TokenKind, str] = {
+    "build": "a server that builds",
+    "manage": "the management server",
+    "read": "a server that only reads",
+}
 PATH = "/mcp"
 NAMES_OF_THE_HOST = ("host.docker.internal", "host.containers.internal")
 """Names of the machine inside of its containers; no public name ends like this."""
@@ -168,16 +173,16 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def read_token(path: Path, *, manages: bool = False) -> str:
+def read_token(path: Path, kind: TokenKind) -> str:
     """Return the token of a file, made if it is missing.
 
     Raises:
-        UserError: others can read it, it is too short, or it is that of the other server: who builds does not manage.
+        UserError: others can read it, it is too short, or it is of another kind: who reads neither builds nor manages.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        return _make(path, MANAGES if manages else "")
+        return _make(path, kind)
     except OSError as error:
         raise UserError(f"the token cannot be read: {error.strerror}", where=str(path)) from error
     with os.fdopen(handle, "rb") as file:
@@ -194,15 +199,17 @@ def read_token(path: Path, *, manages: bool = False) -> str:
     if len(token) < SHORTEST or not token.isascii() or any(one.isspace() for one in token):
         told = f"the token is not one word of at least {SHORTEST} ASCII characters"
         raise UserError(told, where=str(path), hint="remove the file: a new token is made")
-    if token.startswith(MANAGES) != manages:
-        told = f"this token is for {'a server that builds' if manages else 'the management server'}, not for this one"
-        raise UserError(told, where=str(path), hint="each server has a token file of its own")
+    if not token.startswith(f"{kind}-"):
+        other = next((what for one, what in _SERVERS.items() if token.startswith(f"{one}-")), "")
+        told = f"this token is for {other}, not for this one" if other else "this token does not say what it is for"
+        hint = f"each server makes a token file of its own if it is missing; this one's begins with {kind}-"
+        raise UserError(told, where=str(path), hint=hint)
     know(NAME, token)
     return token
 
 
-def _make(path: Path, prefix: str) -> str:
-    token = prefix + secrets.token_urlsafe(32)
+def _make(path: Path, kind: TokenKind) -> str:
+    token = f"{kind}-" + secrets.token_urlsafe(32)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

@@ -8,7 +8,7 @@ import time
 from reviews.gate import check_list
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import Refused, Work
-from sessions.jobs.job_state import POLL_S, newest_progress
+from sessions.jobs.job_state import POLL_S, gpu_idle_s, newest_progress
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import NotReadable, read_end
 from specs.job_records import Progress
@@ -48,12 +48,15 @@ def job_status(work: Work, arguments: JobStatus) -> str:
             last, moved = (progress.done, progress.time), time.monotonic()
             session.display.progress(work.stage.name, progress)
         still = time.monotonic() - moved
-        alarm = _alarm(arguments, progress, still)
+        idle = gpu_idle_s(folder)
+        alarm = _alarm(arguments, progress, still) or _idle_alarm(arguments, idle)
         if alarm or time.monotonic() >= until:
             break
         session.checkpoint()
         time.sleep(min(POLL_S, max(until - time.monotonic(), 0)))
     raised = f"ALARM: {alarm}. cancel_job ends the job.\n" if alarm else ""
+    if arguments.gpu_idle_seconds is not None and idle is None:
+        raised += "How busy its GPU is, is not known: nvidia-smi says nothing.\n"
     if progress is None:
         return f"{raised}{work.key} is {job.state}; no progress yet"
     note = ", ".join(f"{name} {value}" for name, value in list(progress.note.items())[:8])
@@ -81,6 +84,12 @@ def _alarm(arguments: JobStatus, progress: Progress | None, still_s: float) -> s
     if arguments.stalled_seconds is not None and still_s >= arguments.stalled_seconds:
         return f"no progress for {still_s:.0f} s"
     return ""
+
+
+def _idle_alarm(arguments: JobStatus, idle_s: float | None) -> str:
+    if arguments.gpu_idle_seconds is None or idle_s is None or idle_s < arguments.gpu_idle_seconds:
+        return ""
+    return f"its GPU has been idle for {idle_s:.0f} s"
 
 
 def cancel_job(work: Work, arguments: CancelJob) -> str:

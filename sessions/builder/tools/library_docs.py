@@ -76,7 +76,7 @@ def _holding(root: Path, name: str) -> tuple[Path, ...]:
 def _files(root: Path) -> Iterator[Path]:
     for suffix in ("*.py", "*.pyi"):
         for path in sorted(root.rglob(suffix)):
-            if "tests" not in path.parts and path.stat().st_size <= MOST_FILE:
+            if "tests" not in path.relative_to(root).parts and path.stat().st_size <= MOST_FILE:
                 yield path
 
 

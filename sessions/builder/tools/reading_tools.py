@@ -17,7 +17,8 @@ from specs.digests import Digest, digest_bytes
 from specs.stages.metric import MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import outputs_of
-from specs.trail.builder_tools import ListArtifacts, ReadArtifact, ReadMetrics, ReadSpec
+from specs.trail.builder_tools import ListArtifacts, ReadMetrics, ReadSpec
+from specs.trail.row_tools import ReadArtifact
 from specs.vendors.untrusted_text import mark
 
 MOST_FILES = 200

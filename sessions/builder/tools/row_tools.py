@@ -6,7 +6,7 @@ from reviews.evidence import row_queries
 from reviews.evidence.row_queries import MOST_READABLE, Rows
 from sessions.builder.tools.reading_tools import artifacts, require_artifact
 from sessions.builder.tools.tool_context import Work
-from specs.trail.builder_tools import CompareRows, Grep, QueryRows
+from specs.trail.row_tools import CompareRows, Grep, QueryRows
 
 
 def query_rows(work: Work, arguments: QueryRows) -> str:

@@ -10,7 +10,8 @@ from agents.workbench_protocol import Workbench
 from sessions.builder.redaction import Wall
 from sessions.session import Session
 from specs.stages.registry import Stage
-from specs.trail.builder_tools import Arguments, HelperTask, Phase, SubmitStage, Tool
+from specs.trail.builder_tools import HelperTask, Phase, SubmitStage, Tool
+from specs.trail.row_tools import Arguments
 from specs.trail.tool_arguments import MOST_ARGUMENTS as MOST_ARGUMENTS
 from specs.trail.tool_arguments import Refused as Refused
 from specs.trail.tool_arguments import read_as

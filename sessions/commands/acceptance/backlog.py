@@ -115,7 +115,7 @@ def acceptance_lines(found: Acceptance) -> Iterator[str]:
     if found.criteria:
         yield found.line()
     for one in found.criteria:
-        proof = f" (entry {one.proof.entry}, {one.proof.evidence})" if one.proof else ""
+        proof = f" (entry {one.proof.entry})" if one.proof else ""
         yield f"  {one.criterion.id} {one.state}: {one.why}{proof}"
         if one.criterion.issue:
             yield f"    {one.criterion.issue}"

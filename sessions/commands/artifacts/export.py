@@ -10,8 +10,9 @@ import typer
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, shown_path
 from sessions.commands.output import print_json, print_line
 from sessions.disk_errors import telling_no_place
-from sessions.exports.formats import FORMATS, export
+from sessions.exports.formats import FORMATS, export, send
 from sessions.run.private_files import as_the_user_wants
+from specs.errors import UserError
 
 app = typer.Typer()
 
@@ -24,6 +25,10 @@ def export_run(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder to make; NAME-FORMAT here without it.", show_default=False),
     ] = None,
+    to_server: Annotated[
+        bool,
+        typer.Option("--send", help="Of mlflow: add what is new to the server of MLFLOW_TRACKING_URI."),
+    ] = False,
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
@@ -36,6 +41,15 @@ def export_run(
     trail is damaged, and nothing is left.
     """
     found = chosen(run, runs)
+    if to_server:
+        if out is not None:
+            raise UserError("--send makes no folder", hint="leave --out or --send out")
+        lines = send(format, found)
+        if as_json:
+            print_json({"folder": None, "told": lines})
+            return
+        print_line(f"sent: {'; '.join(lines)}")
+        return
     folder = out or Path(f"{found.resolve().name}-{format}")
     with as_the_user_wants(), telling_no_place(folder):
         lines = export(format, found, folder)

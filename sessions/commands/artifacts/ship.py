@@ -122,7 +122,7 @@ def push(
     DEST is there or no token; 3 its files are not whole; 4 it left no model; 5 trail or weights are not what was
     recorded.
     """
-    from sessions.shipping.push import release_run
+    from sessions.shipping.push import EVIDENCE, release_run
 
     found = chosen(run, runs)
     with as_the_user_wants(), telling_no_place(Path(to) if not to.startswith("hub:") else Path.cwd()):
@@ -135,6 +135,8 @@ def push(
         told: dict[str, Any] = {"to": to, "sent": not dry_run, "key": done.key_id, "files": done.files}
         print_json(told)
         return
-    for name, digest in done.files.items():
-        print_line(f"{digest}  {name}")
+    evidence = [name for name in done.files if name.startswith(f"{EVIDENCE}/")]
+    for name in sorted(done.files.keys() - set(evidence)):
+        print_line(f"{done.files[name]}  {name}")
+    print_line(f"and {len(evidence)} files under {EVIDENCE}: SHA256SUMS lists all")
     print_line(f"{to}: {len(done.files)} files{', nothing was sent' if dry_run else ''}, signed by {done.key_id}")

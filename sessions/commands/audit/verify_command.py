@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +32,7 @@ _POINTING = {"asked": ("request",), "answered": ("answer", "request", "response"
 """Fields whose stored value is shown with an entry of a kind. Files that were read are shown by their digest."""
 
 MOST_NOT_COVERED = 20
-"""Files that are listed for people."""
+"""Lines of files that are listed for people."""
 
 
 app = typer.Typer()
@@ -109,14 +110,27 @@ def _tell(place: Path, result: Audit) -> None:
     for head, lines in (("DAMAGE", result.damage), ("note:", result.notes)):
         for line in lines:
             print_line(f"  {head} {masked_line(line, 2000)}")
-    for path, why in islice(result.not_covered.items(), MOST_NOT_COVERED):
-        print_line(f"  not covered: {masked_line(path, 500)} ({why})")
-    if (more := len(result.not_covered) - MOST_NOT_COVERED) > 0:
-        print_line(f"  not covered: {more} further files (--json lists all)")
+    for line in _not_covered(result):
+        print_line(f"  not covered: {line}")
     if result.integrity:
         print_line(f"  integrity: {result.integrity} (what verify/ checks without Peergate)")
     for line in result.not_proven:
         print_line(f"  not proven: {masked_line(line, 2000)}")
+
+
+def _not_covered(result: Audit) -> Iterator[str]:
+    """Yield the files that nothing covers; what every job leaves is one line, in which no other file is lost."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for path, why in result.not_covered.items():
+        match path.split("/"):
+            case ["jobs", _, first, *rest]:
+                alike.setdefault((f"jobs/*/{first}{'/' if rest else ''}", why), []).append(path)
+            case _:
+                alike[path, why] = [path]
+    for (name, why), paths in islice(alike.items(), MOST_NOT_COVERED):
+        yield f"{masked_line(paths[0] if len(paths) == 1 else f'{len(paths)} x {name}', 500)} ({why})"
+    if more := sum(map(len, islice(alike.values(), MOST_NOT_COVERED, None))):
+        yield f"{more} further files (--json lists all)"
 
 
 @app.command("show")

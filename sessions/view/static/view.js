@@ -49,7 +49,8 @@ if (table) {
       row.hidden = !fits;
       count += fits;
     }
-    byId("count").textContent = `${count} of ${body.rows.length}`;
+    const waiting = [...body.rows].filter(row => row.dataset.state === "waiting").length;
+    byId("count").textContent = `${count} of ${body.rows.length}${waiting ? `, ${waiting} waiting for a person` : ""}`;
   };
   const key = (row, column) => {
     const cell = row.cells[column], value = cell.dataset.value ?? cell.textContent.trim();
@@ -84,13 +85,15 @@ if (table) {
       const told = await answer.json();
       for (const row of rows) {
         const one = told[row.dataset.name];
-        if (!one) continue;
+        if (!one || !("damaged" in one)) continue;
+        delete row.dataset.unverified;
         if (one.damaged) {
           const [state, result] = [row.querySelector("[data-shown]"), row.querySelector("[data-name=result]")];
           if (row.dataset.state !== "damaged" && result.textContent) result.textContent = `says ${result.textContent}`;
           row.dataset.state = state.textContent = state.className = result.className = "damaged";
         }
-        if (row.dataset.state === "running") row.querySelector("[data-busy]").textContent = one.busy;
+        const busy = row.querySelector("[data-busy]");
+        if (busy) busy.textContent = one.busy ?? "";
         if (!one.most) continue;
         const [effect, money] = [row.querySelector("[data-effect]"), row.querySelector("[data-money]")];
         if (one.gain) { effect.textContent = `${one.gain} [${one.interval}]`; effect.dataset.value = one.gain; }

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from specs.session.problems import LintProblem, Loc, closest
 from specs.session.session_spec import SessionSpec
 from specs.stages.metric_catalog import METRICS, metrics_of
-from specs.stages.registry import Stage
+from specs.stages.registry import Stage, kind_of
+from specs.stages.row_metric import RowMetric
 from specs.stages.stage import Criterion
 
 _UPPER = ("at_most", "below")
@@ -59,7 +60,8 @@ def _given(criterion: Criterion) -> list[str]:
 
 
 def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
-    measured = metrics_of(stage.kind)
+    absent = _absent(stage)
+    measured = [one for one in metrics_of(stage.kind) if one not in absent]
     if stage.name == spec.analysis.treatment:
         measured = measured + metrics_of("comparison")
     if criterion.metric in measured:
@@ -70,6 +72,8 @@ def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> 
         match = closest(criterion.metric, measured) or closest(criterion.metric, METRICS)
         hint = f"did you mean '{match}'? {hint}" if match else hint
         message = f"unknown metric '{criterion.metric}'"
+    elif parameter := absent.get(criterion.metric):
+        message, hint = f"'{criterion.metric}' is measured only with {parameter}", f"give {parameter}, or leave it out"
     elif definition.scope == "rule":
         message = f"'{criterion.metric}' is judged by analysis.kinds and analysis.controls, not by a criterion"
     elif definition.scope == "comparison":
@@ -77,6 +81,15 @@ def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> 
     else:
         message = f"'{criterion.metric}' is measured by {definition.scope} stages, this one is {stage.kind}"
     yield LintProblem((*loc, "metric"), message, hint)
+
+
+def _absent(stage: Stage) -> dict[str, str]:
+    """Return the metrics of outputs that a stage of the kind has only with a parameter that is not set here."""
+    kind = kind_of(stage)
+    unset = [one for one in kind.added if not one.is_set(stage.parameters)]
+    where = {output: one.where for one in unset for output in one.outputs}
+    found = {one.id: where.get(one.output, "") for one in kind.metrics if isinstance(one, RowMetric)}
+    return {id: parameter for id, parameter in found.items() if parameter}
 
 
 def _domain(metric: str) -> tuple[float, float]:

@@ -198,7 +198,7 @@ def lint_one_reviewer(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
 
 def _lint_plugin(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
     """A plug-in asks its model in its own way; what that takes is not measured, so its cap is what it costs."""
-    yield from _superfluous(place, reviewer, ("base_url", "api", "looks"), "asks its model in its own way", "vendor ")
+    yield from _superfluous(place, reviewer, ("base_url", "api"), "asks its model in its own way", "vendor ")
     if reviewer.usd_per_million_tokens is not None and not reviewer.usd_per_million_tokens.is_free:
         message = f"tokens of vendor '{reviewer.vendor}' are not counted: a review costs its max_cost_usd"
         yield LintProblem((*place, "usd_per_million_tokens"), message, "write 0 for both, or remove it")

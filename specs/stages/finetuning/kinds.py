@@ -12,13 +12,14 @@ from specs.stages.kind import Added, StageKind
 
 _SNAPSHOTS = Added("leaves_snapshots", outputs={"snapshots": "snapshots"})
 _REPLICAS = Added("synchronises", outputs={"replicas": "rows"})
+_VALIDATION = Added("validation_share", outputs={"validation": "rows"})
 
 SFT = StageKind(
     name="sft",
     parameters=parameters.SftParameters,
     inputs={"model": "checkpoint", "examples": "examples"},
     outputs={"rows": "rows", "checkpoint": "checkpoint"},
-    rows={"rows": rows.TrainingRow, "replicas": ReplicaRound},
+    rows={"rows": rows.TrainingRow, "validation": rows.ValidationRow, "replicas": ReplicaRound},
     metrics=SFT_METRICS,
     job="training.jobs.finetuning.replicas.dispatch:sft",
     replayed="training.jobs.finetuning.replicas.dispatch:replay",
@@ -26,7 +27,7 @@ SFT = StageKind(
     trains="examples",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS, _REPLICAS),
+    added=(_SNAPSHOTS, _REPLICAS, _VALIDATION),
     instruct_unsaid=True,
     examples=("inputs", "examples"),
     points=(

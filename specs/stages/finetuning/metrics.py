@@ -17,6 +17,10 @@ _FIRST = where("the first fifth of the steps (at least 1)", lambda step: step.fi
 _LAST = where("the last fifth of the steps (at least 1)", lambda step: step.last)
 _PAIRS = Over("pairs of the groups that were kept out of training", output="scored_pairs")
 """Where no pair was kept out the judge has none, and the metrics over them are left out."""
+_VALIDATION = Over("examples of the groups that were kept out of training", output="validation")
+_BEFORE = where("those examples before the first step", lambda one: one.first, "validation")
+_AFTER = where("those examples after the last step", lambda one: one.last, "validation")
+_LOWEST = where("those examples where their loss is lowest", lambda one: one.lowest, "validation")
 
 
 def _mean(told: str, of: Callable[[Any], float]) -> Value:
@@ -51,8 +55,31 @@ def _gain(pair: Any) -> float:
     return (pair.chosen_after - pair.chosen_before) - (pair.rejected_after - pair.rejected_before)
 
 
+def _validation_loss(rows: Sequence[Any]) -> float:
+    return -sum(one.row.log_probability for one in rows) / sum(one.row.tokens for one in rows)
+
+
+def _validation_rise(rows: Sequence[Any]) -> float:
+    last, lowest = ([one for one in rows if over.holds(one)] for over in (_AFTER, _LOWEST))
+    return _validation_loss(last) - _validation_loss(lowest)
+
+
+_per_token = Value("minus the summed log-probabilities / tokens of the responses", _validation_loss)
+VALIDATION_METRICS = (
+    metric("validation_loss_before", "nats per token", _per_token, "lower", over=_BEFORE),
+    metric("validation_loss_after", "nats per token", _per_token, "lower", over=_AFTER),
+    metric(
+        "validation_loss_rise",
+        "nats per token",
+        Value(
+            "validation_loss_after - the lowest loss at any of the steps measured", _validation_rise, (_AFTER, _LOWEST)
+        ),
+        "lower",
+        over=_VALIDATION,
+    ),
+)
 _pairs, _of_pairs = partial(metric, over=_PAIRS), partial(rate, over=_PAIRS, of="pairs")
-SFT_METRICS = _of_steps("", "nats per token", "tokens that carry loss")
+SFT_METRICS = (*_of_steps("", "nats per token", "tokens that carry loss"), *VALIDATION_METRICS)
 DPO_METRICS = (
     *_of_steps("dpo_", "units of the granted loss", "response tokens of both sides"),
     metric("validation_pairs", "items", count, over=Over(_PAIRS.told, output="pairs", may_be_empty=True)),

@@ -173,11 +173,16 @@ class SftParameters(ReplicatedParameters):
     anything is paid for where the data are registered. A fine-tuning needs no such rule."""
     packing: bool = omitted(False)
     """Put several examples into one sequence of ``max_length`` tokens; needs FlashAttention, which keeps them apart."""
+    validation_share: Annotated[Annotated[float, Field(ge=0, le=0.5)], NotReadBack()] = omitted(0.0)
+    """The share of groups kept out of training; the model reads their examples before it and after each fifth of the
+    steps. Left out, every example is trained on."""
 
     @model_validator(mode="after")
     def _shards_fit(self) -> Self:
         if self.distributed is not None and self.packing:
             raise ValueError("packing makes shards of different lengths: leave it out with distributed")
+        if self.distributed is not None and self.validation_share:
+            raise ValueError("validation_share is for one process: leave it out with distributed")
         return self
 
 

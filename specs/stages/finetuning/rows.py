@@ -50,6 +50,21 @@ class PairScore(Contract):
     rejected_after: LogProbability
 
 
+class ValidationRow(Contract):
+    """An example that was not trained on, as the model read it after a step."""
+
+    unique_by = ("step", "example")
+
+    step: Count
+    """0: before the first."""
+    example: Count
+    """Its line in the input file, counted from 0."""
+    group: str
+    tokens: Count
+    """Of the response; 0 if the prompt alone fills ``max_length``."""
+    log_probability: LogProbability
+
+
 class ReplayedStep(Contract):
     """One optimizer step as a witness made it again."""
 

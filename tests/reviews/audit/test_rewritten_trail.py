@@ -17,15 +17,6 @@ from specs.digests import canonical_bytes, digest_bytes
 from specs.job_records import JobOrder
 from tests.e2e.sessions import verify
 from tests.factories.forgery import Rows, chained, keys_of, put, rows_of
-from tests.fixtures.quick_session import drive, open_quick, quick_session
-
-
-@pytest.fixture(scope="module")
-def accepted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A session that was accepted: only to be copied."""
-    run = open_quick(tmp_path_factory.mktemp("accepted"))
-    drive(quick_session(run))
-    return run
 
 
 def _rewrite(run: Path, keys: KeyFolder, change: Callable[[str, dict[str, object]], None]) -> None:
@@ -103,18 +94,18 @@ def _other_metrics(key: str, body: dict[str, object]) -> None:
     ],
 )
 def test_a_lie_is_found_though_every_digest_agrees(
-    accepted: Path, tmp_path: Path, lie: Callable[[str, dict[str, object]], None], told: str
+    closed_quick: Path, tmp_path: Path, lie: Callable[[str, dict[str, object]], None], told: str
 ) -> None:
-    run = shutil.copytree(accepted, tmp_path / accepted.name)
-    _rewrite(run, keys_of(accepted / "trail.sqlite"), lie)
+    run = shutil.copytree(closed_quick, tmp_path / closed_quick.name)
+    _rewrite(run, keys_of(closed_quick / "trail.sqlite"), lie)
     code, answer = verify(run)
     assert code == 1 and any(told in str(line) for line in answer["damage"]), answer  # pyright: ignore[reportGeneralTypeIssues]
 
 
-def test_a_rewrite_without_a_lie_is_what_the_audit_says_it_cannot_see(accepted: Path, tmp_path: Path) -> None:
+def test_a_rewrite_without_a_lie_is_what_the_audit_says_it_cannot_see(closed_quick: Path, tmp_path: Path) -> None:
     """The control, and the limit of a trail without an anchor: a consistent rewrite with all keys goes unnoticed."""
-    run = shutil.copytree(accepted, tmp_path / accepted.name)
-    _rewrite(run, keys_of(accepted / "trail.sqlite"), _nothing)
+    run = shutil.copytree(closed_quick, tmp_path / closed_quick.name)
+    _rewrite(run, keys_of(closed_quick / "trail.sqlite"), _nothing)
     code, answer = verify(run)
     assert (code, answer["damage"]) == (0, [])
     assert any("anchor" in str(line) for line in answer["not_proven"])  # pyright: ignore[reportGeneralTypeIssues]

@@ -29,6 +29,7 @@ from tests.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_r
 from tests.factories.trace_evidence import trace_evidence
 from tests.stages.critique import test_verified_pairs
 from tests.stages.finetuning.test_preference_checks import dpo_evidence
+from tests.stages.finetuning.test_validation import kept_rows, validated
 from tests.stages.packaging.test_bench import bench_evidence
 
 
@@ -104,7 +105,7 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
     "best_of_n": _prefer,
     "best_of_n_verified": test_verified_pairs.evidence,
     "generate": lambda folder: evidence_of(folder, "sample", samples()),
-    "sft": lambda folder: evidence_of(folder, "train"),
+    "sft": lambda folder: validated(folder, kept_rows()),
     "dpo": dpo_evidence,
     "grpo": rollout_evidence,
     "sdpo": lambda folder: rollout_evidence(folder, "sdpo"),

@@ -105,11 +105,9 @@ def forged(entries: list[Recorded], change: Callable[[dict[str, Any]], None]) ->
     return found
 
 
-def test_the_audit_sees_an_approval_by_code_that_nobody_registered(tmp_path: Path) -> None:
-    run = open_quick(tmp_path)
-    drive(quick_session(run))
-    entries = read_entries(run / "trail.sqlite")
-    assert overview(run).state == "closed" and [*code_damage(entries)] == []
+def test_the_audit_sees_an_approval_by_code_that_nobody_registered(closed_quick: Path) -> None:
+    entries = read_entries(closed_quick / "trail.sqlite")
+    assert overview(closed_quick).state == "closed" and [*code_damage(entries)] == []
     other = forged(entries, lambda body: body.update(code="sha256:" + "2" * 64))
     assert len([*code_damage(other)]) == sum(one.entry.key.startswith("decision/") for one in entries) - 1
     assert "approves by the measuring code sha256:222" in next(code_damage(other))

@@ -20,7 +20,6 @@ from reviews.trail.tables.open_table import read_entries
 from specs.digests import Contract, digest_bytes
 from specs.job_records import JobOrder
 from specs.stages.stage import Kind
-from tests.fixtures.quick_session import drive, open_quick, quick_session
 from training.jobs.row_files import lines_of
 
 
@@ -79,10 +78,8 @@ def test_another_end_draws_other_rows_and_every_row_is_drawn_at_last() -> None:
     assert len(set(draws)) == 60 and {place for one in draws for place in one} == set(range(120))
 
 
-def test_a_witness_is_asked_of_kinds_with_answers_whose_job_ended_well(tmp_path: Path) -> None:
-    run = open_quick(tmp_path)
-    drive(quick_session(run))
-    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+def test_a_witness_is_asked_of_kinds_with_answers_whose_job_ended_well(closed_quick: Path) -> None:
+    entries, store = read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store")
     asked = {
         name: witness_order(entries, store, f"small.{name}.1") for name in ("base", "sample", "train", "tuned", "ship")
     }
@@ -96,10 +93,8 @@ def test_a_witness_is_asked_of_kinds_with_answers_whose_job_ended_well(tmp_path:
     assert witness_order(entries[: ended.entry.seq], store, "small.tuned.1") is None
 
 
-def test_outputs_with_scores_are_drawn_one_by_one(tmp_path: Path) -> None:
-    run = open_quick(tmp_path)
-    drive(quick_session(run))
-    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+def test_outputs_with_scores_are_drawn_one_by_one(closed_quick: Path) -> None:
+    entries, store = read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store")
     order = ordered(entries, store, "critique_instructions", rows=40, calibration=40)
     assert order is not None and order.challenge is not None and order.challenge.others is not None
     rows, calibration = order.challenge.drawn("rows"), order.challenge.drawn("calibration")
@@ -120,10 +115,8 @@ def test_outputs_with_scores_are_drawn_one_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rows", "due"), [(120, 120), (401, 400), (8000, 400)])
-def test_on_a_gpu_as_many_rows_are_read_as_cost_next_to_nothing(tmp_path: Path, rows: int, due: int) -> None:
-    run = open_quick(tmp_path)
-    drive(quick_session(run))
-    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+def test_on_a_gpu_as_many_rows_are_read_as_cost_next_to_nothing(closed_quick: Path, rows: int, due: int) -> None:
+    entries, store = read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store")
     order = ordered(entries, store, "evaluate", device="cuda:0", rows=rows)
     assert order is not None and order.challenge is not None and order.challenge.counts() == (due, rows)
 

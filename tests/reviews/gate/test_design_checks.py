@@ -42,6 +42,15 @@ def test_too_little_power_fails_and_cannot_be_repaired(tmp_path: Path) -> None:
     assert "items would do" in result.detail
 
 
+@pytest.mark.parametrize(("alpha", "lax"), [(0.1, False), (0.11, True)])
+def test_a_level_at_which_chance_is_accepted_stops_the_design(tmp_path: Path, alpha: float, lax: bool) -> None:
+    resolved = resolved_spec(tmp_path)
+    analysis = resolved.spec.analysis.model_copy(update={"alpha": alpha})
+    resolved = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"analysis": analysis})})
+    result = next(one for one in design_checks(resolved, heldout_items(), {}) if one.id == "design.power")
+    assert result.detail.startswith("alpha is 0.11: ") == lax and result.status == "FAIL", "of so few items otherwise"
+
+
 @pytest.mark.parametrize(
     ("prompt", "how"),
     [

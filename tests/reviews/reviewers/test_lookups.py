@@ -20,6 +20,7 @@ from reviews.reviewers.vendors import looking as looking_module
 from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
 from reviews.trail.store import Store
 from specs.digests import digest_bytes
+from specs.trail.reviewer_tools import REVIEWER_TOOLS
 from specs.trail.verdict import Packet
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
@@ -137,7 +138,7 @@ def test_what_is_looked_up_is_sent_back_and_cited(
     assert [tool for tool, _ in desk.asked] == ["query_rows", "delete_rows"]
     assert desk.answers[1].startswith("there is no tool 'delete_rows': query_rows, compare_rows, grep")
     first, second = (got.value() for got in api.got)
-    assert {one["name"] for one in first["tools"]} == {one.name for one in looking_module.REVIEWER_TOOLS}
+    assert {one["name"] for one in first["tools"]} == {one.name for one in REVIEWER_TOOLS}
     assert "answer 1: rows: " in json.dumps(second)
     exchange = review.exchange
     assert [one.entry for one in exchange.looked] == ["look/sample.1/1", "look/sample.1/2"]

@@ -191,12 +191,19 @@ def test_the_cause_of_a_fault_is_known(
     assert error is not None and error.cause == cause and said in error.message
 
 
-ALWAYS = {("401", OPENAI), ("timeout", OPENAI), ("truncated", ANTHROPIC), ("half a verdict", ANTHROPIC)}
-"""What is followed through a session every time: the server's answer, none, one that is not whole, one of no form."""
+OFTEN = {
+    ("401", OPENAI): "more",
+    ("timeout", OPENAI): "",
+    ("truncated", ANTHROPIC): "more",
+    ("half a verdict", ANTHROPIC): "",
+}
+"""What is followed through a session by `make test` or `make test-more`: the server's answer, none, one that is not
+whole, one of no form."""
 CASES = [
-    pytest.param(name, vendor, marks=[] if (name, vendor) in ALWAYS else [pytest.mark.slow])
+    pytest.param(name, vendor, marks=[getattr(pytest.mark, mark)] if mark else [])
     for name in FAULTS
     for vendor in MODELS
+    for mark in [OFTEN.get((name, vendor), "slow")]
 ]
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reviews.checks.measuring_code import measuring_code
+from reviews.reviewers.process import messages
 from reviews.reviewers.process.confinement import environment
 from reviews.reviewers.process.reviewer_proxy import ModelApart, party
 from reviews.reviewers.vendors import plugin_reviewer
+from reviews.reviewers.vendors.looking import ANSWER_BYTES
 from reviews.trail.keys import create_key
 from sessions.pods.pod_plan import keys_of
 from specs import plugins
+from specs.digests import digest_bytes
 from specs.errors import PluginFault, ReviewerUnavailable, UserError
 from specs.session.lint.party_rules import lint_reviewer
 from specs.session.lint.rules import lint
@@ -35,7 +39,8 @@ VENDOR = """
 from specs.session.reviewer_vendor import ReviewerVendor
 import sys, time
 from specs.trail.no_verdict import NoVerdict
-from specs.trail.verdict import Verdict
+from specs.digests import digest_bytes
+from specs.trail.verdict import Finding, Span, Verdict
 VENDOR = ReviewerVendor(name="words", review="words:review", asks_model={asks}, key_variable="{key}")
 def review(packet, asked):
     verdict = Verdict(reviewer="somebody", findings=(), recommendation="use it", reasoning="fine", risks=(asked.key,),
@@ -192,3 +197,66 @@ def test_a_vendor_that_nobody_brings_is_an_error_of_the_spec(name: str, here: Pa
     spec = evidence_of(tmp_path, "base").resolved.spec.model_copy(update={"reviewer": Reviewer(vendor=name)})
     found = [one for one in lint_reviewer(spec) if one.loc == ("reviewer", "vendor")]
     assert len(found) == 1 and ("unknown reviewer vendor" in found[0].message or name == "playbook")
+
+
+LOOKS = """found = asked.looking.look("grep", '{"text": "owl"}', 10**9)
+    span = Span(artifact=digest_bytes(found.text.encode()), quote="owl")
+    finding = Finding(id="owl", severity="blocking", statement="it names owls", evidence=(span,), ruled_out="")
+    return verdict.model_copy(update={"findings": (finding,), "approve": False})"""
+ALL = """told = [asked.looking.look("grep", "{}", 10).text for _ in range(9)]
+    return verdict.model_copy(update={"risks": tuple(told[-2:])})"""
+
+
+def looking_at(process: ReviewerHere, asked: list[messages.Look], takes_s: float = 0.0) -> None:
+    """Stands for the session."""
+
+    def look(one: messages.Look) -> messages.Looked:
+        asked.append(one)
+        time.sleep(takes_s)
+        return messages.Looked(text="rows:3: an owl", is_error=False, entry=f"look/base.1/{len(asked)}")
+
+    process.readable, process.look = ("rows: what the attempt left",), look
+
+
+def test_one_that_asks_a_model_looks_into_the_evidence(here: Path, packet: Packet) -> None:
+    bring(here, LOOKS, asks=True)
+    spec, asked = spec_of(model="small", looks=1), list[messages.Look]()
+    process = process_of(here, spec)
+    looking_at(process, asked)
+    who = party(process, 0)
+    assert isinstance(who, ModelApart) and who.looks == 1
+    said = who.ask(packet, packet.content_digest())
+    assert said.value is not None, said.error
+    answer = digest_bytes(b"rows:3: an owl")
+    assert [(one.tool, one.arguments, one.most) for one in asked] == [("grep", '{"text": "owl"}', ANSWER_BYTES)]
+    assert [vars(one) for one in said.exchange.looked] == [{"entry": "look/base.1/1", "answer": answer}]
+    assert said.value.findings[0].evidence[0].artifact == answer
+    # Without `looks` in the spec it has nothing to look with.
+    bare = process_of(here / "bare", spec_of(model="small"))
+    looking_at(bare, asked)
+    refused = party(bare, 0).ask(packet, packet.content_digest())  # pyright: ignore[reportAttributeAccessIssue]
+    assert "'NoneType' object has no attribute 'look'" in refused.error.message and len(asked) == 1
+
+
+def test_it_looks_as_often_as_its_spec_says(here: Path, packet: Packet) -> None:
+    bring(here, ALL, asks=True)
+    asked = list[messages.Look]()
+    process = process_of(here, spec_of(model="small", looks=1))
+    looking_at(process, asked)
+    said = party(process, 0).ask(packet, packet.content_digest())  # pyright: ignore[reportAttributeAccessIssue]
+    assert len(asked) == len(said.exchange.looked) == 8
+    assert said.value.risks == ("rows:3: an owl", "not carried out: nothing more may be looked up")
+
+
+def test_nothing_is_looked_up_after_a_review_that_took_too_long(here: Path, packet: Packet) -> None:
+    bring(here, ALL, asks=True)
+    asked = list[messages.Look]()
+    effort = {"timeout_s": 0.3, "max_cost_usd": 0.1}
+    spec = spec_of(model="small", looks=1, effort=dict.fromkeys(("low", "medium", "high"), effort))
+    process = process_of(here, spec)
+    looking_at(process, asked, takes_s=0.2)
+    said = party(process, 0).ask(packet, packet.content_digest())  # pyright: ignore[reportAttributeAccessIssue]
+    count = len(asked)
+    assert said.error.cause == "timed_out" and len(said.exchange.looked) == count < 8
+    time.sleep(0.5)
+    assert len(asked) == count

@@ -207,12 +207,10 @@ def test_the_file_cannot_say_that_it_was_adopted(accepted: Path, tmp_path: Path)
     assert "'R1' is the id of an earlier one" in called("retrospective", accepted, "--audit", path).stderr
 
 
-def test_a_session_without_criteria_says_nothing_of_them(tmp_path: Path) -> None:
-    run = open_quick(tmp_path)
-    drive(quick_session(run))
-    assert "acceptance" not in json.loads((run / "report" / "report.json").read_bytes())
-    assert "ship " not in called("status", run).stdout
-    assert "registers no acceptance criterion" in called("backlog", run).stdout
+def test_a_session_without_criteria_says_nothing_of_them(closed_quick: Path) -> None:
+    assert "acceptance" not in json.loads((closed_quick / "report" / "report.json").read_bytes())
+    assert "ship " not in called("status", closed_quick).stdout
+    assert "registers no acceptance criterion" in called("backlog", closed_quick).stdout
 
 
 @pytest.mark.parametrize(

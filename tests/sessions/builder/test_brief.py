@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sessions.session import Session
 from specs.trail.verdict import Finding, RequiredChange, Verdict
-from tests.factories.benches import bench_of, call, copy_of, keep_decision, measure, new_session, open_stage
+from tests.factories.benches import bench_of, call, keep_decision, measure
 from tests.factories.bodies import body_of
-
-
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    session = new_session(tmp_path_factory.mktemp("brief"))
-    session.trail.close()
-    return session.run
-
-
-@pytest.fixture
-def session(registered: Path, tmp_path: Path) -> Iterator[Session]:
-    made = copy_of(registered, tmp_path)
-    open_stage(made)
-    yield made
-    made.trail.close()
 
 
 def sent_back(session: Session, **changes: Any) -> None:

@@ -100,7 +100,7 @@ def faults(vendor: str) -> list[Turn]:
     ]
 
 
-@pytest.mark.parametrize("vendor", [ANTHROPIC, OPENAI, CHAT])
+@pytest.mark.parametrize("vendor", [ANTHROPIC, *(pytest.param(one, marks=pytest.mark.more) for one in (OPENAI, CHAT))])
 def test_a_session_is_worked_through_to_its_end_whatever_the_wire_and_the_model_do(
     tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

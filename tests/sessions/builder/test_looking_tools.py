@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from sessions.jobs.sandbox.analysis import analyse
 from sessions.session import Session
 from specs.confinement import bubblewrap
 from specs.trail.verdict import Decision, Finding, RequiredChange, Span, Verdict
-from tests.factories.benches import HELDOUT, bench_of, call, copy_of, end_job, measure, new_session, open_stage
+from tests.factories.benches import HELDOUT, bench_of, call, copy_of, end_job, measure, open_stage
 from tests.factories.bodies import NAME, body_of
 from tests.factories.evidence_on_disk import steps
 
@@ -29,20 +28,10 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    session = new_session(tmp_path_factory.mktemp("looking"))
-    session.trail.close()
-    return session.run
-
-
 @pytest.fixture
-def session(registered: Path, tmp_path: Path) -> Iterator[Session]:
-    made = copy_of(registered, tmp_path)
-    open_stage(made)
-    end_job(made, "sample", {"rows": lines(ROWS)})
-    yield made
-    made.trail.close()
+def session(session: Session) -> Session:
+    end_job(session, "sample", {"rows": lines(ROWS)})
+    return session
 
 
 @pytest.fixture
@@ -210,6 +199,22 @@ def test_signatures_and_docstrings_of_installed_libraries_are_found(
 ) -> None:
     told = call(bench, "look_up", name=name).text
     assert all(one in told for one in shown), told[:2000]
+
+
+def test_libraries_below_a_folder_named_tests_are_found_without_their_own_tests(
+    bench: SessionWorkbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "tests" / "numpy"
+    (root / "tests").mkdir(parents=True)
+    for folder, told in ((root, "real"), (root / "tests", "of a test")):
+        (folder / "some.py").write_text(f'def asked():\n    """{told}"""\n', encoding="utf-8")
+
+    def here(_: str) -> Path:
+        return root
+
+    monkeypatch.setattr(library_docs, "_root", here)
+    told = call(bench, "look_up", name="numpy.asked").text
+    assert "numpy/some.py:1" in told and "of a test" not in told
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 from mcp import Client
+from mcp.server.lowlevel.server import Server
 
-from sessions.builder.mcp.transports import Http, parse_address, read_token
+from sessions.builder.mcp.transports import Http, TokenKind, parse_address, read_token
 from sessions.commands.mcp import serve
 from specs.errors import UserError
 from tests.e2e.sessions import entries, environment
@@ -115,24 +116,64 @@ def test_only_whoever_has_the_token_and_is_no_web_page_is_let_in(
 
 def test_the_token_is_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    token = read_token(path)
-    assert len(token) >= 43 and read_token(path) == token
+    token = read_token(path, "build")
+    assert len(token) >= 43 and read_token(path, "build") == token
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o640)
     with pytest.raises(UserError, match="mode 0640"):
-        read_token(path)
+        read_token(path, "build")
     path.chmod(0o600)
     link = tmp_path / "link"
     link.symlink_to(path)
     with pytest.raises(UserError, match="cannot be read"):
-        read_token(link)
+        read_token(link, "build")
     for bad in ("short", "two words " * 10, "ä" * 40):
         path.write_text(bad, encoding="utf-8")
         with pytest.raises(UserError, match="not one word of at least 32"):
-            read_token(path)
+            read_token(path, "build")
     os.mkfifo(tmp_path / "pipe", 0o600)
     with pytest.raises(UserError, match="no plain file"):
-        read_token(tmp_path / "pipe")
+        read_token(tmp_path / "pipe", "build")
+
+
+KINDS: dict[TokenKind, str] = {
+    "build": "a server that builds",
+    "manage": "the management server",
+    "read": "a server that only reads",
+}
+
+
+@pytest.mark.parametrize("server", KINDS)
+@pytest.mark.parametrize("token", KINDS)
+def test_a_token_is_for_one_kind_of_server(server: TokenKind, token: TokenKind, tmp_path: Path) -> None:
+    """Nine pairs: a file of one kind starts no server of another, and its token opens none that runs."""
+    path, own = tmp_path / "token", read_token(tmp_path / "own", server)
+    given = read_token(path, token)
+    assert given.startswith(f"{token}-") and len(given) > 43
+    if server == token:
+        assert read_token(path, server) == given
+    else:
+        told = f"this token is for {KINDS[token]}, not for this one"
+        with pytest.raises(UserError, match=told) as refused:
+            read_token(path, server)
+        assert refused.value.hint.endswith(f"this one's begins with {server}-")
+    running = Http("127.0.0.1:0", own)
+    running.start(Server("nothing"), lambda: None)
+    try:
+        served = Served(running.url, tmp_path, own)
+        assert served.post(authorization=f"Bearer {given}").status_code == 401
+        assert served.post(authorization=f"Bearer {own}").status_code == 200
+    finally:
+        running.stop()
+
+
+def test_a_token_that_does_not_say_what_it_is_for_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("x" * 43, encoding="ascii")
+    path.chmod(0o600)
+    for kind in KINDS:
+        with pytest.raises(UserError, match="this token does not say what it is for"):
+            read_token(path, kind)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,7 @@ from sessions.run.signed_specs import DRAFT, require_signature
 from sessions.session import Session
 from specs.errors import Blocked
 from specs.session.loading import load_spec
-from tests.factories.benches import bench_of, call, copy_of, new_session, open_stage
-
-
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    session = new_session(tmp_path_factory.mktemp("proposing"))
-    session.trail.close()
-    return session.run
-
-
-@pytest.fixture
-def session(registered: Path, tmp_path: Path) -> Iterator[Session]:
-    made = copy_of(registered, tmp_path)
-    open_stage(made)
-    yield made
-    made.trail.close()
+from tests.factories.benches import bench_of, call
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ from sessions.jobs.launcher import JobState
 from sessions.session import Session
 from specs.errors import AuditDamage
 from specs.trail.builder_tools import HELPER_TOOLS, TOOLS, Phase, Tool
-from tests.factories.benches import bench_of, call, copy_of, end_job, job_folder, measure, new_session, open_stage, rows
+from tests.factories.benches import bench_of, call, end_job, job_folder, measure, open_stage, rows
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -30,21 +29,6 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 FIELDS = sorted({name for tool in TOOLS for name in tool.arguments.model_fields})
-
-
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    session = new_session(tmp_path_factory.mktemp("tools"))
-    session.trail.close()
-    return session.run
-
-
-@pytest.fixture
-def session(registered: Path, tmp_path: Path) -> Iterator[Session]:
-    made = copy_of(registered, tmp_path)
-    open_stage(made)
-    yield made
-    made.trail.close()
 
 
 def tool_named(name: str) -> Tool:
@@ -263,6 +247,23 @@ def test_a_job_that_stalls_ends_a_wait(session: Session, monkeypatch: pytest.Mon
     session.launcher.poll = lambda _: JobState("running")  # type: ignore[method-assign]
     told = call(bench_of(session, "watch"), "job_status", wait_seconds=600, stalled_seconds=20).text
     assert told.startswith("ALARM: no progress for 21 s. ") and "no progress yet" in told and now[0] < 1030
+
+
+@pytest.mark.parametrize(
+    ("said", "limit", "told"),
+    [
+        ({"gpu_idle_s": 75.0}, 60, "ALARM: its GPU has been idle for 75 s. cancel_job ends the job.\n"),
+        ({"gpu_idle_s": 0.0}, 60, "small.sample.1 is running; no progress yet"),
+        ({"gpu_idle_s": 75.0}, None, "small.sample.1 is running; no progress yet"),
+        ({}, 60, "How busy its GPU is, is not known: nvidia-smi says nothing.\nsmall.sample.1 is running"),
+    ],
+)
+def test_a_gpu_that_idles_ends_a_wait(session: Session, said: dict[str, Any], limit: int | None, told: str) -> None:
+    session.launcher.poll = lambda _: JobState("running")  # type: ignore[method-assign]
+    (job_folder(session) / "heartbeat.json").write_text(json.dumps({"time": 1.0} | said))
+    wait = 600 if told.startswith("ALARM") else 0
+    got = call(bench_of(session, "watch"), "job_status", wait_seconds=wait, gpu_idle_seconds=limit)
+    assert got.text.startswith(told)
 
 
 def test_a_job_is_ended_by_its_builder_and_not_one_that_sees_heldout_items(session: Session) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from specs.errors import BudgetExceeded
 from tests.factories.benches import (
     bench_of,
     call,
-    copy_of,
     job_folder,
     measure,
     new_session,
@@ -36,14 +34,6 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     session = new_session(tmp_path_factory.mktemp("bench"), ("max_rounds: 3", "max_rounds: 9"))
     session.trail.close()
     return session.run
-
-
-@pytest.fixture
-def session(registered: Path, tmp_path: Path) -> Iterator[Session]:
-    made = copy_of(registered, tmp_path)
-    open_stage(made)
-    yield made
-    made.trail.close()
 
 
 def keys(session: Session, *kinds: Any) -> list[str]:

@@ -51,6 +51,10 @@ def test_digests_are_shown_and_written_where_they_are_left_out(tmp_path: Path) -
     again = json.loads(peergate("spec", "pin", path, "--json").stdout)
     assert [one["before"] for one in again["pinned"]] == [held, digest_file(tmp_path / "prompts.jsonl")]
     assert peergate("spec", "check", path).returncode == 3, "three items find nothing"
+    path.rename(tmp_path / "experiment.yaml")
+    assert peergate("spec", "pin", cwd=tmp_path).stdout.count("(as it was)") == 2, "that of this folder"
+    refused = peergate("spec", "pin", "demo", cwd=tmp_path)
+    assert refused.returncode == 2 and "cannot be read" in refused.stderr, "no shipped spec is written to"
 
 
 def test_pinning_what_is_no_spec_is_refused(tmp_path: Path) -> None:

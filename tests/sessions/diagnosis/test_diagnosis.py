@@ -20,6 +20,7 @@ from reviews.stages.finetuning import (
     online_health,
     optimizer_checks,
     preference_checks,
+    validation_checks,
 )
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -283,12 +284,15 @@ def test_curves_of_any_length_are_drawn_with_whole_steps(tmp_path: Path, count: 
     (name,) = draw(tmp_path, [Drawn("train" * 20, 1, curves, [("training.rise", steps[-3:])])])
     assert (tmp_path / name).stat().st_size > 5000
     assert draw(tmp_path, [Drawn("train", 1, Curves(), [])]) == []
+    plain = (tmp_path / name).read_text(encoding="utf-8")
+    (name,) = draw(tmp_path, [Drawn("train" * 20, 1, curves._replace(kept_out=((0, 2.0), (count, 1.0))), [])])
+    assert "loss, kept out" in (tmp_path / name).read_text(encoding="utf-8") and "kept out" not in plain
 
 
 def test_every_check_of_training_is_a_detector_or_about_leaks() -> None:
     leaks = {f"{group}.{one}" for group in ("dpo", "rollouts") for one in ("overlap", "nearest", "groups")}
     modules = (checks, optimizer_checks, health_checks, preference_checks, online_checks, online_health)
-    every = [check for module in modules for check in module.CHECKS]
+    every = [check for module in (*modules, validation_checks) for check in module.CHECKS]
     assert {one.id for one in every} - leaks <= DETECTORS.keys()
     assert DETECTORS.keys() <= {one.id for one in CHECKS}
 

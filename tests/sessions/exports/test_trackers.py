@@ -6,10 +6,16 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
+import socket
 import sqlite3
 import struct
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,9 +34,9 @@ from tests.fixtures.hostile_trail import small_trail
 from tests.fixtures.quick_session import open_quick
 
 
-def needs(package: str) -> pytest.MarkDecorator:
+def needs(package: str, what: str = "") -> pytest.MarkDecorator:
     missing = importlib.util.find_spec(package) is None
-    return pytest.mark.skipif(missing, reason=f"{package} is not installed")
+    return pytest.mark.skipif(missing, reason=f"{what or package} is not installed")
 
 
 @pytest.fixture
@@ -87,6 +93,19 @@ def test_a_changed_metric_is_not_exported(run: Path, tmp_path: Path) -> None:
     assert done.returncode == 5 and not (tmp_path / "out").exists(), done.stderr
 
 
+def test_what_is_sent_nowhere_is_one_line(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("WANDB_API_KEY", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(variable, raising=False)
+    for given, why in (
+        (("mlflow", run, "--send"), "variable MLFLOW_TRACKING_URI is not set"),
+        (("tensorboard", run, "--send"), "nothing is sent as 'tensorboard'"),
+        (("wandb", run, "--send"), "for `wandb sync`"),
+        (("mlflow", run, "--send", "--out", tmp_path / "out"), "--send makes no folder"),
+    ):
+        done = called("export", *given)
+        assert done.returncode == 2 and why in done.stderr and not (tmp_path / "out").exists()
+
+
 def test_every_format_says_what_it_is_for() -> None:
     assert all(one.told for one in FORMATS.values())
 
@@ -131,9 +150,42 @@ def test_wandb(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     folder, what = exported("wandb", run, tmp_path)
     (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     data = path.read_bytes()
-    for name in (*what.metrics, *what.curves, what.config["registration"]):
-        assert name.encode() in data, name
     assert f"\n{os.uname().nodename}".encode() not in data and str(tmp_path).encode() not in data
+    history: dict[str, list[float]] = {}
+    summary: dict[str, float] = {}
+    config: dict[str, str] = {}
+    steps: dict[str, str] = {}
+    for one in records_of_wandb(data):
+        for item in one.history.item:
+            history.setdefault(item.key or "/".join(item.nested_key), []).append(json.loads(item.value_json))
+        summary |= {item.key: json.loads(item.value_json) for item in one.summary.update}
+        config |= {item.key: json.loads(item.value_json) for item in (*one.config.update, *one.run.config.update)}
+        steps |= {one.metric.name: one.metric.step_metric} if one.metric.name else {}
+    assert summary.items() >= what.metrics.items() and config["registration"] == what.config["registration"]
+    assert {name for name in history if not name.startswith(("_", "gates"))} == {
+        *what.curves,
+        *(f"{name} step" for name in what.curves),
+    }
+    for name, values in what.curves.items():
+        assert history[name] == values and history[f"{name} step"] == [*range(1, len(values) + 1)]
+        assert steps[name.replace(".", r"\.")] == f"{name} step".replace(".", r"\.")
+
+
+def records_of_wandb(data: bytes) -> Iterator[Any]:
+    """Read records as LevelDB frames them, in blocks of 32 KiB: checksum, length, kind, a part of a record."""
+    read: Any = import_module("wandb.proto.wandb_internal_pb2")
+    at, whole = 7, b""
+    while at + 7 <= len(data):
+        if (left := 32_768 - at % 32_768) < 7:
+            at += left
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        # Whole, or the last part of several.
+        if kind in (1, 4):
+            yield read.Record.FromString(whole)
+            whole = b""
 
 
 @needs("mlflow")
@@ -153,6 +205,54 @@ def test_mlflow(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [history[step] for step in sorted(history)] == what.curves["train.1/loss"]
     assert found.data.tags["gate.tuned.1"] == "approve (checklist)"
     assert json.loads(found.data.params["registration"]) == what.config["registration"]
+
+
+@pytest.fixture(params=["folder", pytest.param("server", marks=needs("flask", "mlflow (its server)"))])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of a file store, or of a server of MLFlow's own (in `mlflow`, not in `mlflow-skinny`)."""
+    if request.param == "folder":
+        yield (tmp_path / "kept").as_uri()
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{tmp_path / 'kept.db'}"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 300
+        while True:
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+                break
+            assert process.poll() is None and time.monotonic() < deadline, "the server did not begin"
+            time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@needs("mlflow")
+@pytest.mark.slow
+def test_mlflow_is_sent_once_what_a_session_has(run: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    for _ in range(2):
+        done = peergate("export", "mlflow", run, "--send")
+        assert done.returncode == 0 and done.stdout.startswith("sent: "), done.stderr
+    what = tracked(source_of(run))
+    client: Any = import_module("mlflow.tracking").MlflowClient()
+    (found,) = client.search_runs([client.get_experiment_by_name("peergate").experiment_id])
+    assert {name: found.data.metrics[name] for name in what.metrics} == what.metrics
+    for name, values in what.curves.items():
+        history = [(one.step, one.value) for one in client.get_metric_history(found.info.run_id, name)]
+        assert history == [*enumerate(values, 1)]
+    assert len(client.get_metric_history(found.info.run_id, "tuned.1/accuracy_gain")) == 1
+    assert (json.loads(found.data.tags["decision"]), found.info.status) == ("approve", "FINISHED")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    done = peergate("export", "mlflow", run, "--send")
+    assert done.returncode == 4 and "did not take it" in done.stderr and "Traceback" not in done.stderr
 
 
 @needs("trackio")

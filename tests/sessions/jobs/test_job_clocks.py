@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.jobs.launcher import JobState
-from sessions.nodes import act
-from specs.job_records import ExitRecord, Observed
+from sessions.jobs.launcher import HERE, JobState
+from sessions.nodes import act, job_end
+from specs.job_records import ExitRecord, MachineClock, Observed
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
@@ -55,11 +56,9 @@ def test_a_forged_time_costs_no_more_than_was_seen_and_closes_the_gate(tmp_path:
     assert decision["outcome"] == "escalate"
 
 
-def test_a_true_time_passes_and_its_session_comes_to_its_end(tmp_path: Path) -> None:
-    run = open_quick(tmp_path)
-    drive(quick_session(run))
-    assert {_checks(run, stage)["jobs.clock"]["status"] for stage in ("base", "train", "ship")} == {"PASS"}
-    assert len(_of(run, "close")) == 1
+def test_a_true_time_passes_and_its_session_comes_to_its_end(closed_quick: Path) -> None:
+    assert {_checks(closed_quick, stage)["jobs.clock"]["status"] for stage in ("base", "train", "ship")} == {"PASS"}
+    assert len(_of(closed_quick, "close")) == 1
 
 
 class Alive(QuickLauncher):
@@ -89,3 +88,66 @@ def test_the_time_between_orchestrators_counts_as_time_the_job_may_have_taken() 
     assert [seen.bounded(one) for one in (-5, 100, 1e9)] == [0, 100, 7200]
     here = Observed(at_least_s=600.0, at_most_s=700.0)
     assert [here.bounded(one) for one in (0, 595, 650)] == [600, 600, 650]
+
+
+class OtherHours(QuickLauncher):
+    """The exit record of the first job states two hours earlier than it ran."""
+
+    def start(self, folder: Path) -> None:
+        super().start(folder)
+        record = ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
+        if ".base." in record.key and not record.key.endswith("witness"):
+            moved = {"started": record.started - 7200, "ended": record.ended - 7200}
+            (folder / "exit.json").write_bytes(record.model_copy(update=moved).canonical())
+
+
+@pytest.mark.parametrize(("name", "status"), [(HERE, "FAIL"), ("ray", "WARN")])
+def test_other_hours_close_the_gate_where_the_job_reads_this_clock(tmp_path: Path, name: str, status: str) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=OtherHours(name=name)))
+    assert _checks(run, "base")["jobs.times"]["status"] == status
+    (launch,) = (one for one in _of(run, "launch") if one["stage"] == "base")
+    assert ("clock" in launch) == (name == HERE), "of a machine elsewhere nothing is known"
+
+
+def test_a_clock_that_was_set_back_before_a_launch_accuses_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entries of a trail do not go back in time, clocks do."""
+    run, seconds, nanoseconds = open_quick(tmp_path), time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: seconds() - 31 * 3600)
+    monkeypatch.setattr(time, "time_ns", lambda: nanoseconds() - int(31 * 3600e9))
+    drive(quick_session(run))
+    found = _checks(run, "base")
+    assert (found["jobs.times"]["status"], found["jobs.clock"]["status"]) == ("PASS", "PASS")
+
+
+def _clock(boot: str, up_s: float, at: float) -> MachineClock:
+    return MachineClock(boot=boot, up_s=up_s, time=at)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "most", "moved"),
+    [
+        (_clock("a", 50.0, 1000.0), _clock("a", 80.0, 1030.0), 30.0, 0.0),
+        (_clock("a", 50.0, 1000.0), _clock("a", 80.0, 1030.0 - 7200), 30.0, -7200.0),
+        (_clock("a", 50.0, 1000.0), _clock("a", 80.0, 1030.0 + 7200), 30.0, 7200.0),
+        # Another start of the machine, another machine, or a system that does not tell: the entry's time counts.
+        (_clock("a", 50.0, 1000.0), _clock("b", 80.0, 1030.0), 500.0, None),
+        (_clock("a", 50.0, 1000.0), None, 500.0, None),
+        (None, _clock("a", 80.0, 1030.0), 500.0, None),
+    ],
+)
+def test_time_is_taken_by_a_clock_that_nobody_sets(
+    monkeypatch: pytest.MonkeyPatch,
+    then: MachineClock | None,
+    now: MachineClock | None,
+    most: float,
+    moved: float | None,
+) -> None:
+    monkeypatch.setattr(job_end, "clock_here", lambda: now)
+    monkeypatch.setattr(job_end.time, "time", lambda: 1500.0)
+    body = {"clock": then.model_dump(mode="json")} if then else {}
+    launch: Any = SimpleNamespace(body=body, entry=SimpleNamespace(time_ns="1000000000000"))
+    seen = job_end.observed_from(launch, 0.0)
+    assert (seen.at_most_s, seen.clock_set_s) == (most, moved)

@@ -386,6 +386,7 @@ def test_a_review_that_cannot_be_paid_closes_the_gate_until_the_budget_is_amende
     assert audited(run) == 0
 
 
+@pytest.mark.more
 def test_the_design_gate_waits_for_money_too(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     reviewer = Paid(3.2)

@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from specs.digests import digest_bytes
 from specs.errors import AuditDamage
 from tests.e2e.sessions import CANARY, environment, wait_for
 from tests.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
+from tests.fixtures.mcp_client import REAL, Said, over_stdio
 from tests.fixtures.sshd_pod import MISSING, Pod, pod
 from tests.fixtures.sshd_quick import peergate, plant_environment, write_pod_file, write_quick_spec
 from tests.reviews.trail.test_attacks import (
@@ -38,6 +40,7 @@ from tests.reviews.trail.test_attacks import (
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
+WAITS = {"session": "small", "wait_seconds": 60}
 KEYS = {"OPENAI_API_KEY": CANARY, "ANTHROPIC_API_KEY": CANARY, "HF_TOKEN": CANARY}
 
 
@@ -46,6 +49,8 @@ class Finished(NamedTuple):
 
     machine: Pod
     pods: Path
+    told: dict[str, Said]
+    """What a managing program was answered that started it."""
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +60,23 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         python = plant_environment(machine)
         file = write_pod_file(folder, machine, python, f"shutdown: touch {Path(machine.root).parent}/shut")
         own = ("--pods", folder / "pods")
-        for words in (
-            ("up", write_quick_spec(folder / "spec"), "--pod", file),
-            ("start", "small"),
-            ("attach", "small"),
-        ):
-            done = peergate("pod", *words, *own)
-            assert done.returncode == 0, done.stderr
-        yield Finished(machine, folder / "pods")
+        told: dict[str, Said] = {}
+        done = peergate("pod", "up", write_quick_spec(folder / "spec"), "--pod", file, *own)
+        assert done.returncode == 0, done.stderr
+        with over_stdio(folder / "spec", folder / "runs", REAL, options=("--manage", *map(str, own))) as driver:
+            told["prepared"] = driver.call("list_pods")
+            told["answered"] = driver.call("start_pod", session="small", answer="approve")
+            told["unknown"] = driver.call("start_pod", session="other")
+            told["not begun"] = driver.call("pod_status", session="small")
+            told["started"] = driver.call("start_pod", session="small")
+            told["again"] = driver.call("start_pod", session="small")
+            until = time.monotonic() + 400
+            while "the orchestrator there: running" in (status := driver.call("pod_status", **WAITS)).text:
+                assert time.monotonic() < until, status
+            told["ended"], told["pulled"] = status, driver.call("list_pods")
+        done = peergate("pod", "attach", "small", *own)
+        assert done.returncode == 0, done.stderr
+        yield Finished(machine, folder / "pods", told)
 
 
 def copied(finished: Finished, name: str, *, pulled: bool = True) -> tuple[Place, Path]:
@@ -147,6 +161,57 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
         # Signing keys were made there and stay there.
         assert (machine.seen / "runs" / ".peergate" / "keys" / "log.pem").exists()
         assert not list((tmp_path / "pods").rglob("*.pem"))
+
+
+@pytest.mark.slow
+def test_a_model_builds_on_a_pod_and_asks_its_reviewer_there(tmp_path: Path) -> None:
+    """Both models are in the pod's network, which has no way out; only their keys come from here."""
+    with pod(tmp_path / "pod") as machine, machine.beside("-m", "tests.fixtures.pod_models") as models:
+        assert models.stdout is not None and models.stdin is not None
+        builder, reviewer = models.stdout.readline().split()
+        free = "usd_per_million_tokens: {input: 0, output: 0}"
+        parties = (
+            ("builder: {vendor: playbook}", f"builder: {{vendor: openai, model: one, base_url: '{builder}', {free}}}"),
+            (
+                "reviewer: {vendor: checklist}",
+                f"reviewer: {{vendor: anthropic, model: two, base_url: '{reviewer}', {free}}}",
+            ),
+        )
+        file = write_pod_file(tmp_path, machine, plant_environment(machine))
+        own = ("--pods", tmp_path / "pods")
+        keys = {"PEERGATE_BUILDER_KEY": CANARY, "PEERGATE_REVIEWER_KEY": f"{CANARY}-too"}
+        spec = write_quick_spec(tmp_path / "spec", *parties)
+        for words in (("up", spec, "--pod", file), ("start", "small"), ("attach", "small")):
+            done = peergate("pod", *words, *own, **keys)
+            assert done.returncode == 0, done.stderr
+        models.stdin.close()
+        assert json.loads(models.stdout.read()) == []
+    place = place_of(tmp_path / "pods", "small")
+    every = [one.entry for one in read_entries(place.run / "trail.sqlite")]
+    (asked,) = (one.body for one in every if one.kind == "asked")
+    (told,) = (one.body for one in every if one.kind == "answered")
+    assert (asked["by"], asked["reviewer"], told["by"], told["error"]) == ("openai:one", "anthropic:two", "model", "")
+    judged = [one.body for one in every if one.kind == "verdict"]
+    assert len(judged) == 6 and {one["reviewer"] for one in judged} == {"anthropic:two"}
+    turns = [one.body for one in every if one.kind == "turn"]
+    assert len(turns) == 11 and every[-1].kind == "close" and verify(place).exit_code == 0
+    assert not [one for one in place.folder.rglob("*") if one.is_file() and CANARY.encode() in one.read_bytes()]
+
+
+def test_a_program_starts_and_watches_the_session_of_a_prepared_pod(finished: Finished) -> None:
+    told = finished.told
+    assert [name for name, one in told.items() if one.is_error] == ["answered", "unknown", "again"]
+    (prepared,), (pulled,) = (json.loads(told[name].text)["pods"] for name in ("prepared", "pulled"))
+    assert (prepared["name"], prepared["host"], prepared["last_pulled"]) == ("small", "pod", None)
+    assert pulled["last_pulled"]["state"] == "closed" and pulled["last_pulled"]["decision"] == "approve"
+    assert "malformed arguments: answer" in told["answered"].text
+    assert "there is no pod 'other'" in told["unknown"].text
+    assert told["not begun"].text == "the orchestrator there: never; nothing was started there yet"
+    assert "small started on pod" in told["started"].text
+    assert "the pod did not start it" in told["again"].text
+    assert told["ended"].text.startswith("the orchestrator there: ended, exit code 0\n{")
+    # What the program reads holds no held-out text; the copy that was pulled for it is the session.
+    assert json.loads(told["ended"].text.partition("\n")[2])["name"] == "small"
 
 
 def test_a_pull_is_the_whole_session_and_the_next_one_brings_nothing(finished: Finished) -> None:

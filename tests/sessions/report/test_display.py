@@ -32,7 +32,12 @@ def test_a_decision_is_shown_with_reasons_changes_and_what_is_left() -> None:
             stage="sample",
             attempt=1,
             outcome="revise",
-            reasons=("too few",),
+            reasons=(
+                "too few",
+                "check a is FAIL: 3 are bad",
+                "checklist: All: FAIL. 3 are bad",
+                "checklist: 2 are bad",
+            ),
             required_changes=(change,),
             packet=digest,
             verdict=digest,
@@ -44,6 +49,7 @@ def test_a_decision_is_shown_with_reasons_changes_and_what_is_left() -> None:
         text in said
         for text in ("gate sample: revise", "- too few", "required: raise temperature", "left 0.7500 USD and 90 min")
     )
+    assert said.count("3 are bad") == 1 and "checklist: 2 are bad" in said, "the checklist repeats its check"
 
 
 def test_checks_are_counted_and_those_that_closed_the_gate_are_shown() -> None:
@@ -57,6 +63,9 @@ def test_checks_are_counted_and_those_that_closed_the_gate_are_shown() -> None:
     terminal.checks(tuple(results))
     said = out.getvalue()
     assert "1 BLOCKED, 1 FAIL, 2 PASS" in said and "FAIL c: about c" in said and "about a" not in said
+    broken = results[2].model_copy(update={"id": "e", "detail": "about c"})
+    terminal.checks((*results, broken))
+    assert "FAIL c, e: about c" in out.getvalue(), "one fault, told once"
 
 
 def test_metrics_come_with_interval_n_and_unit() -> None:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reviews.trail.envelope import payload_of, recorded
 from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.postgres_table import begin_log
+from reviews.trail.tables.trail_file import SCHEMA
 from reviews.trail.trail import Trail
 from sessions.commands.status import list_sessions
 from sessions.report import session_list
-from sessions.report.overview import overview
+from sessions.report.overview import overview, summary
 from sessions.report.session_list import INDEX, everywhere, listed
 from sessions.run.lease import lease
 from sessions.view.places import Scope
 from specs.errors import UserError
+from specs.trail.entry import GENESIS, Entry, EntryKind
 from tests.factories.bodies import body_of
 from tests.fixtures.view_client import Client
 
@@ -64,6 +71,46 @@ def test_the_list_says_what_each_overview_says(tmp_path: Path, address: str | No
     assert states(tmp_path)["c"] == "paused"
 
 
+SEVERAL: dict[EntryKind, list[dict[str, Any]]] = {
+    "open": [{"reviewer": "person"}, {}],
+    "plan": [{"escalate": True}, {}, {"stage": "dpo"}],
+    "decision": [{"outcome": "escalate", "reasons": ["why"]}, {}, {"outcome": "reject"}],
+    "amendment": [{"outcome": "reject"}, {}, {"outcome": "reject", "overridden": True}],
+    **dict.fromkeys(("packet", "verdict", "human", "budget", "retraction", "spend", "close"), [{}]),
+}
+
+
+def test_head_and_tail_say_what_the_whole_trail_says(tmp_path: Path) -> None:
+    """Of trails of chance, whatever order their entries have; only a verdict comes after its packet."""
+    chance, shorter, states = random.Random(1), 0, set[tuple[str, str | None]]()
+    for _ in range(300):
+        kinds = chance.choices([kind for kind in SEVERAL if kind not in ("open", "close")], k=chance.randrange(25))
+        kinds = ["open", *kinds, *(["close"] if chance.random() < 0.5 else [])]
+        if chance.random() < 0.2:
+            chance.shuffle(kinds)
+        rows: list[tuple[bytes, bytes]] = []
+        for seq, kind in enumerate(kinds):
+            asked = [one for one in range(seq) if kinds[one] == "packet"]
+            at = chance.choice(asked) if kind == "verdict" and asked else seq
+            key = kind if kind == "close" else f"{kind}/{at}"
+            body = body_of(kind, **chance.choice(SEVERAL[kind]))
+            entry = Entry(seq=seq, kind=kind, session="s", key=key, time_ns=str(seq), previous=GENESIS, body=body)
+            rows.append((payload_of(entry), b"[]"))
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.text_factory = bytes
+            connection.executescript(SCHEMA.replace("UNIQUE INDEX", "INDEX"))
+            texts = [(seq, payload.decode(), "[]") for seq, (payload, _) in enumerate(rows)]
+            connection.executemany("INSERT INTO entry VALUES (?, ?, ?)", texts)
+            told = session_list._that_tell(connection)  # pyright: ignore[reportPrivateUsage]
+        whole = [recorded(*row) for row in rows]
+        found, expected = (summary("s", tmp_path, entries, len(rows)) for entries in (told, whole))
+        assert found == expected, kinds
+        shorter += len(told) < sum(kind != "spend" for kind in kinds)
+        states.add((found.state, found.decision))
+    assert shorter > 50
+    assert states == {("paused", None), ("waiting", None), ("closed", "approve"), ("closed", "retracted")}
+
+
 def test_only_what_changed_is_read_again(tmp_path: Path, address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     trails = {name: begun(tmp_path, name, address) for name in "abc"}
     for trail in trails.values():
@@ -106,6 +153,27 @@ def test_a_damaged_session_is_listed_as_damaged(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "a", tmp_path / "c")
     (tmp_path / "c" / "trail.postgres").write_text("{}", encoding="utf-8")
     assert states(tmp_path) == {"a": "paused", "b": "damaged", "c": "damaged"}
+
+
+def test_a_closed_session_is_listed_as_damaged_if_its_file_is_not_as_it_was_sealed(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        trail = begun(tmp_path, name)
+        trail.append("close", "close", body_of("close"))
+        if name != "d":
+            trail.close()
+    assert states(tmp_path) == dict.fromkeys("abcd", "closed")
+    trail.close()
+    with closing(sqlite3.connect(tmp_path / "b" / "trail.sqlite")) as changed, changed:
+        changed.execute("DROP TRIGGER entry_is_final")
+        changed.execute("UPDATE entry SET payload = replace(payload, '\"approve\"', '\"reject\"') WHERE seq = 2")
+    (tmp_path / "c" / "trail.seal").unlink()
+    (found,) = (one for one in listed(tmp_path) if one.name == "b")
+    assert (found.state, found.decision) == ("damaged", "reject") and "audit verify" in found.reasons[0]
+    assert states(tmp_path) == {"a": "closed", "b": "damaged", "c": "damaged", "d": "closed"}
+    # Between its last entry and its seal a session is still its owner's.
+    with lease(tmp_path / "c"):
+        assert states(tmp_path)["c"] == "closed"
+    assert states(tmp_path)["c"] == "damaged"
 
 
 def test_all_sessions_of_a_database_are_listed_wherever_they_are(

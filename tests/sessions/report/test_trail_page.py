@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -21,7 +22,6 @@ from sessions.requests.consult_context import Desk
 from sessions.requests.review_functions import ask_review
 from sessions.run.run_layout import REVIEWS
 from specs.trail.requested_review import QuestionRequest
-from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 HOSTILE = (
     "</pre></title>\"'><script>alert(1)</script><img src=https://e.example/x onerror=alert(1)>{{7*7}}\u001b[31m\u202e"
@@ -113,11 +113,12 @@ def spoiled(value: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def trails(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[list[Recorded], Store]]]:
+def trails(
+    closed_quick: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[tuple[list[Recorded], Store]]]:
     """A session, and a folder of requested reviews."""
     folder = tmp_path_factory.mktemp("paged")
-    run = open_quick(folder)
-    drive(quick_session(run))
+    run = shutil.copytree(closed_quick.parent, folder / "runs") / closed_quick.name
     question = QuestionRequest(topic="log level", question="Which log level?", kind="trivial")
     asked = ask_review(question, Desk(runs=folder / "runs")).folder
     yield [

@@ -16,7 +16,6 @@ from sessions.run.private_files import OTHERS
 from specs.job_records import JobOrder
 from tests.e2e.sessions import called
 from tests.factories.sessions_on_disk import first_order
-from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.sessions.jobs.test_wrapper import DRIVER, job
 
 pytestmark = pytest.mark.integration
@@ -126,9 +125,10 @@ def test_what_a_wrapper_and_its_job_write_is_for_their_user_alone(tmp_path: Path
     ],
     ids=lambda one: one[0],
 )
-def test_a_run_folder_that_others_can_open_is_told_once(tmp_path: Path, command: tuple[str, ...]) -> None:
-    run = open_quick(tmp_path)
-    drive(quick_session(run))
+def test_a_run_folder_that_others_can_open_is_told_once(
+    closed_quick: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    run = shutil.copytree(closed_quick.parent, tmp_path / "runs") / closed_quick.name
     for mode, told in ((0o750, True), (0o700, False)):
         run.chmod(mode)
         shutil.rmtree(tmp_path / "runs" / "next", ignore_errors=True)
@@ -139,11 +139,9 @@ def test_a_run_folder_that_others_can_open_is_told_once(tmp_path: Path, command:
             assert "small" in lines[0] and "chmod 700" in lines[0]
 
 
-def test_an_export_gets_the_modes_that_the_user_wants(tmp_path: Path) -> None:
-    run = open_quick(tmp_path)
-    drive(quick_session(run))
+def test_an_export_gets_the_modes_that_the_user_wants(closed_quick: Path, tmp_path: Path) -> None:
     for umask, mode in ((0o022, 0o755), (0o077, 0o700)):
         target = tmp_path / f"export{umask}"
-        done = peergate("audit", "export", str(run), str(target), cwd=tmp_path, umask=umask)
+        done = peergate("audit", "export", str(closed_quick), str(target), cwd=tmp_path, umask=umask)
         assert done.returncode == 0, done.stderr
         assert target.stat().st_mode & 0o777 == mode

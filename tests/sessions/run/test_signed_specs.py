@@ -11,10 +11,9 @@ from reviews.audit.spec_signature import sign_spec, signature_damage
 from reviews.trail.keys import FOLDER, KeyFolder
 from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
-from sessions.builder.mcp.transports import MANAGES, read_token
 from sessions.run.signed_specs import SIGNED, find_signature, keep_signature, require_signature, use_signature
 from specs.digests import digest_bytes
-from specs.errors import Blocked, UserError
+from specs.errors import Blocked
 from tests.factories.evidence_on_disk import resolved_spec
 from tests.fixtures.quick_session import Silent, code_now
 
@@ -80,13 +79,3 @@ def test_the_audit_compares_the_signature_with_what_was_registered(tmp_path: Pat
         runtime.register(runs / name, resolved, material, code_now(), signed=signed)
         found = list(signature_damage(read_entries(runs / name / "trail.sqlite")))
         assert len(found) == bool(damage) and damage in "".join(found), name
-
-
-def test_a_token_opens_one_of_the_two_servers(tmp_path: Path) -> None:
-    builds, manages = tmp_path / "builds", tmp_path / "manages"
-    assert not read_token(builds).startswith(MANAGES)
-    assert read_token(manages, manages=True).startswith(MANAGES)
-    with pytest.raises(UserError, match="this token is for the management server, not for this one"):
-        read_token(manages)
-    with pytest.raises(UserError, match="this token is for a server that builds, not for this one"):
-        read_token(builds, manages=True)

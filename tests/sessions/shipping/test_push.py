@@ -33,6 +33,9 @@ def test_a_release_holds_weights_card_evidence_sums_and_a_signed_list(run: Path,
     assert "PASS     digests" in checked.stdout, checked.stdout
     assert called("audit", "verify", target / "evidence").returncode == 0
     assert not list(tmp_path.glob(".release-*"))
+    lines = done.stdout.splitlines()
+    counted = sum(name.startswith("evidence/") for name in release.files)
+    assert len(lines) < 20 and f"and {counted} files under evidence: SHA256SUMS lists all" in lines
     again = called("ship", "push", run, target)
     assert again.returncode == 2 and "is there already" in again.stderr
 

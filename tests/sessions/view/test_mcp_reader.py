@@ -94,8 +94,10 @@ def test_what_cannot_be_told_is_one_line(runs: Path) -> None:
     assert "no attempt has this metric (there are: acceptance_rate" in refused(
         reader, "metric_history", metric="x", session="accepted"
     )
-    assert refused(reader, "session") == "session: Field required"
-    assert refused(reader, "curve", session="accepted", curve="train.1/loss", more=1).startswith("more: Extra")
+    assert refused(reader, "session") == "malformed arguments: session: Field required"
+    assert refused(reader, "curve", session="accepted", curve="train.1/loss", more=1).startswith(
+        "malformed arguments: more: Extra"
+    )
     assert "there is no tool 'launch_stage'" in refused(reader, "launch_stage")
     alone = Place(runs / "accepted", runs / "accepted" / "trail.sqlite")
     assert "there is no session" in refused(SessionReader(Scope(runs, alone)), "session", session="waiting")

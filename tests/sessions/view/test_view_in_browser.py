@@ -207,7 +207,7 @@ def test_hostile_texts_are_seen_and_do_nothing(page: Page, address: str) -> None
 
 def test_a_damaged_trail_is_seen_at_once(page: Page, address: str) -> None:
     page.until("document.querySelector('[data-name=damaged]').dataset.state === 'damaged'")
-    assert "says approve" in page.run("document.querySelector('[data-name=damaged]').innerText")
+    assert "says Accepted" in page.run("document.querySelector('[data-name=damaged]').innerText")
     assert page.run("document.querySelector('[data-name=accepted]').dataset.state") == "closed"
     page.follow("[data-name=damaged] a")
     assert page.run("document.querySelector('[role=alert]').getBoundingClientRect().top") < 200

@@ -19,6 +19,7 @@ from reviews.reviewers.checklist import Checklist
 from reviews.trail.anchors import read_anchor
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
 from sessions.commands.audit.trail_place import Place
 from sessions.report.page_result import page_result
 from sessions.report.samples.judged_samples import SHOWN
@@ -29,6 +30,7 @@ from specs.trail.builder_tools import SubmitStage
 from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Finding, Packet, Span, Verdict
 from tests.e2e.sessions import called
+from tests.factories.bodies import body_of
 from tests.fixtures.hostile_trail import Critical, plant
 from tests.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
 from tests.fixtures.view_client import Answer, Client
@@ -197,6 +199,19 @@ def damaged(run: Path, folder: Path) -> Path:
     return copy
 
 
+def test_requested_reviews_of_a_workspace_are_found_from_its_list(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    client = Client(Scope(tmp_path))
+    assert "Requested reviews" not in client.get("/").text and client.get("/s/kept/").status == 404
+    trail = Trail(tmp_path / "kept" / "reviews.sqlite", "kept")
+    trail.append("asked", "asked/1", body_of("asked"))
+    trail.close()
+    assert 'href="/s/kept/">Requested reviews in kept</a>' in client.get("/").text
+    page = client.get("/s/kept/")
+    assert page.status == 200 and "request 1 by ada" in page.text
+    assert client.get("/s/.peergate/").status == client.get("/s/..%2Fkept/").status == 404
+
+
 def test_a_damaged_trail_is_named_on_every_page(closed_quick: Path, tmp_path: Path) -> None:
     client = Client(Scope(damaged(closed_quick, tmp_path).parent))
     for path in ("", "samples", "transcript", "gate/tuned/1", "entry/5"):
@@ -298,7 +313,7 @@ def test_before_the_treatment_has_answered_the_baseline_is_shown_alone(tmp_path:
     assert page["total"] == N and page["rows"][0]["change"] == "only" and page["rows"][0]["after_right"] is None
     assert client.get("/s/small/samples.json?show=wrong").json()["total"] == N
     assert client.get("/s/small/samples.json?show=gained").json()["total"] == 0
-    assert "Nothing was compared" in client.get("/s/small/").text
+    assert "Nothing is compared yet" in client.get("/s/small/").text
 
 
 def test_a_second_attempt_says_what_changed_since_the_first(tmp_path: Path) -> None:

@@ -224,6 +224,7 @@ PASSWD = "".join(f"user{n}:x:{n}:{n}::/home/user{n}:/bin/sh\n" for n in range(30
         ("a.csv", b"prompt,prompt\na,b\n", "names prompt twice"),
         ("a.csv", b"prompt,completion\na,b,c\n", "3 cells, the header has 2"),
         ("a.csv", b'prompt,completion\n"a,b\n', "not valid CSV"),
+        ("a.csv", b'{"prompt": "a", "completion": "b"}\n' * 2, "holds JSON lines, no table (name it .jsonl)"),
         ("a.parquet", b"no parquet", "not valid Parquet"),
         ("a.jsonl", b'{"input": "a", "output": "b"}\n', "its columns are input, output (understood: prompt and"),
         ("a.jsonl", b'{"question": "a", "answer": "b"}\n', "`as: items` to ask and verify them"),
@@ -252,6 +253,21 @@ def test_a_file_that_is_something_else_is_one_error(tmp_path: Path, name: str, d
 def test_a_wrong_row_is_told_with_its_line(tmp_path: Path, row: Any, told: str) -> None:
     (found,) = problems(json_lines(tmp_path / "a.jsonl", [PAIRS[0], row]), "examples")
     assert found.line == 2 and told in f"{found.keys}: {found.message}", found
+
+
+def test_what_is_wrong_with_every_row_is_told_once(tmp_path: Path) -> None:
+    rows = table(tmp_path / "a.csv", [{"input": f"{n}", "output": "b"} for n in range(60)])
+    (found,) = problems(rows, "examples")
+    assert str(found) == f"{rows}:2:1: prompt: is missing, in all 60 rows; its columns are input, output"
+    # Two faults, or a row that is right: each with its line.
+    two = problems(json_lines(tmp_path / "b.jsonl", [{"prompt": "a"}, {"completion": "b"}]), "examples")
+    three = problems(json_lines(tmp_path / "c.jsonl", [*PAIRS[:1], {"prompt": "a"}, {"prompt": "b"}]), "examples")
+    assert [(one.line, one.keys) for one in two] == [(1, "completion"), (2, "prompt")]
+    assert [(one.line, one.keys) for one in three] == [(2, "completion"), (3, "completion")]
+
+
+def test_a_device_is_not_read() -> None:
+    assert [one.message for one in problems(Path("/dev/zero"), "examples")] == ["a device, no file"]
 
 
 def test_pairs_need_two_responses_to_one_prompt(tmp_path: Path) -> None:

@@ -133,6 +133,12 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
         (LOSS, "- {metric: zzz, above: 0}", "stages[2].gate.criteria[0].metric", "unknown metric 'zzz' (measured here"),
         (
             LOSS,
+            "- {metric: validation_loss_rise, at_most: 1}",
+            "stages[2].gate.criteria[0].metric",
+            "'validation_loss_rise' is measured only with validation_share (give validation_share, or leave it out)",
+        ),
+        (
+            LOSS,
             "- {metric: accuracy, above: 0}",
             "stages[2].gate.criteria[0].metric",
             "'accuracy' is measured by evaluate stages, this one is sft",

@@ -116,7 +116,10 @@ def test_a_change_of_the_file_is_another_measuring_code(tmp_path: Path) -> None:
         ("x = 1\ny = x.z\n" + GOOD, "verify.py:2:1: cannot be loaded: AttributeError: 'int' object has no attribute"),
         ("import sys\nsys.exit(0)\n", "verify.py:2:1: cannot be loaded: SystemExit: 0"),
         ("import torch\n" + GOOD, "verify.py:1:1: cannot be loaded: ImportError: it imports torch"),
-        ("import helper_beside_it\n" + GOOD, "verify.py:1:1: cannot be loaded: ModuleNotFoundError"),
+        (
+            "import rules\n" + GOOD,
+            "verify.py:1:1: cannot be loaded: ModuleNotFoundError: No module named 'rules'; it may",
+        ),
         ("x = 1\nverify = True\n", "verify.py:2:1: has no function verify(item, answer)"),
         (
             "\ndef verify(item):\n    pass\n",

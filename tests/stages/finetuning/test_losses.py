@@ -23,7 +23,7 @@ from training.rules.finetuning.losses import (
     sft_loss,
     simpo_loss,
 )
-from training.rules.finetuning.preference_split import divide
+from training.rules.finetuning.validation_split import divide
 
 NUMBERS = st.floats(-60, -0.1, allow_nan=False)
 

@@ -19,7 +19,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.stages.finetuning.weights import LEAST_SHARE, course_of
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import evidence_of, steps, write_rows
+from tests.factories.evidence_on_disk import evidence_of, steps, with_manifest, write_rows
 from tests.reviews.checks.test_checks import results_of
 
 DUE = math.hypot(*(row["learning_rate"] for row in steps()))
@@ -73,21 +73,34 @@ def test_a_dead_optimiser_fails_after_a_single_pass_too(tmp_path: Path) -> None:
     assert results_of(one_pass)["training.moved"].status == "FAIL"
 
 
-@pytest.mark.parametrize("rate", [1e-8, 1e-11])
-def test_a_tiny_rate_that_was_registered_is_a_warning(tmp_path: Path, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("rate", "loss", "status"),
+    [
+        (1e-9, 2.0, "FAIL"),
+        (1e-11, 2.0, "FAIL"),
+        # However a single pass went: what rates of 1e-9 move is noise.
+        (1e-9, None, "FAIL"),
+        (1e-6, None, "PASS"),
+    ],
+)
+def test_a_rate_at_which_nothing_can_be_learnt_fails(
+    tmp_path: Path, rate: float, loss: float | None, status: str
+) -> None:
     """Steps of 1e-11 are rounded away where weights are 5: that one of 40,000 moved says nothing then."""
     evidence = moved_by(tmp_path, rate, learning_rate=rate)
     if rate < 1e-9:
         tensors(evidence.inputs["model"], far=[0.0] + [5.0] * 39_999)
         tensors(evidence.outputs["checkpoint"], far=[rate] + [5.0] * 39_999)
-    rows = [row | {"learning_rate": row["learning_rate"] * rate / 1e-5, "loss": 2.0} for row in steps()]
-    write_rows(evidence.outputs["rows"], rows)
+    evidence = with_manifest(evidence, effective={"trained_parameters": 40_000})
+    rates = [row | {"learning_rate": row["learning_rate"] * rate / 1e-5} for row in steps()]
+    write_rows(evidence.outputs["rows"], rates if loss is None else [row | {"loss": loss} for row in rates])
     found = results_of(evidence)
     assert {name: found[name].status for name in ("training.schedule", "training.moved", "training.loss")} == {
         "training.schedule": "PASS",
         "training.moved": "PASS",
-        "training.loss": "WARN",
+        "training.loss": status,
     }
+    assert ("the learning rate is too small" in found["training.loss"].detail) == (status == "FAIL")
 
 
 def test_a_loss_that_stays_at_a_rate_that_could_lower_it_fails(tmp_path: Path) -> None:

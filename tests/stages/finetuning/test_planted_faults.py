@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.fixtures.needed import need
-from tests.fixtures.tiny_training import tiny_checkpoint
-from tests.stages.finetuning.test_training import judged, quiet_warnings, run, sft_job
+from tests.fixtures.tiny_training import tiny_checkpoint, training_job, write_lines
+from tests.stages.finetuning.test_training import QUICK, judged, quiet_warnings, run, sft_job
 
 pytestmark = pytest.mark.integration
 __all__ = ["quiet_warnings"]
@@ -145,6 +146,26 @@ def test_a_corpus_repeated_too_often_is_starved(tmp_path: Path, model: Path) -> 
     job = sft_job(tmp_path, model, epochs=12, batch_size=12)
     found = judged(tmp_path, job, run(job))
     assert found["training.starvation"].startswith("WARN") and "more than 10 passes" in found["training.starvation"]
+
+
+@pytest.mark.parametrize(("epochs", "status"), [(60, "WARN"), (12, "PASS")])
+def test_a_corpus_learned_by_heart_is_overfit(tmp_path: Path, epochs: int, status: str) -> None:
+    """Six texts without any rule, and six of the same kind kept out; after a fifth as many passes nothing is known."""
+    letters = random.Random(0)
+    rows = [
+        {
+            **{"item": f"i{n}", "group": f"g{n}", "kind": "letters", "sample": 0, "prompt": f"Say number {n}."},
+            "completion": "".join(letters.choice("abcdefgh") for _ in range(8)),
+        }
+        for n in range(12)
+    ]
+    data = write_lines(tmp_path / "examples.jsonl", rows)
+    wide = tiny_checkpoint(tmp_path / "wide", hidden=128)
+    given = {"epochs": epochs, "batch_size": 6, "learning_rate": 5e-3, "validation_share": 0.5}
+    job = training_job(tmp_path / "job", "sft", wide, data, **QUICK | given)
+    found = judged(tmp_path, job, run(job))
+    assert found["training.overfit"].startswith(status), found["training.overfit"]
+    assert found["training.validation"].startswith("PASS"), found["training.validation"]
 
 
 def test_loss_on_padding_stops_the_first_step(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

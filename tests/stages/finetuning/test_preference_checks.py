@@ -19,7 +19,7 @@ from specs.stages.finetuning.parameters import DpoParameters
 from tests.factories.evidence_on_disk import evidence_of, heldout_items, with_manifest, write_rows
 from tests.reviews.checks.test_checks import results_of
 from training.jobs.row_files import read_rows
-from training.rules.finetuning.preference_split import divide
+from training.rules.finetuning.validation_split import divide
 
 PAIRS, GROUPS = 40, 20
 GRANTED = DpoParameters(epochs=2, batch_size=8, learning_rate=1e-5, validation_share=0.5, seed=7)

@@ -220,6 +220,8 @@ def test_values_beyond_16_bits_are_refused(checkpoints: dict[str, Path], tmp_pat
 SPOILT: dict[str, tuple[str, str]] = {
     "another architecture": ("architecture", "general.architecture"),
     "no pre-tokenizer": ("missing_key", "tokenizer.ggml.pre"),
+    "another pre-tokenizer": ("pre_tokenizer", "gpt-2"),
+    "no kind of tokenizer": ("missing_key", "tokenizer.ggml.model"),
     "no rope base": ("missing_key", "rope.freq_base"),
     "no head count of keys": ("missing_key", "head_count_kv"),
     "no vocabulary": ("no_vocabulary", "tokenizer.ggml.tokens"),
@@ -242,6 +244,8 @@ def test_what_llama_cpp_would_load_or_misread_is_found_in_the_file(
     data, (rule, key) = path.read_bytes(), SPOILT[name]
     if name == "another architecture":
         data = data.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0Llama", 1)
+    elif name == "another pre-tokenizer":
+        data = data.replace(b"\x05\0\0\0\0\0\0\0gpt-2", b"\x05\0\0\0\0\0\0\0qwen2", 1)
     elif name in ("another end token", "one layer more"):
         at = data.index(key.encode()) + len(key) + 4
         data = data[:at] + bytes([data[at] + 1]) + data[at + 1 :]

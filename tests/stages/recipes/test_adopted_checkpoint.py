@@ -273,7 +273,7 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     (
         "a tensor twice",
         twice,
-        "tensor 'model.norm.weight' stands in model-00002-of-00002.safetensors and in model.safe",
+        "tensor 'model.norm.weight' is in model-00002-of-00002.safetensors and again in model.safe",
     ),
     ("whole numbers", tensors(whole_numbers), "tensor 'model.norm.weight' is of type 'I32', in the base of type F32"),
     ("a value that is none", tensors(one(math.nan)), "tensor 'model.norm.weight' holds values that are not finite"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reviews.stages.finetuning.replay_checks import differs
-from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
+from specs.stages.finetuning.rows import ReplayedStep, TrainingRow, ValidationRow
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
 from specs.stages.witness import MERGED_APART, REPLAYED
@@ -65,8 +65,8 @@ def replayed_by(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
 @pytest.mark.parametrize(
     ("kind", "parameters"),
     [
-        ("sft", {"snapshot_steps": 4, **LORA}),
-        ("sft", {}),
+        ("sft", {"snapshot_steps": 4, "validation_share": 0.3, **LORA}),
+        pytest.param("sft", {}, marks=pytest.mark.more),
         ("dpo", {"validation_share": 0.3, "snapshot_steps": 3}),
         pytest.param(
             "dpo", {"validation_share": 0.3, "snapshot_steps": 3, "precision": "bfloat16"}, marks=pytest.mark.more
@@ -102,6 +102,12 @@ def test_an_honest_training_is_trained_again_to_the_same_figures(
     if "method" in parameters:
         assert facts["merged_modules"] == ["q_proj", "v_proj"]
         assert facts["merged_apart"] < MERGED_APART[dtype] and facts["frozen_apart"] == 0
+    if parameters.get("validation_share") and kind == "sft":
+        read = {(one.step, one.example): one.log_probability for one in _rows(job, "validation", ValidationRow)}
+        last = max(step for step, _ in read)
+        assert len(facts["kept"]) == 4
+        for line, *scores in facts["kept"]:
+            assert scores == [pytest.approx(read[step, line], abs=1e-3) for step in (0, last)]
     if kind == "dpo":
         scored = {one["pair"]: one for one in map(json.loads, (job.out / "pairs.jsonl").read_text().splitlines())}
         assert {pair: told for pair, *told in facts["pairs"]} == {

@@ -9,17 +9,17 @@ from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
 from specs.stages.finetuning.rows import PairScore, PreferenceStep
 from training.jobs.finetuning import preference_trainers, trainer_args
 from training.jobs.finetuning.adapter_merge import finished
-from training.jobs.finetuning.built import Built
 from training.jobs.finetuning.loss_comparison import Scored, score, share
 from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.preference_trainers import single_order
 from training.jobs.finetuning.trained_model import Prepared, prepare
+from training.jobs.finetuning.trainer_hooks import Built
 from training.jobs.finetuning.training_texts import Sides, Style, style_of
 from training.jobs.job import Done, Job
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import newest_whole, train
-from training.rules.finetuning.preference_split import Split, divide
 from training.rules.finetuning.replica_rounds import Share
+from training.rules.finetuning.validation_split import Split, divide
 
 _MOST, _FEWEST, _SHARE = 16, 2, 0.01
 """Pairs whose reference log-probabilities are computed before TRL has the model; ``_SHARE`` is of all passes."""

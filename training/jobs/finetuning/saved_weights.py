@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from specs.job_records import LEFT
-from specs.stages.artifacts import Example
 from training.engines import checkpoint
 from training.jobs.finetuning.dpo import data_of, scored
+from training.jobs.finetuning.kept_examples import KeptExamples
 from training.jobs.finetuning.loss_comparison import sums
-from training.jobs.finetuning.sft import balance
-from training.jobs.finetuning.trained_model import Prepared
+from training.jobs.finetuning.sft import examples_of
+from training.jobs.finetuning.trained_model import Prepared, prepare
 from training.jobs.finetuning.training_texts import Sides, style_of
 from training.jobs.finetuning.weight_sketch import sketch
 from training.jobs.job import Job
-from training.jobs.row_files import read_rows
 from training.jobs.witness.asked import NotAsked
 from training.rules.seeded_order import file_order
 from training.rules.weight_files import describing, said_in
@@ -34,7 +33,7 @@ def saved_facts(job: Job[Any], seed: str) -> dict[str, Any]:
     folder = job.inputs[LEFT + "checkpoint"]
     facts = weight_facts(job)
     if job.order.kind == "sft":
-        return facts | _loss_facts(job, folder, seed)
+        return facts | _loss_facts(job, folder, seed) | _kept_facts(job, folder, seed)
     return facts | _pair_facts(job, folder, seed)
 
 
@@ -144,10 +143,7 @@ def _loss_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     """Return the loss of the saved weights on some of the granted examples, in nats per token."""
     model, tokenizer = checkpoint.load(folder)
     style = style_of(tokenizer, job.parameters, job.order.declared())
-    examples = balance(
-        read_rows(job.inputs["examples"], Example), job.parameters.max_examples_per_kind, job.parameters.seed
-    )
-    some = sorted(examples, key=lambda one: file_order(f"{one.item}/{one.sample} {seed}", 0))[:READ]
+    some = sorted(examples_of(job), key=lambda one: file_order(f"{one.item}/{one.sample} {seed}", 0))[:READ]
     found: list[tuple[float, int]] = []
     with checkpoint.evaluating(model):
         for one in some:
@@ -157,6 +153,20 @@ def _loss_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
                 found += sums(model, [(whole, begin)])
     tokens = sum(count for _, count in found)
     return {"read_loss": -sum(total for total, _ in found) / tokens if tokens else None, "read": len(found)}
+
+
+def _kept_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
+    """Return scores of some examples that were kept out of training, by the granted weights and by the saved ones."""
+    if not job.parameters.validation_share:
+        return {}
+    prepared = prepare(job.inputs["model"], job.parameters)
+    style = style_of(prepared.tokenizer, job.parameters, job.order.declared())
+    kept = KeptExamples(job, style, prepared.tokenizer)
+    some = sorted(kept.examples, key=lambda line: file_order(f"{line} {seed}", 0))[:READ]
+    before = kept.read(prepared.model, some)
+    _take_trained(job, prepared, folder)
+    after = kept.read(prepared.model, some)
+    return {"kept": [[line, before[line][0], after[line][0]] for line in some]}
 
 
 def _take_trained(job: Job[Any], prepared: Prepared, folder: Path) -> None:

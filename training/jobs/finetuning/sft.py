@@ -11,12 +11,12 @@ from specs.stages.finetuning.rows import TrainingRow
 from training.engines.checkpoint import apart, device_of, evaluating, most_difference
 from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.adapter_merge import finished
-from training.jobs.finetuning.built import Built
+from training.jobs.finetuning.kept_examples import KeptExamples, divided, watching
 from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.trained_model import Prepared, prepare
+from training.jobs.finetuning.trainer_hooks import Built
 from training.jobs.finetuning.training_texts import Sides, style_of
 from training.jobs.job import Done, Job, refuse
-from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import train
 from training.rules.finetuning.replica_rounds import Share
 from training.rules.finetuning.schedules import steps_of, warmup_of
@@ -51,18 +51,23 @@ def facts_of(examples: list[Example]) -> dict[str, Any]:
 
 
 def examples_of(job: Job[SftParameters]) -> list[Example]:
-    """Return the granted examples, balanced, in the order that the seed gives."""
-    accepted = read_rows(job.inputs["examples"], Example)
-    return balance(accepted, job.parameters.max_examples_per_kind, job.parameters.seed)
+    """Return the granted examples that are not kept out, balanced, in the order that the seed gives."""
+    return balance(divided(job).training, job.parameters.max_examples_per_kind, job.parameters.seed)
 
 
 def sft(job: Job[SftParameters]) -> Done:
-    """Write ``rows`` (one per step) and ``checkpoint``, and ``snapshots`` if the parameters say so."""
+    """Write ``rows`` (one per step) and ``checkpoint``, and ``snapshots`` and ``validation`` if granted."""
     parameters = job.parameters
     built = build(job)
     trainer = built.trainer
+    kept = None
+    if parameters.validation_share:
+        kept = KeptExamples(job, built.style, built.prepared.tokenizer)
+        trainer.add_callback(watching(kept))
     train(trainer, job.folder / "trainer")
     job.write_rows("rows", [step_of(entry) for entry in trainer_args.logged(trainer)])
+    if kept is not None:
+        job.write_rows("validation", kept.rows(trainer))
     effective = trainer.settings() | built.style.settings()
     facts = built.facts | trainer_args.seen_facts(trainer, built.proof)
     facts |= trainer_args.lengths(built.sides, built.prepared.tokenizer, parameters.max_length)

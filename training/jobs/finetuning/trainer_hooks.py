@@ -11,16 +11,31 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.jobs.finetuning.forward_capture import Witness
 from training.jobs.finetuning.loss_comparison import Compared, NotAsGranted, compare
 from training.jobs.finetuning.loss_masks import Counted, MaskProof
 from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.trainer_args import differing, read_back
+from training.jobs.finetuning.training_texts import Sides, Style
 from training.jobs.finetuning.weight_sketch import sketch, trained
 from training.jobs.job import Job
 from training.jobs.saved_steps import SNAPSHOTS, keep, mark
+
+
+class Built(NamedTuple):
+    """A trainer before its first step, and what it was built from."""
+
+    trainer: Any
+    prepared: Prepared
+    sides: list[Sides]
+    style: Style
+    proof: MaskProof
+    facts: dict[str, Any]
+    """What is known of the data before training."""
+    shown: Callable[[], dict[str, Any]]
+    """Returns the facts that are known once it has trained."""
 
 
 class Diverged(Exception):

@@ -23,7 +23,7 @@ STOPS: dict[Form, tuple[str, ...]] = {
     "completion": ("\n\n", "\nInstruction:", "\nResponse:", "\nPrinciple:", "\nCritique:", "\nRevision:"),
     "chat": (),
 }
-"""A base model goes on with the next part of the form; that ends its answer."""
+"""A base model continues with the next part of the form; that ends its answer."""
 
 _PLACE = re.compile(r"\{([a-z]+)\}")
 
@@ -32,7 +32,7 @@ class ChainPrompts(Contract):
     """The texts of ``training/rules/prompts/revision.yaml``."""
 
     worked: str
-    """Finished chains that stand before the question to a base model."""
+    """Finished chains that precede the question to a base model."""
     asked: str
     critique_question: str
     """For chat models; a base model is led by the form of the worked chains."""

@@ -48,7 +48,7 @@ class GgufHeader(NamedTuple):
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Return the header of a GGUF file; raises WrongFile if it is none, damaged, or beyond the limits."""
+    """Return the header of a GGUF file; raises WrongFile if it is another file, damaged, or beyond the limits."""
     try:
         with open_regular(path) as handle:
             return _Reader(handle, path.name).header()

@@ -10,6 +10,7 @@ from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.checkpoint_folder import CheckpointFolder, ends_of
 from training.rules.packaging.flaw import Flaw
 from training.rules.packaging.gguf_header import GgufHeader, GgufTensor, read_header
+from training.rules.packaging.text_splits import SPLITS, split_name
 from training.rules.weight_files import told
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
@@ -76,6 +77,8 @@ def _vocabulary(file: str, header: GgufHeader, folder: CheckpointFolder) -> Iter
     if embedding is not None and embedding.shape[-1] != len(tokens):
         why = f"lists {len(tokens)} tokens, token_embd.weight has {embedding.shape[-1]} rows"
         yield Flaw("gguf", "vocab_size", file, why, _AGAIN)
+    if not said.get("tokenizer.ggml.model"):
+        yield Flaw("gguf", "missing_key", file, "has no tokenizer.ggml.model: llama.cpp would refuse it", _AGAIN)
     if said.get("tokenizer.ggml.model") == "gpt2":
         for key in ("tokenizer.ggml.pre", "tokenizer.ggml.merges"):
             if not said.get(key):
@@ -85,6 +88,7 @@ def _vocabulary(file: str, header: GgufHeader, folder: CheckpointFolder) -> Iter
         stops = ends_of(folder.generation) or ends_of(folder.config)
     except WrongFile:
         return
+    yield from _split(file, said.get("tokenizer.ggml.pre"), folder.tokenizer)
     wrong = next((one for one, id in ids.items() if id >= len(tokens) or tokens[id] != one), None)
     if wrong is not None:
         yield Flaw("gguf", "vocabulary", file, f"has another token for {told(wrong)} than tokenizer.json", _AGAIN)
@@ -94,6 +98,17 @@ def _vocabulary(file: str, header: GgufHeader, folder: CheckpointFolder) -> Iter
         yield Flaw("gguf", "end_token", file, f"tokenizer.ggml.eos_token_id is {ended}, it is {due}", _AGAIN)
     if template and said.get("tokenizer.chat_template") != template:
         yield Flaw("gguf", "template", file, "has another chat template than the checkpoint", _AGAIN)
+
+
+def _split(file: str, named: Any, described: dict[str, Any]) -> Iterator[Flaw]:
+    """Compare the way to split text where both are known; llama.cpp has further names for some of them."""
+    try:
+        due = split_name(described)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return
+    if named in SPLITS.values() and named != due:
+        why = f"tokenizer.ggml.pre is {told(str(named))}, the checkpoint's tokenizer splits text as '{due}'"
+        yield Flaw("gguf", "pre_tokenizer", file, why, _AGAIN)
 
 
 def _tensors(path: Path, header: GgufHeader, layers: Any) -> Iterator[Flaw]:

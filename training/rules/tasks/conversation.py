@@ -57,7 +57,7 @@ def turns_of(item: Item) -> tuple[str, ...]:
 
 
 def expected_of(item: Item, turn: int) -> Expected:
-    """Return what the answer of a turn (from 1) must show; raises ValueError if a form or number of words is none."""
+    """Return what the answer of a turn (from 1) must show; raises ValueError for an unknown form or number."""
     given = item.constraint
     groups = tuple(_words(group, "|") for group in _words(str(given.get(f"require_{turn}", "")), ";"))
     most, form = given.get(f"most_words_{turn}"), given.get(f"form_{turn}")

@@ -29,7 +29,7 @@ def reduced(text: str) -> str:
 
 
 def last_number(text: str) -> Decimal | None:
-    """Return the last number of a text, without thousands commas; None if there is none."""
+    """Return the last number of a text, without thousands commas, or None."""
     found = _NUMBER.findall(text)
     try:
         return Decimal(found[-1].replace(",", "")) if found else None

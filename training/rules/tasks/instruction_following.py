@@ -172,7 +172,7 @@ def _capital_words(given: Arguments, text: str) -> str:
 def _quoted(_: Arguments, text: str) -> str:
     whole = text.strip()
     inside = len(whole) > 2 and whole[0] == whole[-1] == '"'
-    return "" if inside else "does not stand in double quotation marks"
+    return "" if inside else "is not in double quotation marks"
 
 
 VERIFIERS: dict[str, tuple[Verify, tuple[str, ...]]] = {

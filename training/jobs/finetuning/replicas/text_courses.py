@@ -10,11 +10,11 @@ from specs.stages.artifacts import Example
 from specs.stages.finetuning.rows import TrainingRow
 from training.engines import checkpoint
 from training.jobs.finetuning import dpo, sft, trainer_args
-from training.jobs.finetuning.built import Built
 from training.jobs.finetuning.replicas.course import Again, Course, Made, counted
 from training.jobs.finetuning.replicas.replica_files import Round
 from training.jobs.finetuning.saved_weights import saved_facts
 from training.jobs.finetuning.trained_model import Prepared
+from training.jobs.finetuning.trainer_hooks import Built
 from training.jobs.job import Job
 from training.rules.finetuning.replica_rounds import Merging, Share
 

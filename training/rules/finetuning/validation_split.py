@@ -1,11 +1,15 @@
-"""The preference pairs to train on, and those to measure with."""
+"""The examples or pairs to train on, and those to measure with."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from specs.stages.artifacts import Preference
+from specs.stages.artifacts import Example, Preference
 from training.rules.seeded_order import drawn
+
+FIFTHS = 5
+"""Parts of a training: the kept examples are read before it and after each."""
 
 
 class Split(NamedTuple):
@@ -30,8 +34,23 @@ def divide(pairs: list[Preference], share: float, seed: int) -> Split:
             raise ValueError(f"{len(both)} groups are on both sides, for example '{min(both)}'")
     else:
         kept = drawn((one.group for one in pairs), share, seed)
-    places = range(len(pairs))
+    return _apart([one.group for one in pairs], kept)
+
+
+def divide_examples(examples: Sequence[Example], share: float, seed: int) -> Split:
+    """Keep a share of the groups out of training, drawn by the seed; none of a share of 0, or of a single group."""
+    groups = [one.group for one in examples]
+    return _apart(groups, drawn(groups, share, seed))
+
+
+def measured_after(steps: int) -> tuple[int, ...]:
+    """Return after which of so many steps the kept examples are read; 0 is before the first."""
+    return tuple(sorted({steps * part // FIFTHS for part in range(FIFTHS + 1)}))
+
+
+def _apart(groups: Sequence[str], kept: set[str]) -> Split:
+    places = range(len(groups))
     return Split(
-        tuple(place for place in places if pairs[place].group not in kept),
-        tuple(place for place in places if pairs[place].group in kept),
+        tuple(place for place in places if groups[place] not in kept),
+        tuple(place for place in places if groups[place] in kept),
     )

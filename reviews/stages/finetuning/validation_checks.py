@@ -1,0 +1,110 @@
+"""Examples that were kept out of training: are they apart, and did the training memorise the others?"""
+
+from __future__ import annotations
+
+import math
+
+from reviews.checks.definition import Checks, Found, Limit
+from reviews.evidence.evidence import Evidence
+from reviews.stages.finetuning.checks import examples_split
+from reviews.stages.finetuning.health_checks import ERRORS
+from reviews.stages.finetuning.measure import by_step, loss_of, steps_of, validation_of
+from specs.exact import holds
+from specs.stages.artifacts import Example
+from specs.stages.finetuning.rows import TrainingRow, ValidationRow
+from specs.stages.metric import MetricSet
+from training.rules.finetuning.validation_split import measured_after
+
+CHECKS = Checks(("sft",))
+_NONE = Found("NOT_APPLICABLE", "the spec keeps no example out of training (`validation_share`)")
+
+
+@CHECKS.add(
+    "training.validation",
+    "Examples that were kept out are of other groups",
+    source="examples of one prompt in both splits: a loss on rows that were trained on shows no overfitting",
+)
+def _validation(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Divide the examples again and compare: all of one side were read at every step that is due, none of the other."""
+    if not evidence.parameters.get("validation_share"):
+        return _NONE
+    split, examples = examples_split(evidence)
+    if not split.validation:
+        return Found("WARN", "no example was kept out: all are of one group", 0.0)
+    points, due = by_step(validation_of(evidence)), measured_after(len(steps_of(evidence)))
+    if tuple(points) != due:
+        read, asked = (", ".join(map(str, steps)) for steps in (list(points)[: len(due)], due))
+        return Found("FAIL", f"examples were read after steps {read}; due were {asked}")
+    for step, rows in points.items():
+        if [one.example for one in rows] != list(split.validation):
+            told = f"{len(rows)} examples were read after step {step}"
+            return Found("FAIL", f"{told}, the {len(split.validation)} that were kept out are others")
+        if renamed := [one.example for one in rows if one.group != examples[one.example].group]:
+            return Found("FAIL", f"example {renamed[0]} has another group than its line")
+    trained = {_text(examples[place]) for place in split.train}
+    twice = [place for place in split.validation if _text(examples[place]) in trained]
+    groups = {examples[place].group for place in split.validation}
+    detail = f"{len(split.validation)} examples of {len(groups)} groups were kept out"
+    if twice:
+        shown = tuple({"line": place + 1, "group": examples[place].group} for place in twice)
+        return Found("WARN", f"{detail}; {len(twice)} are trained on in other groups", float(len(twice)), shown)
+    return Found("PASS", detail, 0.0)
+
+
+def _text(one: Example) -> tuple[str, str]:
+    return one.prompt, one.completion
+
+
+@CHECKS.add(
+    "training.overfit",
+    "The loss on examples that were kept out did not rise while the training loss fell",
+    source="a corpus learnt by heart: a training loss near 0, taken for a good model",
+    blocking=False,
+    limits=(Limit("<=", "thresholds.loss_rise"),),
+)
+def _overfit(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the loss over the kept examples after the last step with the lowest one, paired by group."""
+    if not evidence.parameters.get("validation_share"):
+        return _NONE
+    points = by_step(validation_of(evidence))
+    if not points or evidence.parameters.get("learning_rate") == 0:
+        return Found("NOT_APPLICABLE", "no example was kept out, or the learning rate is 0")
+    losses = {step: loss_of(rows) for step, rows in points.items()}
+    best, last = min(losses, key=lambda step: losses[step]), max(losses)
+    rise, error = losses[last] - losses[best], _error(points[best], points[last])
+    share = rise / losses[best] if losses[best] else 0.0
+    before, after = _trained(steps_of(evidence), best), _trained(steps_of(evidence), last)
+    detail = (
+        f"on {len(points[last])} examples kept out the loss is lowest after step {best}, {losses[best]:.4g}, and "
+        f"{losses[last]:.4g} in the end; the training loss went from {before:.4g} to {after:.4g}"
+    )
+    clear = rise > ERRORS * error and not holds(share, "<=", evidence.resolved.spec.thresholds.loss_rise)
+    if not clear or after >= before:
+        return Found("PASS", detail, share)
+    shown = [{"step": step, "validation_loss": losses[step]} for step in losses if step > best]
+    return Found("WARN", f"{detail}: it learned its examples by heart", share, tuple(shown))
+
+
+def _trained(rows: tuple[TrainingRow, ...], step: int) -> float:
+    """Return the mean training loss of the fifth of the steps that ends with a step; of the first fifth for 0."""
+    size = max(1, len(rows) // 5)
+    some = rows[:size] if step < size else rows[step - size : step]
+    return math.fsum(row.loss for row in some) / len(some)
+
+
+def _error(before: list[ValidationRow], after: list[ValidationRow]) -> float:
+    """Return the standard error of the difference of two losses over the same examples, by groups; infinite for one.
+
+    Examples of a group rise together, so groups are what varies: the ratio estimator over clusters (Cochran 1977,
+    section 6.3).
+    """
+    groups: dict[str, tuple[float, int]] = {}
+    for one, two in zip(before, after, strict=True):
+        risen, tokens = groups.get(one.group, (0.0, 0))
+        groups[one.group] = risen + one.log_probability - two.log_probability, tokens + one.tokens
+    if len(groups) < 2:
+        return math.inf
+    tokens = sum(count for _, count in groups.values())
+    rise = math.fsum(risen for risen, _ in groups.values()) / tokens
+    left = math.fsum((risen - rise * count) ** 2 for risen, count in groups.values())
+    return math.sqrt(len(groups) / (len(groups) - 1) * left) / tokens

@@ -1,0 +1,18 @@
+"""Tools as an MCP client is shown them, the same way by every server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import mcp_types as types
+
+from specs.trail.builder_tools import Tool
+
+
+def listed(tools: Iterable[Tool], *, only_read: bool = False) -> list[types.Tool]:
+    """Return tools with the schema of their arguments; ``only_read`` says that they change nothing."""
+    hints = types.ToolAnnotations(read_only_hint=True) if only_read else None
+    return [
+        types.Tool(name=one.name, description=one.description, input_schema=one.schema(), annotations=hints)
+        for one in tools
+    ]
