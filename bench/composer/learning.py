@@ -47,7 +47,8 @@ from training.rules.tasks import verifier
 ALPHA, FEWEST, SEEDS, FIRST_SEED = 0.05, 120, 3, 11
 CHANNELS = ("dpo", "sdpo", "grpo")
 ARMS = ("channel", "control")
-ANSWER_TOKENS = {"sdpo": 32, "grpo": 20, "dpo": 1}
+STEPS = {"dpo": 20, "sdpo": 8, "grpo": 12}
+ANSWER_TOKENS = {"sdpo": 32, "grpo": 20}
 """Of a held-out answer; pairs are only read."""
 LORA: dict[str, Any] = {
     "method": "lora",
@@ -341,7 +342,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.composer.learning", description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
-    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--steps", type=int, help="of each training, instead of 20, 8 and 12")
     parser.add_argument("--items", type=int, default=FEWEST // SEEDS, help="held-out items of a seed")
     parser.add_argument("--tiny", action="store_true", help="a random model of two layers")
     parser.add_argument("--channels", nargs="+", default=list(CHANNELS), choices=CHANNELS)
@@ -381,7 +382,9 @@ def _train(given: argparse.Namespace) -> None:
                     if place.exists():
                         continue
                     held = range(given.items * number, given.items * (number + 1))
-                    found = one_training(model, channel, FIRST_SEED + number, control, given.steps, held)
+                    found = one_training(
+                        model, channel, FIRST_SEED + number, control, given.steps or STEPS[channel], held
+                    )
                     place.write_text(json.dumps(found), encoding="utf-8")
                     print(f"{place.name}: {sum(found['right'])} of {len(held)}, {found['cpu_s']} s", flush=True)
 
