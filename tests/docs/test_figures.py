@@ -16,6 +16,7 @@ from specs.home import HOME
 RESULTS, PAGES = HOME / "bench" / "results", HOME / "docs" / "decisions"
 Lines = Callable[[Any], list[str]]
 QUOTED: dict[str, tuple[str, Lines]] = {
+    "learning.json": ("0143-what-each-channel-learns.md", learning.table),
     "diloco.json": (
         "0132-what-replicas-cost.md",
         lambda rows: [*diloco.table(rows), *diloco.fitted(rows).splitlines()],
