@@ -1,7 +1,7 @@
 """What a synchronisation of replicas costs: bytes and seconds, against the trained parameters and ``sync_every``.
 
-    .venv/bin/python -m bench.diloco             # about three minutes on two quiet cores
-    .venv/bin/python -m bench.diloco --paper     # the cost model alone
+    .venv/bin/python -m bench.diloco --out bench/results/diloco.json   # about three minutes on two quiet cores
+    .venv/bin/python -m bench.diloco --paper                           # the cost model alone
 
 Measured are 2 and 4 processes on this machine that exchange a tensor of float32 by torchft and gloo over loopback: the
 figures show that replicas are correct and what torchft adds, and nothing of a network. Latency and bandwidth are fitted
@@ -14,10 +14,13 @@ whether the model learns as much.
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specs.stages.finetuning.distributed import Distributed
 
@@ -41,34 +44,56 @@ def main() -> int:
     """Print the measured figures and the cost model; 1 if replicas were not one model."""
     parser = argparse.ArgumentParser(description="The cost of synchronising replicas.")
     parser.add_argument("--paper", action="store_true", help="the cost model alone")
-    if not parser.parse_args().paper and measured():
-        return 1
+    parser.add_argument("--out", type=Path, help="a JSON file for the measured figures")
+    given = parser.parse_args()
+    equal = True
+    if not given.paper:
+        rows = measured()
+        print("\n".join(table(rows)), fitted(rows), sep="\n\n")
+        equal = all(row["equal"] for row in rows)
+        if given.out:
+            given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     paper()
-    return 0
+    return 0 if equal else 1
 
 
-def measured() -> bool:
-    """Measure and print; say whether replicas differed."""
-    print("| replicas | parameters | sync_every | bytes a replica and step | plain data-parallel | seconds | equal |")
-    print("|---|---|---|---|---|---|---|")
-    found: dict[tuple[int, int], float] = {}
-    wrong = False
+def measured() -> list[dict[str, Any]]:
+    """Return a row for each measured case: the median of its synchronisations, and whether all weights were equal."""
+    found: list[dict[str, Any]] = []
     for replicas in (2, 4):
         for size in SIZES:
             for every in EVERY if size == SIZES[0] else EVERY[-1:]:
                 seconds, equal = _run(replicas, size, every)
-                found[replicas, size] = seconds
-                wrong |= not equal
-                told = f"| {replicas} | {size:,} | {every} | {4 * size / every:,.0f} | {4 * size:,} | {seconds:.4f} |"
-                print(f"{told} {'yes' if equal else 'NO'} |", flush=True)
+                row = {"replicas": replicas, "parameters": size, "sync_every": every, "seconds": seconds}
+                found.append(row | {"equal": equal})
+                print(found[-1], file=sys.stderr, flush=True)
+    return found
+
+
+def table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of the table that pages quote."""
+    lines = [
+        "| replicas | parameters | `sync_every` | bytes a replica and step | plain data-parallel | seconds | equal |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|")
+    for row in rows:
+        size, every = row["parameters"], row["sync_every"]
+        told = f"| {row['replicas']} | {size:,} | {every} | {4 * size / every:,.0f} | {4 * size:,} | "
+        lines.append(f"{told}{row['seconds']:.2g} | {'yes' if row['equal'] else 'NO'} |")
+    return lines
+
+
+def fitted(rows: Sequence[dict[str, Any]]) -> str:
+    """Return what latency and bandwidth of two replicas predict for four, beside what was measured."""
+    found = {(row["replicas"], row["parameters"]): row["seconds"] for row in rows}
     small, large = found[2, SIZES[0]], found[2, SIZES[-1]]
     rate = 4 * (SIZES[-1] - SIZES[0]) / max(large - small, 1e-9)
     link = Link(small / 2, rate)
-    print(f"\nFitted to 2 replicas: {link.latency_s * 1000:.2f} ms a turn, {link.bytes_per_s / 1e6:.0f} MB a second.")
+    told = [f"Fitted to 2 replicas: {link.latency_s * 1000:.2g} ms a turn, {link.bytes_per_s / 1e6:.2g} MB a second."]
     for size in SIZES:
-        told, due = found[4, size], link.seconds(4, 4 * size)
-        print(f"4 replicas, {size:,} parameters: predicted {due:.4f} s, measured {told:.4f} s, {told / due:.2f} times")
-    return wrong
+        took, due = found[4, size], link.seconds(4, 4 * size)
+        told.append(f"4 replicas, {size:,} parameters: predicted {due:.2g} s, measured {took:.2g} s.")
+    return "\n".join(told)
 
 
 def _run(replicas: int, size: int, every: int) -> tuple[float, bool]:

@@ -1,16 +1,20 @@
 """What each channel learns by itself, on prompts and pairs that nothing trained on, against its control.
 
-    .venv/bin/python -m bench.composer.learning --tiny --steps 6 --items 12 --seeds 1 # a random model
-    .venv/bin/python -m bench.composer.learning --out learning.json                     # SmolLM2-135M: hours
+    .venv/bin/python -m bench.composer.learning --tiny --steps 6 --items 4 --seeds 1 --out learning  # a random model
+    .venv/bin/python -m bench.composer.learning --out learning                  # SmolLM2-135M: hours of one core
 
 | channel | held-out measure | control |
 |---|---|---|
-| grpo | answers that the verifier accepts | the same, with the rewards of a group shuffled |
-| sdpo | answers without a hint that the verifier accepts; its teacher read one | it read one to another prompt |
-| dpo | pairs whose margin over the granted model is positive | half of the training pairs turned round |
+| grpo | answers without a comma, as their prompt asks: the verifier's word | the rewards of a group are shuffled |
+| sdpo | answers with a title, as their prompt asks; the teacher reads one | it reads an answer to another prompt |
+| dpo | pairs of which the right side gained more than the wrong one | half of the training pairs are turned round |
 
-*shown*: better than the control in each seed, and pooled over the seeds exact McNemar p < 0.05 on at least 120 items.
-Everything else is *not shown*. It needs the time of 18 trainings; nothing of it is part of the tests.
+Answers are greedy, to the bare prompt. Both sides of a pair are about one topic: one has the form that its prompt asks
+for, the other that of another prompt, so that neither is better in general. Each seed has held-out items of its own.
+
+*shown*: better than the control in each of three seeds, and pooled over them exact McNemar p < 0.05 on at least 120
+items. Everything else is *not shown*. Each training leaves a file in ``--out`` and is not done again; ``--together``
+writes what they found into one. None of it is part of the tests.
 """
 
 from __future__ import annotations
@@ -23,42 +27,137 @@ import tempfile
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reviews.statistics.mcnemar import exact_mcnemar
 from specs.stages.artifacts import Item
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_training import write_lines
-from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
-from training.rules.tasks import judged, reference
+from training.items.format_items import (
+    HELDOUT_TOPICS,
+    LARGE_HELDOUT_TOPICS,
+    LARGE_TRAIN_TOPICS,
+    TRAIN_TOPICS,
+    build_items,
+)
+from training.rules.tasks import verifier
 
-TASK = "format_instructions"
-ALPHA, FEWEST = 0.05, 120
-CHANNELS = ("grpo", "sdpo", "dpo")
-_WRONG = "NO idea, really: I would rather talk of something else today"
+ALPHA, FEWEST, SEEDS, FIRST_SEED = 0.05, 120, 3, 11
+CHANNELS = ("dpo", "sdpo", "grpo")
+ARMS = ("channel", "control")
+STEPS = {"dpo": 20, "sdpo": 8, "grpo": 12}
+ANSWER_TOKENS = {"sdpo": 32, "grpo": 20}
+"""Of a held-out answer; pairs are only read."""
+LORA: dict[str, Any] = {
+    "method": "lora",
+    "lora_rank": 16,
+    "lora_alpha": 32,
+    "lora_dropout": 0.0,
+    "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+}
 GIVEN: dict[str, Any] = {
+    **LORA,
     "rewards": {"verified": 1.0},
-    "generations": 4,
-    "batch_size": 8,
-    "max_new_tokens": 48,
-    "learning_rate": 5e-6,
+    "learning_rate": 1e-3,
+    "kl_weight": 0.0,
+    "snapshot_steps": 1000,
     "validation_share": 0.0,
     "silent_steps": 1000,
-    "device": "auto",
+}
+OF_CHANNEL: dict[str, dict[str, Any]] = {
+    "grpo": {"generations": 4, "batch_size": 8, "max_new_tokens": 20, "scheduler": "constant"},
+    "sdpo": {
+        "generations": 2,
+        "batch_size": 4,
+        "max_new_tokens": 16,
+        "scheduler": "constant",
+        "self_distillation": {"beta": 0.0},
+    },
+    # A composer always answers: as little as there is.
+    "dpo": {
+        "generations": 2,
+        "batch_size": 2,
+        "max_new_tokens": 1,
+        "learning_rate": 5e-4,
+        "scheduler": "linear",
+        "warmup_steps": 2,
+        "replayed_pairs": {"batch_size": 2},
+    },
 }
 
 
-def pairs_of(items: Sequence[Item], turned: int | None) -> list[dict[str, Any]]:
-    """Return a right and a wrong answer to each item; with a seed for ``turned``, half of them the other way."""
-    half = random.Random(turned).sample(range(len(items)), len(items) // 2) if turned is not None else []
+class Data(NamedTuple):
+    """What a channel learns from, and what it is measured on."""
+
+    task: str
+    train: list[Item]
+    held: list[Item]
+
+
+ASKS = {
+    "no_comma": (
+        "Describe {} in one sentence. Do not use any commas.",
+        "What do you know about {}? Do not use any commas.",
+    ),
+    "title": (
+        "Write one sentence about {}. Put a title wrapped in << and >> on the first line.",
+        "Tell me something about {}. Put a title wrapped in << and >> on the first line.",
+    ),
+}
+
+
+def data_of(channel: str) -> Data:
+    """Return a channel's items."""
+    if channel == "dpo":
+        items = (build_items(name, topics) for name, topics in (("train", TRAIN_TOPICS), ("held", HELDOUT_TOPICS)))
+        return Data("format_instructions", *items)
+    task, kind = ("instruction_following", "no_comma") if channel == "grpo" else ("format_instructions", "title")
+    constraint: dict[str, str | int] = {"1": "punctuation:no_comma"} if channel == "grpo" else {}
+    train, held = (
+        [
+            Item(id=f"{topic}-{number}", group=topic, kind=kind, prompt=ask.format(topic), constraint=constraint)
+            for topic in topics
+            for number, ask in enumerate(ASKS[kind])
+        ]
+        for topics in (LARGE_TRAIN_TOPICS, LARGE_HELDOUT_TOPICS)
+    )
+    return Data(task, train, held)
+
+
+def right_answer(item: Item, topic: str | None = None) -> str:
+    """Return an answer about an item's topic, or another, in the form that the item asks for."""
+    about = topic or item.group
+    said = f"Most people have read something about {about} at least once."
+    if item.kind == "bullets":
+        return "\n".join(f"- Fact {place + 1} about {about}." for place in range(int(item.constraint["count"])))
+    forms = {
+        "lowercase": said.lower(),
+        "uppercase": said.upper(),
+        "quoted": f'"{said}"',
+        "ending": f"{said} {item.constraint.get('phrase')}",
+        "title": f"<<On {about}>>\n{said}",
+    }
+    return forms[item.kind]
+
+
+def sides(items: Sequence[Item], place: int) -> tuple[str, str]:
+    """Return the right and the wrong answer to an item: the wrong one has the form of a later item of another kind."""
+    one = items[place]
+    other = items[(place + 1 + place % 5) % len(items)]
+    return right_answer(one), right_answer(other, one.group)
+
+
+def pairs_of(items: Sequence[Item], count: int, turned: int | None) -> list[dict[str, Any]]:
+    """Return right and wrong answers to the first items; with a seed for ``turned``, half of them the other way."""
+    half = set(random.Random(turned).sample(range(count), count // 2)) if turned is not None else set[int]()
     found: list[dict[str, Any]] = []
-    for place, one in enumerate(items):
-        sides = (str(reference(TASK, one)), _WRONG)
-        chosen, rejected = sides[::-1] if place in half else sides
-        found.append(
-            {"prompt": one.prompt, "chosen": chosen, "rejected": rejected, "group": one.group, "source": "given"}
-        )
+    for place, one in enumerate(items[:count]):
+        right, wrong = sides(items, place)
+        chosen, rejected = (wrong, right) if place in half else (right, wrong)
+        row = {"prompt": one.prompt, "chosen": chosen, "rejected": rejected, "group": one.id, "source": "given"}
+        found.append(row)
     return found
 
 
@@ -67,10 +166,10 @@ def rewards_shuffled(seed: int) -> Generator[None]:
     """Give each answer of a group the reward of one of them, while this lasts."""
     from training.jobs.finetuning.online.recorded import Rollouts
 
-    original, drawn = Rollouts.values, random.Random(seed)
+    original, drawn, size = Rollouts.values, random.Random(seed), OF_CHANNEL["grpo"]["generations"]
 
     def values(self: Rollouts, reward: str) -> list[float]:
-        found, size = original(self, reward), GIVEN["generations"]
+        found = original(self, reward)
         groups = [found[at : at + size] for at in range(0, len(found), size)]
         return [one for group in groups for one in drawn.sample(group, len(group))]
 
@@ -82,16 +181,15 @@ def rewards_shuffled(seed: int) -> Generator[None]:
 
 
 @contextmanager
-def hinted(items: Sequence[Item], shift: int) -> Generator[None]:
-    """Have every teacher read a right answer to the item that comes ``shift`` later; 0 is its own."""
+def hinted(told: Sequence[Item]) -> Generator[None]:
+    """Have the teacher of the answers to a row read a right answer to the item of the same place, while this lasts."""
     from training.jobs.finetuning.online.recorded import Rollouts
 
     original = Rollouts.judge
 
     def judge(self: Rollouts, step: int, places: Sequence[int], completions: Sequence[Sequence[int]]) -> None:
         original(self, step, places, completions)
-        told = (items[(place + shift) % len(items)] for place in places)
-        self.hints = [f"A right answer is:\n{reference(TASK, one)}" for one in told]
+        self.hints = [f"Repeat this, word for word:\n{right_answer(told[place])}" for place in places]
 
     Rollouts.judge = judge
     try:
@@ -100,25 +198,28 @@ def hinted(items: Sequence[Item], shift: int) -> Generator[None]:
         Rollouts.judge = original
 
 
-def trained(folder: Path, model: Path, channel: str, seed: int, items: Sequence[Item], turned: int | None) -> Path:
-    """Train one channel by itself; return the checkpoint."""
+def trained(folder: Path, model: Path, channel: str, seed: int, items: Sequence[Item], pairs: Any = ()) -> Path:
+    """Train one channel by itself; return the folder of what the job wrote."""
     import torch
 
     from training.jobs.finetuning.online.job import train_on_rollouts
+    from training.jobs.job import Job
 
     inputs = {"model": model, "prompts": write_lines(folder / "prompts.jsonl", [one.model_dump() for one in items])}
     weights = {name: float(name == channel) for name in CHANNELS}
     if channel == "dpo":
-        inputs["pairs"] = write_lines(folder / "pairs.jsonl", pairs_of(items, turned))
-    job = stage_job(folder / "job", "composer", inputs, "instruct", channels=weights, seed=seed, **GIVEN)
+        inputs["pairs"] = write_lines(folder / "pairs.jsonl", pairs)
+    given = GIVEN | OF_CHANNEL[channel]
+    job = stage_job(folder / "job", "composer", inputs, "instruct", channels=weights, seed=seed, **given)
+    job = Job(job.folder, job.order.model_copy(update={"task": data_of(channel).task}))
     torch.manual_seed(seed)
     # The trainer prints a line a step.
     with redirect_stdout(sys.stderr):
         train_on_rollouts(job)
-    return job.out / "checkpoint"
+    return job.out
 
 
-def right_answers(checkpoint: Path, items: Sequence[Item]) -> list[bool]:
+def right_answers(checkpoint: Path, task: str, items: Sequence[Item], most: int) -> list[bool]:
     """Return for each held-out item whether the verifier accepts the greedy answer to the bare prompt."""
     from training.engines.checkpoint import load
     from training.engines.engine import Batched
@@ -127,18 +228,13 @@ def right_answers(checkpoint: Path, items: Sequence[Item]) -> list[bool]:
 
     model, tokenizer = load(checkpoint)
     prompts = [prompt_ids(tokenizer, one.prompt, "chat").ids for one in items]
-    outputs = Batched(model, tokenizer, 16).complete(prompts, Sampling(GIVEN["max_new_tokens"]), seed=0)
-    said = [(item, one.text) for item, (one,) in zip(items, outputs, strict=True)]
-    return [one.passed for one in judged(TASK, said)]
+    outputs = Batched(model, tokenizer, 40).complete(prompts, Sampling(most), seed=0)
+    return [verifier(task)(item, one.text).passed for item, (one,) in zip(items, outputs, strict=True)]
 
 
-def right_margins(checkpoint: Path, granted: Path, items: Sequence[Item]) -> list[bool]:
-    """Return for each held-out pair whether the right answer gained on the wrong one, beside the granted model."""
-    margins = [_margins(one, items) for one in (checkpoint, granted)]
-    return [after > before for after, before in zip(*margins, strict=True)]
-
-
-def _margins(checkpoint: Path, items: Sequence[Item]) -> list[float]:
+@cache
+def margins(checkpoint: Path, held: range) -> list[float]:
+    """Return how much likelier the right side of each held-out pair is than the wrong one, in nats."""
     import torch
 
     from training.engines.checkpoint import load
@@ -146,82 +242,151 @@ def _margins(checkpoint: Path, items: Sequence[Item]) -> list[float]:
     from training.rules.prompt_encoding import prompt_ids
 
     model, tokenizer = load(checkpoint)
-    found: list[float] = []
-    for one in items:
-        prompt = list(prompt_ids(tokenizer, one.prompt, "chat").ids)
-        sides = [
-            list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in (reference(TASK, one), _WRONG)
-        ]
+    items, found = data_of("dpo").held, list[float]()
+    for place in held:
+        prompt = list(prompt_ids(tokenizer, items[place].prompt, "chat").ids)
+        both = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in sides(items, place)]
         with torch.no_grad():
-            (right, _), (wrong, _) = sums(model.eval(), [(prompt + side, len(prompt)) for side in sides])
+            (right, _), (wrong, _) = sums(model.eval(), [(prompt + side, len(prompt)) for side in both])
         found.append(right - wrong)
     return found
 
 
-def compared(folder: Path, model: Path, channel: str, seed: int, train: Sequence[Item], held: Sequence[Item]) -> Any:
-    """Return for each held-out item what the channel and its control do, as two lists."""
-    arms: list[list[bool]] = []
-    for control in (False, True):
-        place = folder / f"{channel}.{seed}.{'control' if control else 'channel'}"
-        place.mkdir(parents=True)
+def one_training(model: Path, channel: str, seed: int, control: bool, steps: int, held: range) -> Any:
+    """Train and measure; return whether each held-out item came out right, what the steps said, and the time."""
+    from specs.stages.finetuning.online_rows import RolloutStep
+    from training.jobs.row_files import read_rows
+
+    clock, cpu = time.monotonic(), time.process_time()
+    data, given = data_of(channel), OF_CHANNEL[channel]
+    train = data.train[: steps * given["batch_size"] // given["generations"]]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         if channel == "sdpo":
-            # A shift by one more than the kinds there are: another topic, and another kind.
-            with hinted(train, 7 if control else 0):
-                made = trained(place, model, channel, seed, train, None)
+            # Of the control: about another topic, in another form.
+            other = [one for one in build_items("other", TRAIN_TOPICS[::-1]) if one.kind != "title"]
+            with hinted(other if control else train):
+                out = trained(folder, model, channel, seed, train)
         elif channel == "grpo" and control:
             with rewards_shuffled(seed):
-                made = trained(place, model, channel, seed, train, None)
+                out = trained(folder, model, channel, seed, train)
         else:
-            made = trained(place, model, channel, seed, train, seed if control else None)
-        arms.append(right_margins(made, model, held) if channel == "dpo" else right_answers(made, held))
-    return arms
+            # Two a step, in turns.
+            pairs = pairs_of(data.train, 2 * steps, seed if control else None) if channel == "dpo" else ()
+            out = trained(folder, model, channel, seed, train, pairs)
+        trained_s = time.process_time() - cpu
+        rows = read_rows(out / "rows.jsonl", RolloutStep)
+        if channel == "dpo":
+            after, before = (margins(one, held) for one in (out / "checkpoint", model))
+            right = [one > other for one, other in zip(after, before, strict=True)]
+        else:
+            right = right_answers(
+                out / "checkpoint", data.task, [data.held[one] for one in held], ANSWER_TOKENS[channel]
+            )
+    return {
+        "channel": channel,
+        "arm": ARMS[control],
+        "seed": seed,
+        "steps": len(rows),
+        "losses": [round(one.channels[channel].loss, 5) for one in rows],
+        "learned_from": sum(one.channels[channel].rows for one in rows),
+        "items": [data.held[one].id for one in held],
+        "right": right,
+        "training_cpu_s": round(trained_s, 1),
+        "cpu_s": round(time.process_time() - cpu, 1),
+        "clock_s": round(time.monotonic() - clock, 1),
+    }
 
 
-def concluded(arms: Sequence[Any]) -> dict[str, Any]:
-    """Return counts, the pooled test and the status of a channel, from the pairs of lists of its seeds."""
-    pairs = [both for one in arms for both in zip(*one, strict=True)]
+def concluded(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return counts, the pooled test and the status of a channel, from the files of its trainings."""
+    by_seed: dict[int, dict[str, Any]] = {}
+    for one in found:
+        by_seed.setdefault(one["seed"], {})[one["arm"]] = one
+    whole = [(both["channel"], both["control"]) for _, both in sorted(by_seed.items()) if len(both) == len(ARMS)]
+    if any(one["items"] != other["items"] for one, other in whole):
+        raise SystemExit("a channel and its control were measured on different items")
+    pairs = [both for one, other in whole for both in zip(one["right"], other["right"], strict=True)]
     gained, lost = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
-    in_each = all(sum(one[0]) > sum(one[1]) for one in arms)
+    in_each = all(sum(one["right"]) > sum(other["right"]) for one, other in whole)
     p = exact_mcnemar(gained, lost)
-    shown = in_each and p < ALPHA and len(pairs) >= FEWEST and len(arms) >= 3
-    seeds = [{"channel": sum(one[0]), "control": sum(one[1]), "of": len(one[0])} for one in arms]
-    return {"seeds": seeds, "gained": gained, "lost": lost, "p": p, "status": "shown" if shown else "not shown"}
+    shown = in_each and p < ALPHA and len(pairs) >= FEWEST and len(whole) >= SEEDS
+    return {
+        "steps": sorted({one["steps"] for both in whole for one in both}),
+        "seeds": [
+            {"channel": sum(one["right"]), "control": sum(other["right"]), "of": len(one["right"])}
+            for one, other in whole
+        ],
+        "gained": gained,
+        "lost": lost,
+        "p": float(f"{p:.2g}"),
+        "cpu_hours": round(sum(one["cpu_s"] for both in whole for one in both) / 3600, 2),
+        "status": "shown" if shown else "not shown",
+    }
+
+
+def table(results: dict[str, Any]) -> list[str]:
+    """Return the lines of the table that pages quote, from the file that ``--together`` wrote."""
+    lines = ["| channel | steps | CPU hours | right by seed: channel / control | gained, lost | p | |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for name, one in results["channels"].items():
+        seeds = ", ".join(f"{each['channel']} / {each['control']} of {each['of']}" for each in one["seeds"])
+        steps = ", ".join(map(str, one["steps"]))
+        counts = f"{one['gained']}, {one['lost']} | {one['p']:.2g} | {one['status']}"
+        lines.append(f"| {name} | {steps} | {one['cpu_hours']} | {seeds} | {counts} |")
+    return lines
 
 
 def main() -> int:
-    """Print a line for each channel; with ``--out`` write the table with its settings."""
+    """Train what is not in ``--out`` yet, or write what is there into one file; print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.composer.learning", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=72)
-    parser.add_argument("--items", type=int, default=120)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
+    parser.add_argument("--steps", type=int, help="of each training, instead of 20, 8 and 12")
+    parser.add_argument("--items", type=int, default=FEWEST // SEEDS, help="held-out items of a seed")
     parser.add_argument("--tiny", action="store_true", help="a random model of two layers")
     parser.add_argument("--channels", nargs="+", default=list(CHANNELS), choices=CHANNELS)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="a folder for a file of each training")
+    parser.add_argument("--together", type=Path, help="train nothing; write one file of what is there")
     given = parser.parse_args()
-    at_once = GIVEN["batch_size"] // GIVEN["generations"]
-    train = build_items("train", TRAIN_TOPICS)[: given.steps * at_once]
-    held = build_items("heldout", HELDOUT_TOPICS)[: given.items]
-    table: dict[str, Any] = {}
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.together is None:
+        _train(given)
+    found = [json.loads(one.read_bytes()) for one in sorted(given.out.glob("*.json"))]
+    by_channel = {name: [one for one in found if one["channel"] == name] for name in given.channels}
+    results = {
+        "settings": {"all": GIVEN, **{name: OF_CHANNEL[name] for name in given.channels}},
+        "channels": {name: concluded(some) for name, some in by_channel.items() if some},
+        "trainings": found,
+    }
+    print("\n".join(table(results)))
+    if given.together:
+        given.together.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def _train(given: argparse.Namespace) -> None:
+    from bench.critics import weights
+
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
         if given.tiny:
             from tests.fixtures.tiny_training import tiny_checkpoint
 
-            model = tiny_checkpoint(folder / "model")
-            GIVEN.update(max_new_tokens=8, learning_rate=1e-3)
+            model = tiny_checkpoint(Path(name) / "model")
         else:
-            from bench.critics import weights
-
             model = weights()
-        for channel in given.channels:
-            begin = time.monotonic()
-            arms = [compared(folder, model, channel, 11 + seed, train, held) for seed in range(given.seeds)]
-            table[channel] = concluded(arms) | {"hours": round((time.monotonic() - begin) / 3600, 4)}
-            print(f"{channel}: {json.dumps(table[channel])}", flush=True)
-    settings = {**GIVEN, "steps": given.steps, "items": len(held), "model": "random" if given.tiny else "SmolLM2-135M"}
-    if given.out:
-        given.out.write_text(json.dumps({"settings": settings, "channels": table}, indent=1), encoding="utf-8")
-    return 0
+        for number in range(given.seeds):
+            for channel in given.channels:
+                for control in (one == ARMS[1] for one in given.arms):
+                    place = given.out / f"{channel}.{FIRST_SEED + number}.{ARMS[control]}.json"
+                    if place.exists():
+                        continue
+                    held = range(given.items * number, given.items * (number + 1))
+                    found = one_training(
+                        model, channel, FIRST_SEED + number, control, given.steps or STEPS[channel], held
+                    )
+                    place.write_text(json.dumps(found), encoding="utf-8")
+                    print(f"{place.name}: {sum(found['right'])} of {len(held)}, {found['cpu_s']} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
     .venv/bin/python -m bench.composer.step                                  # a random model, 8,192 tokens
     .venv/bin/python -m bench.composer.step --vocabulary 151936 --rows 1     # that of a large model
-    .venv/bin/python -m bench.composer.step --real                           # SmolLM2-135M
+    .venv/bin/python -m bench.composer.step --real --prompt 32 --threads 1   # SmolLM2-135M
     .venv/bin/python -m bench.composer.step --device cuda
 
-Each run is a process of its own, and the programs take turns; five runs each by default. ``body`` passes the model and
-comes back without its last layer: what a loss needs beyond that is its own. ``pieces`` is what a ``composer`` stage
-does, ``plain`` holds whole logits, ``trl`` is the function of TRL's SDPOTrainer for whole vocabularies on the same
-logits. ``none`` and ``grpo`` are three steps of a trainer with the weights 1, 0, 0 and of TRL's own.
+Each run is a process of its own, and the programs take turns; five runs each by default. ``--runs FILE`` keeps them, so
+that the same command continues where it was cut off. Seconds are those of the processor, on a GPU those of the clock.
+``body`` passes the model and comes back without its last layer: what a loss needs beyond that is its own. ``pieces`` is
+what a ``composer`` stage does, ``plain`` holds whole logits, ``trl`` is the function of TRL's SDPOTrainer for whole
+vocabularies on the same logits. ``none`` and ``grpo`` are three steps of a trainer with the weights 1, 0, 0 and of
+TRL's own.
 
 Limits: memory of ``pieces`` / ``body`` <= 1.05, seconds of ``pieces`` / ``trl`` <= 1.15, seconds of ``none`` / ``grpo``
 <= 1.03. A ratio is the median of paired runs, with the interval from the smallest to the largest: of five pairs it
@@ -23,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,23 +43,30 @@ def status(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def one_loss(which: str, model: Any, rows: int, tokens: int, device: str) -> Run:
+def _now(device: str) -> float:
+    """Return seconds: others share a processor, and what it did for them is not this program's."""
+    return time.perf_counter() if device == "cuda" else time.process_time()
+
+
+def one_loss(which: str, model: Any, given: argparse.Namespace) -> Run:
     """Pass a batch once for warming up and once for the record; return its seconds, memory, loss and gradient."""
     import torch
 
     from training.jobs.finetuning.online.hidden_states import Sequenced, states
 
-    generator = torch.Generator().manual_seed(0)
-    vocabulary = model.config.vocab_size
-    ids = torch.randint(3, vocabulary, (rows, HINT + 2 * tokens), generator=generator).tolist()
-    ours = [Sequenced(one[HINT:], tokens) for one in ids]
-    theirs = [Sequenced(one, HINT + tokens) for one in ids]
+    # What an import takes is no cost of a loss.
+    import_module("trl.experimental.sdpo.loss_utils")
+    generator, device = torch.Generator().manual_seed(0), given.device
+    vocabulary, prompt = model.config.vocab_size, given.prompt or given.tokens
+    ids = torch.randint(3, vocabulary, (given.rows, HINT + prompt + given.tokens), generator=generator).tolist()
+    ours = [Sequenced(one[HINT:], prompt) for one in ids]
+    theirs = [Sequenced(one, HINT + prompt) for one in ids]
     found: Run = {}
     for turn in range(2):
         model.zero_grad()
         if turn:
             _reset_peak(device)
-        begin = time.perf_counter()
+        begin = _now(device)
         with torch.no_grad():
             taught = states(model, theirs)
         loss = _loss_of(which, model, states(model, ours), taught)
@@ -65,7 +75,7 @@ def one_loss(which: str, model: Any, rows: int, tokens: int, device: str) -> Run
             torch.cuda.synchronize()
         grown = torch.cuda.max_memory_allocated() if device == "cuda" else status("VmHWM")
         squares = sum(float(one.grad.square().sum()) for one in model.parameters() if one.grad is not None)
-        took = time.perf_counter() - begin
+        took = _now(device) - begin
         found = {"seconds": took, "peak_bytes": float(grown), "loss": float(loss), "gradient": squares**0.5}
     return found
 
@@ -126,16 +136,16 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
 
     class Timed(base):
         def training_step(self, *given: Any, **more: Any) -> Any:
-            begin = time.perf_counter()
+            begin = _now(device)
             found = super().training_step(*given, **more)
             if device == "cuda":
                 torch.cuda.synchronize()
-            times.append(time.perf_counter() - begin)
+            times.append(_now(device) - begin)
             return found
 
     with tempfile.TemporaryDirectory() as out:
         config = GRPOConfig(
-            output_dir=out, num_generations=4, per_device_train_batch_size=8, max_completion_length=24,
+            output_dir=out, num_generations=4, per_device_train_batch_size=4, max_completion_length=16,
             learning_rate=1e-5, max_steps=3, report_to="none", use_cpu=device == "cpu", save_strategy="no", beta=0.04,
             seed=5, disable_tqdm=True, activation_checkpointing=False, bf16=False,
         )  # fmt: skip
@@ -158,31 +168,34 @@ def run_here(which: str, folder: Path, given: argparse.Namespace) -> Run:
     if which in TRAINERS:
         return one_trainer(which, folder, given.device)
     model, _ = load(folder)
-    return one_loss(which, model.to(given.device).train(), given.rows, given.tokens, given.device)
+    return one_loss(which, model.to(given.device).train(), given)
 
 
 def runs_of(names: tuple[str, ...], folder: Path, given: argparse.Namespace) -> dict[str, list[Run]]:
-    """Run the programs in turns, each time in a fresh process."""
-    found: dict[str, list[Run]] = {name: [] for name in names}
-    shared = ["--rows", str(given.rows), "--tokens", str(given.tokens), "--threads", str(given.threads)]
+    """Run the programs in turns, each time in a fresh process; what ``--runs`` has is not run again."""
+    kept: dict[str, Run] = {}
+    if given.runs and given.runs.exists():
+        for line in given.runs.read_text(encoding="utf-8").splitlines():
+            kept.update(json.loads(line))
     for number in range(given.repeats):
         # In turns, and every other time the other way round: what a machine does by and by favours none.
         for name in names if number % 2 == 0 else names[::-1]:
-            command = [
-                sys.executable,
-                "-m",
-                "bench.composer.step",
-                "--run",
-                name,
-                str(folder),
-                "--device",
-                given.device,
-            ]
-            done = subprocess.run([*command, *shared], capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
-            found[name].append(json.loads(done.stdout.splitlines()[-1]))
-    return found
+            if (key := f"{name}.{number}") not in kept:
+                kept[key] = _run(name, folder, given)
+                if given.runs:
+                    with given.runs.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps({key: kept[key]}) + "\n")
+    return {name: [kept[f"{name}.{number}"] for number in range(given.repeats)] for name in names}
+
+
+def _run(name: str, folder: Path, given: argparse.Namespace) -> Run:
+    command = [sys.executable, "-m", "bench.composer.step", "--run", name, str(folder), "--device", given.device]
+    for shared in ("rows", "tokens", "prompt", "threads"):
+        command += [f"--{shared}", str(getattr(given, shared))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def compared(what: str, runs: dict[str, list[Run]], ours: str, theirs: str, of: str, limit: float) -> dict[str, Any]:
@@ -192,10 +205,18 @@ def compared(what: str, runs: dict[str, list[Run]], ours: str, theirs: str, of: 
     said = "holds" if high <= limit else "DOES NOT HOLD" if low > limit else "not concluded"
     if len(pairs) < 5:
         said = "too few pairs"
-    print(
-        f"{what}: {ours} / {theirs} = {median(pairs):.3f} [{low:.3f}, {high:.3f}] (limit {limit:g}): {said}", flush=True
-    )
-    return {"what": what, "ratio": median(pairs), "interval": [low, high], "limit": limit, "said": said}
+    about = {"what": what, "of": f"{ours} / {theirs}", "ratio": median(pairs), "interval": [low, high]}
+    return about | {"limit": limit, "said": said}
+
+
+def table(results: dict[str, Any]) -> list[str]:
+    """Return the lines of the table that pages quote."""
+    lines = ["| | | median ratio | interval | limit | |", "|---|---|---|---|---|---|"]
+    for one in results["ratios"]:
+        low, high = one["interval"]
+        numbers = f"{one['ratio']:.3f} | {low:.3f} to {high:.3f} | {one['limit']:g}"
+        lines.append(f"| {one['what']} | {one['of']} | {numbers} | {one['said']} |")
+    return lines
 
 
 def main() -> int:
@@ -205,13 +226,15 @@ def main() -> int:
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rows", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=256, help="of the prompt, and of the answer")
+    parser.add_argument("--tokens", type=int, default=256, help="of an answer")
+    parser.add_argument("--prompt", type=int, default=0, help="tokens of a prompt; 0: as many as of an answer")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--real", action="store_true", help="SmolLM2-135M instead of a random model")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--without-trainers", action="store_true")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--runs", type=Path, help="a file that keeps each run")
     parser.add_argument("--run", nargs=2, metavar=("NAME", "MODEL"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
@@ -241,11 +264,11 @@ def main() -> int:
     ]
     if not given.without_trainers:
         told.append(compared("time of a trainer without weights", runs, "none", "grpo", "seconds", 1.03))
+    settings = {key: value for key, value in vars(given).items() if key not in ("run", "runs", "out")}
+    results = {"settings": settings, "ratios": told, "runs": runs}
+    print("\n".join(table(results)))
     if given.out:
-        settings = {key: value for key, value in vars(given).items() if key not in ("run", "out")}
-        given.out.write_text(
-            json.dumps({"settings": settings, "ratios": told, "runs": runs}, indent=1), encoding="utf-8"
-        )
+        given.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     # The two that hold whole logits are there to be compared with.
     return int(any(one["said"] == "DOES NOT HOLD" for place, one in enumerate(told) if place not in (1, 2)))
 

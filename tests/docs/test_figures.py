@@ -1,0 +1,74 @@
+"""Pages quote figures of a bench from the file that it wrote, as the bench prints them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import diloco
+from bench.composer import learning
+from specs.home import HOME
+
+RESULTS, PAGES = HOME / "bench" / "results", HOME / "docs" / "decisions"
+Lines = Callable[[Any], list[str]]
+QUOTED: dict[str, tuple[str, Lines]] = {
+    "learning.json": ("0143-what-each-channel-learns.md", learning.table),
+    "diloco.json": (
+        "0132-what-replicas-cost.md",
+        lambda rows: [*diloco.table(rows), *diloco.fitted(rows).splitlines()],
+    ),
+}
+
+
+def unsaid(results: Path, page: Path, lines: Lines) -> list[str]:
+    """Return the lines of a result that a page does not have."""
+    said = page.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines(json.loads(results.read_bytes())) if line and line not in said]
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_a_page_has_the_figures_of_the_file(name: str, tmp_path: Path) -> None:
+    page, lines = QUOTED[name]
+    assert unsaid(RESULTS / name, PAGES / page, lines) == []
+    text = (PAGES / page).read_text(encoding="utf-8")
+    last = lines(json.loads((RESULTS / name).read_bytes()))[-1]
+    (tmp_path / page).write_text(text.replace(last, last.replace("1", "2")), encoding="utf-8")
+    assert unsaid(RESULTS / name, tmp_path / page, lines) == [last]
+
+
+def test_every_file_of_results_is_quoted() -> None:
+    assert {one.name for one in RESULTS.iterdir()} == set(QUOTED)
+
+
+def trainings(right: int, other: int, seeds: int = 3, items: int = 40) -> list[dict[str, Any]]:
+    """Return what a channel and its control left, with so many right answers each."""
+    return [
+        {"arm": arm, "seed": seed, "steps": 1, "cpu_s": 1.0, "items": list(range(items))}
+        | {"right": [place < count for place in range(items)]}
+        for seed in range(seeds)
+        for arm, count in zip(learning.ARMS, (right, other), strict=True)
+    ]
+
+
+def test_a_channel_is_shown_only_where_every_seed_and_all_items_together_say_so() -> None:
+    def status(*given: dict[str, Any]) -> str:
+        return learning.concluded(given)["status"]
+
+    assert status(*trainings(36, 20)) == "shown"
+    assert status(*trainings(20, 36)) == status(*trainings(21, 20)) == "not shown"
+    assert status(*trainings(50, 20, seeds=2, items=60)) == status(*trainings(36, 20, items=39)) == "not shown"
+    # One seed that gains nothing.
+    assert status(*trainings(40, 10)[:4], *trainings(20, 20)[4:]) == "not shown"
+    # A control whose training was cut off does not count.
+    assert len(learning.concluded(trainings(36, 20)[:5])["seeds"]) == 2
+
+
+@pytest.mark.parametrize("channel", learning.CHANNELS)
+def test_what_is_measured_is_about_other_topics_than_what_is_trained_on(channel: str) -> None:
+    data = learning.data_of(channel)
+    assert len(data.held) >= learning.FEWEST == len({one.id for one in data.held})
+    assert {one.group for one in data.train}.isdisjoint(one.group for one in data.held)
