@@ -47,7 +47,8 @@ they first ran, or would have been without the change that they were written for
 ([decision 136](0136-what-a-job-leaves-for-others.md)).
 
 Run after the changes of decisions 135 and 136 (commits 532ed61c to 8fdcab6e): those six, all of the family `design`,
-`dead-rate` and `other-hours`; `evaluated-later` only before its change. All other rows, and the healthy sessions (numbers 401 to 508), are of commit 55aa0dfd0.
+`dead-rate` and `other-hours`; `evaluated-later` only before its change. All
+other rows, and the healthy sessions (numbers 401 to 508), are of commit 55aa0dfd0.
 """
 RESULTS = ("stopped", "refused", "named", "warned", "ended without acceptance", "missed")
 _SHOWN, _MANY = 70, 3
