@@ -66,9 +66,9 @@ class ModelBuilder:
                 turn = take_turn(bench, self.model, asking, self._spec.outage_s, before)
             except TooLong as error:
                 if (step := next_step(brief, past, shortened)) is None:
-                    told = f"even its shortest conversation is too long for the model: {error}"
+                    message = f"even its shortest conversation is too long for the model: {error}"
                     hint = "name a model with a larger window: `peergate amend`"
-                    raise BuilderUnavailable(told, where=self.model.name, hint=hint) from error
+                    raise BuilderUnavailable(message, where=self.model.name, hint=hint) from error
                 shortened = step
                 bench.wait(0.0, f"the conversation is too long for the model and is shortened, step {shortened}")
                 continue

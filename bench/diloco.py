@@ -78,8 +78,8 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines.append("|---|---|---|---|---|---|---|")
     for row in rows:
         size, every = row["parameters"], row["sync_every"]
-        told = f"| {row['replicas']} | {size:,} | {every} | {4 * size / every:,.0f} | {4 * size:,} | "
-        lines.append(f"{told}{row['seconds']:.2g} | {'yes' if row['equal'] else 'NO'} |")
+        message = f"| {row['replicas']} | {size:,} | {every} | {4 * size / every:,.0f} | {4 * size:,} | "
+        lines.append(f"{message}{row['seconds']:.2g} | {'yes' if row['equal'] else 'NO'} |")
     return lines
 
 
@@ -89,11 +89,11 @@ def fitted(rows: Sequence[dict[str, Any]]) -> str:
     small, large = found[2, SIZES[0]], found[2, SIZES[-1]]
     rate = 4 * (SIZES[-1] - SIZES[0]) / max(large - small, 1e-9)
     link = Link(small / 2, rate)
-    told = [f"Fitted to 2 replicas: {link.latency_s * 1000:.2g} ms a turn, {link.bytes_per_s / 1e6:.2g} MB a second."]
+    parts = [f"Fitted to 2 replicas: {link.latency_s * 1000:.2g} ms a turn, {link.bytes_per_s / 1e6:.2g} MB a second."]
     for size in SIZES:
         took, due = found[4, size], link.seconds(4, 4 * size)
-        told.append(f"4 replicas, {size:,} parameters: predicted {due:.2g} s, measured {took:.2g} s.")
-    return "\n".join(told)
+        parts.append(f"4 replicas, {size:,} parameters: predicted {due:.2g} s, measured {took:.2g} s.")
+    return "\n".join(parts)
 
 
 def _run(replicas: int, size: int, every: int) -> tuple[float, bool]:
@@ -109,10 +109,10 @@ def _run(replicas: int, size: int, every: int) -> tuple[float, bool]:
             start(folder_of(folder, one), one, address_of(lighthouse), given, steps=ROUNDS * every, weights=size)
             for one in range(replicas)
         ]
-        told = [worker.communicate(timeout=300)[1] for worker in workers]
+        parts = [worker.communicate(timeout=300)[1] for worker in workers]
         lighthouse.shutdown()
         if any(worker.returncode for worker in workers):
-            raise SystemExit("\n".join(told))
+            raise SystemExit("\n".join(parts))
         rounds = {one: rounds_in(folder_of(folder, one)) for one in range(replicas)}
         complete = all(len(some) == ROUNDS for some in rounds.values())
         seconds = [one.row.seconds for some in rounds.values() for one in some[1:]]

@@ -161,8 +161,8 @@ def main() -> int:
     else:
         print("IFEval is left out: `make ifeval` downloads it", file=sys.stderr)
     for name, (train, heldout) in sets.items():
-        told = ", ".join(f"{count} {how}" for how, count in sorted(alarms(train, heldout).items())) or "0"
-        print(f"{name:42} false alarms: {told} of {len(train) * len(heldout)} pairs")
+        message = ", ".join(f"{count} {how}" for how, count in sorted(alarms(train, heldout).items())) or "0"
+        print(f"{name:42} false alarms: {message} of {len(train) * len(heldout)} pairs")
     for name, (train, heldout) in sets.items():
         made = [Item(id=text, group=text, kind="any", prompt=text, constraint={}) for text in heldout]
         figure = nearest_pairs([(text, text) for text in train], made).figure
@@ -173,8 +173,8 @@ def main() -> int:
             tries = [paraphrases(*sides, count, seed) for seed in range(DRAWS)]
             found, shown = sum(each[0] for each in tries) / DRAWS, sum(each[1] for each in tries) / DRAWS
             statuses = ", ".join(f"{times} {status}" for status, times in Counter(each[2] for each in tries).items())
-            told = f"{found / count:.0%} shown, among {shown:.1f} pairs; groups {statuses}"
-            print(f"{one:20} {count:>2} paraphrases: {told}")
+            message = f"{found / count:.0%} shown, among {shown:.1f} pairs; groups {statuses}"
+            print(f"{one:20} {count:>2} paraphrases: {message}")
     for task, path in EXAMPLES:
         known = items(path) if path.exists() else []
         shown = sum(shows_example(task, item) is not None for item in known)

@@ -252,13 +252,13 @@ def _long_session(folder: Path, server: Server, spec: Spec, stages: int, where: 
     chain = timed(trail.verify_chain, 1)
     size = trail.head().size
     trail.close()
-    told = timed(lambda: overview(run))
-    seen = timed(lambda: glance(run), 1) if where == "file" else told
+    overview_s = timed(lambda: overview(run))
+    seen = timed(lambda: glance(run), 1) if where == "file" else overview_s
     whole = run / "trail.sqlite"
     size_kb = whole.stat().st_size / 1024 if whole.exists() else trail_kb(server)
     print(
         f"{stages} stages, {where}: {size} entries, {size_kb / size:.2f} kB each; append {append * 1e3:.2f} ms,"
-        f" all entries {read * 1e3:.1f} ms, verify_chain {chain * 1e3:.0f} ms, status {told * 1e3:.0f} ms,"
+        f" all entries {read * 1e3:.1f} ms, verify_chain {chain * 1e3:.0f} ms, status {overview_s * 1e3:.0f} ms,"
         f" in a list {seen * 1e3:.0f} ms"
     )
 

@@ -63,8 +63,8 @@ def table(found: dict[str, Any]) -> list[str]:
     for name, one in found["models"].items():
         lines.append(f"| {name} | {one['tokens']:,} | {sum(one['right'])} of {len(one['right'])} |")
     low, high = found["interval"]
-    told = f"Two replicas less one process: {found['difference']:+.3f} [{low:+.3f}, {high:+.3f}], "
-    return [*lines, "", f"{told}gained {found['gained']}, lost {found['lost']}, p = {found['p']:.2g}."]
+    message = f"Two replicas less one process: {found['difference']:+.3f} [{low:+.3f}, {high:+.3f}], "
+    return [*lines, "", f"{message}gained {found['gained']}, lost {found['lost']}, p = {found['p']:.2g}."]
 
 
 def main() -> int:

@@ -80,8 +80,8 @@ def many_sessions(run: Path, runs: Path, count: int) -> None:
     portions = iter([names[at : at + PORTION] for at in range(0, count, PORTION)])
 
     def portion() -> None:
-        told = client.get("/sessions.json?" + "&".join(f"name={one}" for one in next(portions))).json()
-        assert all(one["gain"] and not one["damaged"] for one in told.values())
+        facts = client.get("/sessions.json?" + "&".join(f"name={one}" for one in next(portions))).json()
+        assert all(one["gain"] and not one["damaged"] for one in facts.values())
 
     def anew() -> None:
         (runs / INDEX).unlink(missing_ok=True)

@@ -97,10 +97,10 @@ def main() -> int:
             honest += wrong
             gap = max((row.gap or 0.0 for row in rows), default=0.0)
             beyond = max((row.beyond for row in rows if row.beyond is not None), default=0.0)
-            told = f"at most {beyond:.2g} past the nucleus, {NUCLEUS[given.dtype]:g} are allowed"
+            message = f"at most {beyond:.2g} past the nucleus, {NUCLEUS[given.dtype]:g} are allowed"
             if name == "greedy":
-                told = f"at most {gap:.2g} below the largest logit, {GREEDY_GAP[given.dtype]:g} are allowed"
-            print(f"{name}, written {size} at once: {told}; {wrong} of {len(rows)} honest answers fail")
+                message = f"at most {gap:.2g} below the largest logit, {GREEDY_GAP[given.dtype]:g} are allowed"
+            print(f"{name}, written {size} at once: {message}; {wrong} of {len(rows)} honest answers fail")
             kept[name] = outputs
     ratio = reading / writing
     print(f"reading all of them took {ratio:.2f} x as long as writing them ({reading:.1f} s)")

@@ -32,10 +32,10 @@ def chance(rows: int, wrong: int, read: int) -> float:
 
 def curve(rows: int, wrong: int, cost: float, sizes: Iterable[int] = ()) -> str:
     """Say how likely a wrong row is found, by rows read; ``cost``: of all rows, as a share of the job."""
-    told: list[str] = []
+    parts: list[str] = []
     for read in sorted({one for one in (sizes or (1, 2, 4, 8, 16, 32)) if one < rows} | {sample_size(rows), rows}):
-        told.append(f"{read} rows {chance(rows, wrong, read):.0%} for {cost * read / rows:.1%}")
-    return ", ".join(told)
+        parts.append(f"{read} rows {chance(rows, wrong, read):.0%} for {cost * read / rows:.1%}")
+    return ", ".join(parts)
 
 
 def main() -> None:
@@ -71,8 +71,8 @@ def _steps(steps: int, snapshots: Sequence[int], share: float) -> str:
         cost += len(again)
         for what, wrong in _otherwise(generator, steps).items():
             found[what] += not again.isdisjoint(wrong)
-    told = ", ".join(f"{what} {count / RUNS:.0%}" for what, count in found.items())
-    return f"{cost / RUNS / steps:.1%} of the steps: {told}"
+    message = ", ".join(f"{what} {count / RUNS:.0%}" for what, count in found.items())
+    return f"{cost / RUNS / steps:.1%} of the steps: {message}"
 
 
 def _otherwise(generator: random.Random, steps: int) -> dict[str, range]:

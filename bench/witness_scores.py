@@ -96,8 +96,8 @@ def main() -> int:
             weight.mul_((1 + moved).to(weight))
     for name, sort in found.items():
         rows = list(score(model, "rows", sort.due(kept[name], False)))
-        told = f"{failing(rows)} of {len(rows)} fail, {spread(rows):.2g} in the root mean square"
-        print(f"{name}, weights moved by two in a hundred: {told}")
+        message = f"{failing(rows)} of {len(rows)} fail, {spread(rows):.2g} in the root mean square"
+        print(f"{name}, weights moved by two in a hundred: {message}")
     return 1 if honest else 0
 
 

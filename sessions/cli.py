@@ -139,11 +139,11 @@ def main() -> None:
         from sessions.commands.output import print_error
         from sessions.disk_errors import no_access, no_room
 
-        told = error if isinstance(error, PeergateError) else no_room(error) or no_access(error)
-        if told is None:
+        failure = error if isinstance(error, PeergateError) else no_room(error) or no_access(error)
+        if failure is None:
             raise
-        print_error(told)
-        raise SystemExit(int(told.exit_code)) from None
+        print_error(failure)
+        raise SystemExit(int(failure.exit_code)) from None
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def telling_no_room(where: Path) -> Generator[None]:
     try:
         yield
     except (OSError, sqlite3.OperationalError) as error:
-        told = no_room(error, str(where))
-        if told is None:
+        failure = no_room(error, str(where))
+        if failure is None:
             raise
-        raise told from error
+        raise failure from error

@@ -56,8 +56,8 @@ class Forecast(NamedTuple):
     def lines(self) -> Iterator[str]:
         """Yield the printed lines: the outcome, and the checks that did not simply pass."""
         counts = Counter(one.status for one in self.checks)
-        told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-        yield f"design gate: {self.decision.outcome} ({told})"
+        message = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        yield f"design gate: {self.decision.outcome} ({message})"
         for status, ids, detail in told_together(self.checks, (*CLOSED, "WARN")):
             yield f"  {status} {ids}: {detail}"
         if self.reviewers:
@@ -131,8 +131,8 @@ def data_fit(resolved: ResolvedSpec) -> list[Fault]:
     try:
         return list(data_faults(spec, resolved.read_data(), lambda: _tokenizer_of(spec.model.source, origin)))
     except Unchecked:
-        told = f"not checked yet whether the data fit: the tokenizer of {spec.model.source} is not here"
-        return [Fault(("model", "source"), told, "the gates of the stages check it", closing=False)]
+        message = f"not checked yet whether the data fit: the tokenizer of {spec.model.source} is not here"
+        return [Fault(("model", "source"), message, "the gates of the stages check it", closing=False)]
 
 
 def _tokenizer_of(source: str, origin: Path) -> Path | None:

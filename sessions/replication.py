@@ -68,9 +68,9 @@ def plan_seeds(run: Path, number: int, by: str) -> Recorded:
             raise UserError("the session is itself one of several registered seeds", where=str(run), hint=hint)
         if (before := find(entries, "replication")) is not None:
             if len(before.body["seeds"]) != number:
-                told = f"{len(before.body['seeds'])} further seeds are registered"
+                message = f"{len(before.body['seeds'])} further seeds are registered"
                 hint = "their number is not changed after results were seen; without --seeds these are run and counted"
-                raise UserError(told, where=str(run), hint=hint)
+                raise UserError(message, where=str(run), hint=hint)
             return before
         first = seeded(run, entries, store)
         resolved, _ = registered_spec(entries, store)

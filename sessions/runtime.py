@@ -213,8 +213,8 @@ def register(
         # Private under any umask, because it holds held-out items.
         partial.mkdir(mode=0o700)
     except OSError as error:
-        if (told := no_room(error)) is not None:
-            raise told from error
+        if (failure := no_room(error)) is not None:
+            raise failure from error
         message, hint = f"no session can be kept there: {error.strerror}", "--runs names the folder"
         raise UserError(message, where=str(run.parent), hint=hint) from error
     try:
@@ -348,8 +348,8 @@ def _require_same(session: Session, at: Position | None, given: dict[str, Any]) 
         raise UserError("nothing is being asked of a person", where=session.name, hint="resume without --answer")
     recorded = at.told_by.body
     if given["answer"] != recorded["answer"]:
-        told = f"the answer is '{recorded['answer']}' already, given by {plain(recorded['by'], 60)}"
-        raise UserError(told, where=session.name, hint="resume without --answer follows it")
+        message = f"the answer is '{recorded['answer']}' already, given by {plain(recorded['by'], 60)}"
+        raise UserError(message, where=session.name, hint="resume without --answer follows it")
 
 
 def _end_cancelled(session: Session) -> None:

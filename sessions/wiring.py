@@ -133,8 +133,8 @@ def _one_launcher(name: LauncherName, run: Path) -> Launcher:
         from sessions.jobs.skypilot.skypilot_engine import ASK_EVERY_S, sky_engine
 
         if place is None:
-            told = "a rented machine does not see this disk, and no place is named over which jobs move"
-            raise UserError(told, where="PEERGATE_PLACE", hint="s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
+            message = "a rented machine does not see this disk, and no place is named over which jobs move"
+            raise UserError(message, where="PEERGATE_PLACE", hint="s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
         return EngineLauncher(sky_engine(), place, python, ask_every_s=ASK_EVERY_S)
     from sessions.jobs.ray.cluster_head import SessionCluster
     from sessions.jobs.ray.ray_engine import RayEngine
@@ -150,8 +150,8 @@ def _plugin_launcher(point: EntryPoint, run: Path) -> Launcher:
     made: Any = plugins.bounded(lambda: make(run), plugins.where(point))
     missing = [one for one in ("name", "start", "poll", "cancel") if not hasattr(made, one)]
     if missing:
-        told = f"makes a {type(made).__name__} without {', '.join(missing)}, which every launcher has"
-        raise PluginFault(told, where=plugins.where(point))
+        message = f"makes a {type(made).__name__} without {', '.join(missing)}, which every launcher has"
+        raise PluginFault(message, where=plugins.where(point))
     if made.name != point.name:
         raise PluginFault(f"makes a launcher named '{plain(str(made.name), 60)}'", where=plugins.where(point))
     return made

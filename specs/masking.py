@@ -304,9 +304,9 @@ ContractT = TypeVar("ContractT", bound="Contract")
 
 def without_secrets(value: ContractT, masker: Masker | None = None) -> ContractT:
     """Return a value without what has the form of a secret, or without what a masker masks."""
-    told = value.model_dump(mode="json")
-    masked = (masker or forms_only()).value(told)
-    return value if masked is told else type(value).model_validate_json(json.dumps(masked))
+    data = value.model_dump(mode="json")
+    masked = (masker or forms_only()).value(data)
+    return value if masked is data else type(value).model_validate_json(json.dumps(masked))
 
 
 def map_json(text: str, change: Callable[[str], str], change_all: Callable[[Any], Any] | None = None) -> str:

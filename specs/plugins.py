@@ -102,8 +102,8 @@ def require_unchanged(registered: Mapping[str, str]) -> None:
     """Raise PluginFault if a registered plug-in is gone or has changed since."""
     for what, now in identities(registered).items():
         if now != registered[what]:
-            told = f"{what} is {now}, registered was {registered[what]}"
-            raise PluginFault(told, hint="install what was registered, or start a new session")
+            message = f"{what} is {now}, registered was {registered[what]}"
+            raise PluginFault(message, hint="install what was registered, or start a new session")
 
 
 def packages_of(point: EntryPoint) -> list[Path]:

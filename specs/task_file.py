@@ -81,7 +81,7 @@ def require_no_secret(path: Path, text: str) -> None:
     ]
     if found:
         raise SpecError(
-            [Problem(str(path), text.count("\n", 0, at) + 1, at - end, "", told, hint) for at, end, told in found]
+            [Problem(str(path), text.count("\n", 0, at) + 1, at - end, "", message, hint) for at, end, message in found]
         )
 
 
@@ -170,8 +170,8 @@ def module_of(task: str) -> ModuleType:
         del sys.modules[module.__name__]
         line = plugins.line_of(fault.__cause__, path.__eq__).rpartition(":")[2]
         alone = "; it may import installed packages, no file beside it"
-        told = plain(fault.message, 300) + (alone if isinstance(fault.__cause__, ModuleNotFoundError) else "")
-        raise TaskFault(told, path, int(line or 1)) from fault
+        message = plain(fault.message, 300) + (alone if isinstance(fault.__cause__, ModuleNotFoundError) else "")
+        raise TaskFault(message, path, int(line or 1)) from fault
     for name, form in PARTS.items():
         if (wrong := wrong_form(module, name, form)) and (name == "verify" or hasattr(module, name)):
             raise TaskFault(wrong, path, _defined(text, name))
@@ -180,10 +180,10 @@ def module_of(task: str) -> ModuleType:
 
 def wrong_form(module: Any, name: str, form: tuple[str, ...]) -> str:
     """Return why a task's function cannot be called with these arguments; empty if it can."""
-    told = f"{name}({', '.join(form)})"
+    message = f"{name}({', '.join(form)})"
     part: Any = getattr(module, name, None)
     if not callable(part):
-        return f"has no function {told}"
+        return f"has no function {message}"
     try:
         signature = inspect.signature(part)
     except ValueError:  # Of something built in: it shows when it is called.
@@ -191,7 +191,7 @@ def wrong_form(module: Any, name: str, form: tuple[str, ...]) -> str:
     try:
         signature.bind(*form)
     except TypeError as error:
-        return f"its function {name}{signature} cannot be called as {told}: {error}"
+        return f"its function {name}{signature} cannot be called as {message}: {error}"
     return ""
 
 

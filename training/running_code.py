@@ -60,10 +60,10 @@ def _git(home: Path, *arguments: str) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise _UnknownError(f"git did not answer: {type(error).__name__}") from None
     if done.returncode:
-        told = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        if told and "not a git repository" in told[0]:
+        stderr = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        if stderr and "not a git repository" in stderr[0]:
             raise _UnknownError("not a git checkout of Peergate")
-        raise _UnknownError(plain(f"git said: {told[0] if told else f'code {done.returncode}'}", 200))
+        raise _UnknownError(plain(f"git said: {stderr[0] if stderr else f'code {done.returncode}'}", 200))
     return done.stdout.decode("utf-8", "replace")
 
 

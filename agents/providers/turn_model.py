@@ -159,8 +159,10 @@ class Model:
         usage, usd = None, cap_usd
         if reply.usage is not None and is_count(reply.usage) and is_count(prices.Usage(reply.written_tokens, 0)):
             # Where the API does not tell the two apart, the dearer one counts.
-            told = reply.written_tokens if reply.hour_tokens is None else min(reply.hour_tokens, reply.written_tokens)
-            hour = told if asking.hour else 0
+            hour_tokens_written = (
+                reply.written_tokens if reply.hour_tokens is None else min(reply.hour_tokens, reply.written_tokens)
+            )
+            hour = hour_tokens_written if asking.hour else 0
             usage = Usage(**reply.usage._asdict(), written_tokens=reply.written_tokens, hour_tokens=hour)
             usd = self.price.usd(reply.usage, written_tokens=reply.written_tokens, hour_tokens=hour)
         calls = with_ids(reply.calls, (call.id for message in asking.messages for call in message.calls))

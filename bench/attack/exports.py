@@ -172,10 +172,10 @@ def _bytes(folder: Path, chance: random.Random) -> tuple[str, bool]:
 
 def _tree(folder: Path, chance: random.Random) -> tuple[str, bool]:
     name, how = chance.choice(sorted(_TREES.items()))
-    told = how(folder, chance)
+    damage = how(folder, chance)
     # A file of the store that no entry names proves nothing; it may be there or not.
     harmless = name == "one more file of evidence"
-    return f"{name}: {told}", not harmless
+    return f"{name}: {damage}", not harmless
 
 
 def _delete_file(folder: Path, chance: random.Random) -> str:

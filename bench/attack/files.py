@@ -103,15 +103,15 @@ def _try(
 ) -> None:
     kept = {path: path.read_bytes() if path.is_file() else None for path in touched}
     change()
-    told = f"{what}: {', '.join(path.relative_to(place).as_posix() for path in touched)} in {place.name}"
+    message = f"{what}: {', '.join(path.relative_to(place).as_posix() for path in touched)} in {place.name}"
     try:
         audit = verified(place)
         if audit.exit_code in (1, 3):
-            outcome.record(True, told)
+            outcome.record(True, message)
         elif not all(_is_listed(path.relative_to(place).as_posix(), before, audit) for path in touched):
-            outcome.record(False, told)
+            outcome.record(False, message)
     except Exception as error:  # whatever it is, it is a defect
-        outcome.record(False, f"{told}: {type(error).__name__}: {error}")
+        outcome.record(False, f"{message}: {type(error).__name__}: {error}")
     finally:
         for path, data in kept.items():
             if path.is_dir() and not path.is_symlink():

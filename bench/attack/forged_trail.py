@@ -123,15 +123,15 @@ def forged(
     for name in ("tile", "keys", PROOFS):
         shutil.rmtree(target / name)
     envelopes = envelopes_of(original, steps)[:size]
-    told = [one.entry for one in steps][:size]
-    shown = policy or next(one.policy for one in reversed(told) if one.policy is not None)
+    kept_entries = [one.entry for one in steps][:size]
+    shown = policy or next(one.policy for one in reversed(kept_entries) if one.policy is not None)
     head = head_of(original, shown, envelopes)
     leaves = [merkle.leaf_hash(one) for one in envelopes]
     files: list[tuple[str, bytes]] = [(CHECKPOINT, str(head).encode()), *bundles_of(envelopes), *tiles_of(leaves)]
     files.append(("policy.json", canonical_bytes(shown)))
     files.extend(_keys(shown))
     tree = merkle.Tree(leaves)
-    for number, (entry, data) in enumerate(zip(told, envelopes, strict=True)):
+    for number, (entry, data) in enumerate(zip(kept_entries, envelopes, strict=True)):
         if _kind(data, entry) == "verdict":
             name = re.sub(r"[^A-Za-z0-9.]+", "-", entry.key)[:80]
             proof = Proof(number, tuple(merkle.prove_inclusion(tree, number)), head)

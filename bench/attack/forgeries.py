@@ -126,11 +126,11 @@ def other_numbers(original: Original, chance: random.Random) -> Forgery:
     number = entry_of_kind(original, chance)
     spelled = chance.choice(["2.0", "2e0", "02", '"2"', "true", "3", "1", "-2", "+2", "null", "9007199254740993"])
     where = chance.choice(["schema_version", "seq"])
-    told = 2 if where == "schema_version" else number
-    if str(told) == spelled:
-        spelled = f"{told}.0"
+    value = 2 if where == "schema_version" else number
+    if str(value) == spelled:
+        spelled = f"{value}.0"
     return entry_changed(
-        original, number, f"{where} {spelled}", payload=_replaced(f'"{where}":{told}', f'"{where}":{spelled}')
+        original, number, f"{where} {spelled}", payload=_replaced(f'"{where}":{value}', f'"{where}":{spelled}')
     )
 
 
@@ -138,18 +138,18 @@ def other_type(original: Original, chance: random.Random) -> Forgery:
     """A predicateType that is not that of the kind."""
     number = entry_of_kind(original, chance)
     kind = original.entries[number].kind
-    told = f"urn:peergate:trail:{kind}:v{original.entries[number].version}"
+    message = f"urn:peergate:trail:{kind}:v{original.entries[number].version}"
     other = chance.choice([
         "urn:peergate:trail:spend:v1", f"urn:peergate:trail:{kind}:v0", f"urn:peergate:trail:{kind}:v01",
         f"urn:peergate:trail:{kind}:v1.0", f"urn:peergate:trail:{kind}:v-1", f"urn:peergate:trail:{kind}:v",
         f"urn:peergate:trail:{kind}", f"urn:peergate:trail:{kind.upper()}:v1", "https://slsa.dev/provenance/v1", "",
-        f"urn:peergate:trail:{kind}:v1_0", f"urn:peergate:trail:{kind}:v99999999999", f"{told}:v1",
+        f"urn:peergate:trail:{kind}:v1_0", f"urn:peergate:trail:{kind}:v99999999999", f"{message}:v1",
         f"urn:peergate:trail:{kind}:v\u0661",
     ])  # fmt: skip
-    if other == told:
+    if other == message:
         other = "urn:peergate:trail:spend:v9"
     return entry_changed(
-        original, number, f"predicateType {other!r}", payload=_replaced(f'"{told}"', json.dumps(other))
+        original, number, f"predicateType {other!r}", payload=_replaced(f'"{message}"', json.dumps(other))
     )
 
 
@@ -208,13 +208,13 @@ def _renamed(subject: Any) -> Any:
 def other_time(original: Original, chance: random.Random) -> Forgery:
     """Times that are no number of nanoseconds, or are spelled otherwise."""
     number = entry_of_kind(original, chance)
-    told = original.entries[number].time_ns
+    ns = original.entries[number].time_ns
     other = chance.choice([
-        f'"+{told}"', f'" {told}"', f'"0{told}"', told, '"-1"', f'"{told[:3]}_{told[3:]}"', f'"{told}.0"', '""',
-        '"99999999999999999999999999"', '"\u0661\u0662"', "null", f'"{told}\\n"',
+        f'"+{ns}"', f'" {ns}"', f'"0{ns}"', ns, '"-1"', f'"{ns[:3]}_{ns[3:]}"', f'"{ns}.0"', '""',
+        '"99999999999999999999999999"', '"\u0661\u0662"', "null", f'"{ns}\\n"',
     ])  # fmt: skip
     return entry_changed(
-        original, number, f"time {other}", payload=_replaced(f'"time_ns":"{told}"', f'"time_ns":{other}')
+        original, number, f"time {other}", payload=_replaced(f'"time_ns":"{ns}"', f'"time_ns":{other}')
     )
 
 

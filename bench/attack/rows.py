@@ -212,8 +212,8 @@ def attack(seed: int, folder: Path, kinds: tuple[str, ...], forms: tuple[str, ..
         home = folder / kind
         home.mkdir(parents=True)
         evidence = KINDS[kind](home)
-        if told := _opens(evidence):
-            outcome.not_run = f"the healthy rows of {kind} do not pass: {told}"
+        if message := _opens(evidence):
+            outcome.not_run = f"the healthy rows of {kind} do not pass: {message}"
             return outcome
         path = evidence.outputs["rows"]
         healthy = path.read_bytes()
@@ -267,11 +267,11 @@ def _exits(folder: Path, outcome: Outcome) -> None:
 def _gate(evidence: Evidence) -> tuple[Decision, list[str]]:
     """Return the decision of a gate without criteria whose reviewer approves, and what closed it or broke."""
     metrics: MetricSet | None = None
-    told: list[str] = []
+    parts: list[str] = []
     try:
         metrics = measure(evidence)
     except EvidenceMissing as error:
-        told.append(error.message)
+        parts.append(error.message)
     checks = run_checks(evidence, metrics)
     decision = decide(
         stage=evidence.stage.name,
@@ -285,22 +285,22 @@ def _gate(evidence: Evidence) -> tuple[Decision, list[str]]:
         current={},
         attempts_left=1,
     )
-    return decision, told + [f"{one.id}: {one.status}: {one.detail}" for one in checks if one.status in CLOSED]
+    return decision, parts + [f"{one.id}: {one.status}: {one.detail}" for one in checks if one.status in CLOSED]
 
 
 def _opens(evidence: Evidence) -> str:
-    decision, told = _gate(evidence)
-    return "" if decision.outcome == "approve" and not told else "; ".join([decision.outcome, *told])
+    decision, why = _gate(evidence)
+    return "" if decision.outcome == "approve" and not why else "; ".join([decision.outcome, *why])
 
 
 def _closes(evidence: Evidence) -> str:
     """Say in which way an attack got through; nothing where the gate is closed with a sentence."""
     try:
-        decision, told = _gate(evidence)
+        decision, why = _gate(evidence)
         decision.canonical()
     except Exception as error:
         return f"{type(error).__name__} got out: {str(error)[:200]}"
     if decision.outcome in ("approve", "null"):
         return "the gate opened"
-    broke = [one for one in told if ": ERROR: " in one]
+    broke = [one for one in why if ": ERROR: " in one]
     return broke[0][:300] if broke else ""

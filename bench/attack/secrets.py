@@ -156,8 +156,8 @@ class _Logged(QuickLauncher):
         super().start(folder)
         (folder / "log.txt").write_text(f"loading\n{self.log}\ndone\n", encoding="utf-8")
         record = ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
-        told = record.model_copy(update={"log": digest_file(folder / "log.txt")})
-        (folder / "exit.json").write_bytes(told.canonical())
+        changed = record.model_copy(update={"log": digest_file(folder / "log.txt")})
+        (folder / "exit.json").write_bytes(changed.canonical())
 
 
 class _Lost(QuickLauncher):
@@ -244,8 +244,8 @@ def _told(folder: Path, run: Path, found: _Found) -> None:
 
 def _reads_the_log(body: dict[str, Any]) -> Said:
     """Look into the log before each submission, then follow the spec."""
-    told = texts_of(body)
-    first = len(told) == 1 and "phase 'submit'" in told[0]
+    texts = texts_of(body)
+    first = len(texts) == 1 and "phase 'submit'" in texts[0]
     return calls(Call("job_logs", {"lines": 500})) if first else follows_the_spec(body)
 
 

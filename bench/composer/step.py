@@ -255,7 +255,7 @@ def main() -> int:
     for which, found in runs.items():
         middle = {key: median(one[key] for one in found) for key in found[0]}
         print(f"{which}: " + ", ".join(f"{key} {value:.6g}" for key, value in middle.items()), flush=True)
-    told = [
+    parts = [
         compared("memory over the body's", runs, "pieces", "body", "peak_bytes", 1.05),
         compared("memory of whole logits over the body's", runs, "plain", "body", "peak_bytes", 1.05),
         compared("memory of TRL's loss over the body's", runs, "trl", "body", "peak_bytes", 1.05),
@@ -263,14 +263,14 @@ def main() -> int:
         compared("the same loss as TRL's", runs, "pieces", "trl", "loss", 1.0001),
     ]
     if not given.without_trainers:
-        told.append(compared("time of a trainer without weights", runs, "none", "grpo", "seconds", 1.03))
+        parts.append(compared("time of a trainer without weights", runs, "none", "grpo", "seconds", 1.03))
     settings = {key: value for key, value in vars(given).items() if key not in ("run", "runs", "out")}
-    results = {"settings": settings, "ratios": told, "runs": runs}
+    results = {"settings": settings, "ratios": parts, "runs": runs}
     print("\n".join(table(results)))
     if given.out:
         given.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     # The two that hold whole logits are there to be compared with.
-    return int(any(one["said"] == "DOES NOT HOLD" for place, one in enumerate(told) if place not in (1, 2)))
+    return int(any(one["said"] == "DOES NOT HOLD" for place, one in enumerate(parts) if place not in (1, 2)))
 
 
 if __name__ == "__main__":

@@ -107,8 +107,8 @@ def _show(result: Result, chosen: argparse.Namespace) -> None:
         return
     first = result.get("family", "healthy")
     name = result["operator"] if "operator" in result else f"{result['healthy']} {result['variation']}"
-    told = f"{result['result']:<26}{result['outcome']:<10}{result['seconds']:>6}  {' '.join(result['failed'])}"
-    print(f"{first:<12}{name:<26}{told[:150]}", flush=True)
+    parts = f"{result['result']:<26}{result['outcome']:<10}{result['seconds']:>6}  {' '.join(result['failed'])}"
+    print(f"{first:<12}{name:<26}{parts[:150]}", flush=True)
 
 
 def _counts(results: Sequence[Result]) -> dict[str, int]:

@@ -59,9 +59,9 @@ def summary_of(results: Sequence[dict[str, Any]]) -> str:
     lines = [f"{len(wrong)} of {len(results)} healthy sessions were neither accepted nor ended in a null result"]
     for place, what in enumerate(("method", "precision", "engine")):
         lines.append(_counted(what, [(one["variation"].split()[place], one) for one in results]))
-    told = [(one["variation"].partition(", "), one) for one in results]
-    lines.append(_counted("items", [(" and ".join(name.split()[3:]), one) for (name, _, _), one in told]))
-    lines.append(_counted("other task or launcher", [(what or "none", one) for (_, _, what), one in told]))
+    parts = [(one["variation"].partition(", "), one) for one in results]
+    lines.append(_counted("items", [(" and ".join(name.split()[3:]), one) for (name, _, _), one in parts]))
+    lines.append(_counted("other task or launcher", [(what or "none", one) for (_, _, what), one in parts]))
     lines.append(_counted("outcome", [(one["outcome"], one) for one in results]))
     lines.append(_counted("commit", [(str(one.get("commit"))[:9], one) for one in results]))
     lines.append(f"warned, in so many sessions: {_checks('warned', results)}")
@@ -78,9 +78,9 @@ def _checks(how: str, results: Sequence[dict[str, Any]]) -> str:
 
 
 def _counted(what: str, results: Sequence[tuple[str, dict[str, Any]]]) -> str:
-    told: list[str] = []
+    parts: list[str] = []
     for name in dict.fromkeys(key for key, _ in results):
         these = [one for key, one in results if key == name]
         bad = sum(one["result"] == "rejected" for one in these)
-        told.append(f"{name} {len(these)}" + (f" ({bad} rejected)" if bad else ""))
-    return f"{what}: {', '.join(told)}"
+        parts.append(f"{name} {len(these)}" + (f" ({bad} rejected)" if bad else ""))
+    return f"{what}: {', '.join(parts)}"

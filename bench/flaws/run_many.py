@@ -63,10 +63,10 @@ def planted(folder: Path, name: str, twin: Ended) -> Result:
         ended = run_session(folder / name, tiny_model(folder), operator)
     except (Exception, NotPlanted) as error:
         ended = Ended("broke", (f"{type(error).__name__}: {error}",))
-    told = {"operator": name, "family": operator.family, "result": outcome(operator, ended, twin)}
+    facts = {"operator": name, "family": operator.family, "result": outcome(operator, ended, twin)}
     found = {"failed": _new(ended.failed, twin.failed), "warned": _new(ended.warned, twin.warned)}
     found["blocked"] = list(ended.blocked)
-    return told | {"outcome": ended.outcome} | found | {"seconds": round(time.perf_counter() - began, 1)}
+    return facts | {"outcome": ended.outcome} | found | {"seconds": round(time.perf_counter() - began, 1)}
 
 
 def _new(found: Sequence[str], twins: Sequence[str]) -> list[str]:
@@ -82,10 +82,10 @@ def sound(folder: Path, number: int) -> Result:
     variation = Variation(number, healthy.session, healthy.kinds, healthy.changes, *others)
     ended = run_session(folder / f"healthy{number}", tiny_model(folder, healthy.kinds), None, variation)
     fine = ended.outcome in ("approve", "null")
-    told = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}
+    facts = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}
     found: Result = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
     found |= {"right": ended.right, "commit": code_state().commit}
-    return told | found | {"seconds": round(time.perf_counter() - began, 1)}
+    return facts | found | {"seconds": round(time.perf_counter() - began, 1)}
 
 
 def each(workers: int, work: Callable[..., One], given: Sequence[tuple[Any, ...]]) -> Iterator[One]:

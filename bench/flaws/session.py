@@ -106,7 +106,7 @@ def run_session(
             run = registered(folder, model, operator, variation)
         except (PeergateError, ValueError) as error:
             return Ended("refused", (str(error),))
-        told: list[str] = []
+        parts: list[str] = []
         with lying(run, operator):
             try:
                 drive(_session(run, operator, variation))
@@ -116,10 +116,10 @@ def run_session(
                     try:
                         operator.person(desk)
                     finally:
-                        told += desk.refused
+                        parts += desk.refused
             except (PeergateError, ValueError) as error:
-                told.append(str(error))
-        return _ended(run, operator, told)
+                parts.append(str(error))
+        return _ended(run, operator, parts)
 
 
 def _approve(run: Path, operator: Operator | None, variation: Variation) -> None:

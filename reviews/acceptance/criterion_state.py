@@ -104,11 +104,11 @@ class Acceptance(NamedTuple):
     def line(self) -> str:
         """Return it in one line."""
         counts = {state: sum(one.state == state for one in self.criteria) for state in _ORDER}
-        told = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items() if count)
+        message = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items() if count)
         if self.percent is None:
-            return f"no criterion applies: {told}"
+            return f"no criterion applies: {message}"
         each = [f"{name} {found:.1f} %" for name, found in self.by_model.items() if found is not None]
-        return f"ship {self.percent:.1f} %{' (' + ', '.join(each) + ')' if each else ''}: {told}"
+        return f"ship {self.percent:.1f} %{' (' + ', '.join(each) + ')' if each else ''}: {message}"
 
 
 _ORDER: tuple[State, ...] = ("discharged", "open", "retracted", "not_applicable")
@@ -207,8 +207,8 @@ class _Seen:
         found = self._found(one, at)
         if isinstance(found, str):
             return found
-        evidence, told = found
-        return Proof(decided.entry.seq, decided.digest, evidence or decided.body["decision"], f"{told} at {at}")
+        evidence, reason = found
+        return Proof(decided.entry.seq, decided.digest, evidence or decided.body["decision"], f"{reason} at {at}")
 
     def _is_of(self, one: Recorded, stage: str) -> bool:
         return one.entry.kind == "decision" and one.body["stage"] == stage

@@ -111,12 +111,12 @@ class _Seen:
             yield self._compared(f"H-{number}", str(one.criterion), stage, gate, [one])
 
     def _compared(self, id: str, claim: str, stage: str, gate: _Gate | None, results: Sequence[CriterionResult]) -> Row:
-        told = "; ".join(f"{one.criterion}: {one.measured()}" for one in results)
+        message = "; ".join(f"{one.criterion}: {one.measured()}" for one in results)
         values = {one.criterion.metric: one for one in results}
         limits = list(self._limits(self._path(stage), whole=True))
         status: Status = "shown"
         if gate is None or not results:
-            status, told = "not shown", f"the gate of '{stage}' has not decided"
+            status, message = "not shown", f"the gate of '{stage}' has not decided"
         elif not all(one.met for one in results):
             p, gain = values.get("mcnemar_p"), values.get("accuracy_gain")
             smaller = p is not None and p.met and gain is not None and (gain.value or 0) > 0
@@ -124,8 +124,8 @@ class _Seen:
             status = "partly" if smaller and gate.entry.body["outcome"] == "null" else "not shown"
             limits = [*limits, "the gain is smaller than the registered one"] if status == "partly" else limits
         elif gate.why_not:
-            status, told = "not shown", f"{gate.why_not}; {told}"
-        return self._row(id, claim, status, told, limits, gate, self._scope(stage, gate, compared=True))
+            status, message = "not shown", f"{gate.why_not}; {message}"
+        return self._row(id, claim, status, message, limits, gate, self._scope(stage, gate, compared=True))
 
     def criteria(self) -> Iterator[Row]:
         """Yield the acceptance criteria."""

@@ -181,8 +181,8 @@ class _Left:
                 for one in sorted(made)
             ):
                 continue
-            told = f"input '{role}' of job {order.key} is not what '{owner}' left as {output}"
-            yield f"entry {launch.entry.seq} (launch): {told}"
+            message = f"input '{role}' of job {order.key} is not what '{owner}' left as {output}"
+            yield f"entry {launch.entry.seq} (launch): {message}"
 
 
 def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Iterator[str]:
@@ -238,9 +238,9 @@ def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
                 continue
             before = entries[:number]
             effect = answer_effect(registered_spec(before, store)[0], before, asked, body["answer"])
-            told = {name: body.get(name) for name in effect}
-            if told != effect:
-                yield f"entry {number} (human): does {told}, but '{body['answer']}' does {effect}"
+            stated = {name: body.get(name) for name in effect}
+            if stated != effect:
+                yield f"entry {number} (human): does {stated}, but '{body['answer']}' does {effect}"
         elif kind == "retraction":
             taken = entries[body["since"]] if 0 <= body["since"] < number else None
             if taken is None or taken.entry.kind not in JUDGEMENTS or taken.entry.seq in retracted(entries[:number]):

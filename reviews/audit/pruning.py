@@ -81,11 +81,11 @@ def not_witnessed_again(entries: Sequence[Recorded], store: Store, pruned: Colle
     for stage in dict.fromkeys(one.stage for one in pruned):
         some = [one for one in pruned if one.stage == stage]
         lost = {one.digest for one in some} - still.keys()
-        told = f"weights of {stage} were pruned ({', '.join(one.path for one in some)}): "
+        message = f"weights of {stage} were pruned ({', '.join(one.path for one in some)}): "
         if lost:
-            yield told + f"without a copy {_read_from(entries, store, stage, lost)} can no longer be witnessed"
+            yield message + f"without a copy {_read_from(entries, store, stage, lost)} can no longer be witnessed"
         else:
-            yield told + f"the same weights are still in {', '.join(sorted({still[one.digest] for one in some}))}"
+            yield message + f"the same weights are still in {', '.join(sorted({still[one.digest] for one in some}))}"
 
 
 def _read_from(entries: Sequence[Recorded], store: Store, stage: str, lost: set[str]) -> str:

@@ -111,10 +111,10 @@ def formless(error: Exception) -> str:
 def _differences(run: Path, entries: list[Recorded], store: Store, decision: Recorded, notes: list[str]) -> list[str]:
     """Return what is derived otherwise; the first difference explains those after it."""
     stage, attempt = decision.body["stage"], decision.body["attempt"]
-    told = Decision.model_validate_json(store.get(decision.body["decision"]))
-    packet = Packet.model_validate_json(store.get(told.packet))
+    stated = Decision.model_validate_json(store.get(decision.body["decision"]))
+    packet = Packet.model_validate_json(store.get(stated.packet))
     kept = find(entries, f"packet/{stage or DESIGN}.{attempt}")
-    if kept is None or kept.body["packet"] != told.packet:
+    if kept is None or kept.body["packet"] != stated.packet:
         return ["the decision names another packet than the one on record"]
     # What came later cannot have been known: everything is derived from the trail as it was.
     then = entries[: kept.entry.seq]
@@ -124,7 +124,7 @@ def _differences(run: Path, entries: list[Recorded], store: Store, decision: Rec
         found = _attempt_packet(run, then, store, stage, attempt, packet, notes)
     before, name = entries[: decision.entry.seq], stage or DESIGN
     found += lookup_damage(run, before, store, name, attempt, is_design=stage is None)
-    return found or _verdict_and_decision(before, store, decision, told, packet)
+    return found or _verdict_and_decision(before, store, decision, stated, packet)
 
 
 def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> list[str]:
@@ -150,9 +150,9 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
         problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
     if refused(before, old, found):
         problems.append(f"amends what cannot be amended: {'; '.join(refused(before, old, found))}")
-    told = {"changes": [one._asdict() for one in found], "exploratory": is_exploratory(before, found)}
-    told |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
-    problems += [f"{name} is {body[name]}, derived {value}" for name, value in told.items() if body[name] != value]
+    facts = {"changes": [one._asdict() for one in found], "exploratory": is_exploratory(before, found)}
+    facts |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
+    problems += [f"{name} is {body[name]}, derived {value}" for name, value in facts.items() if body[name] != value]
     return problems
 
 
@@ -262,8 +262,8 @@ def _other_checks(recorded: tuple[CheckResult, ...], again: tuple[CheckResult, .
     """Say which checks come out otherwise; empty when none does."""
     now, then = {one.id: one for one in again}, {one.id: one for one in recorded}
     differing = [id for id in sorted(now.keys() | then.keys()) if now.get(id) != then.get(id)]
-    told = [
+    parts = [
         f"{id} is {now[id].status if id in now else 'gone'}, recorded as {then[id].status if id in then else 'nothing'}"
         for id in differing
     ]
-    return f"checks come out otherwise: {', '.join(told)}" if told else ""
+    return f"checks come out otherwise: {', '.join(parts)}" if parts else ""

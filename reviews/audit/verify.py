@@ -193,8 +193,8 @@ def _not_installed(entries: list[Recorded], store: Store) -> str:
         missing = missing_plugins(store.get(opened.body["spec"])) if opened else ""
     except FORMLESS:
         return ""  # That is damage, reported where it is read.
-    told = f"not installed here, so nothing can be computed again: {missing}; install what was registered"
-    return told if missing else ""
+    message = f"not installed here, so nothing can be computed again: {missing}; install what was registered"
+    return message if missing else ""
 
 
 def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:
@@ -216,11 +216,11 @@ def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:
         try:
             audit.damage.extend(part())
         except FORMLESS as error:
-            told = f"what evidence of other code means: this version cannot read it ({formless(error)})"
+            message = f"what evidence of other code means: this version cannot read it ({formless(error)})"
             if not _is_of_other_code(entries, store):
                 audit.damage.append(formless(error))
-            elif told not in audit.not_proven:
-                audit.not_proven.append(told)
+            elif message not in audit.not_proven:
+                audit.not_proven.append(message)
 
 
 def _not_witnessed_again(entries: list[Recorded], store: Store) -> Iterable[str]:

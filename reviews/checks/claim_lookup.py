@@ -63,13 +63,13 @@ def _claims(evidence: Evidence, metrics: MetricSet | None) -> Found:
     unsupported = [one for one in results if one.status == "unsupported"]
     again = f"; {evidence.sent_back} submissions were sent back before" if evidence.sent_back else ""
     if contradicted:
-        told = f"the rows contradict {listed(_name(one) for one in contradicted)}{again}"
-        return Found("FAIL", told, float(len(contradicted)), tuple(_row(one) for one in contradicted))
+        message = f"the rows contradict {listed(_name(one) for one in contradicted)}{again}"
+        return Found("FAIL", message, float(len(contradicted)), tuple(_row(one) for one in contradicted))
     if unsupported:
-        told = f"nothing measured bears out {listed(_name(one) for one in unsupported)}{again}"
-        return Found("WARN", told, float(len(unsupported)), tuple(_row(one) for one in unsupported))
-    told = f"{len(results)} claims, all as measured" if results else "no claims are made"
-    return Found("WARN" if again else "PASS", f"{told}{again}", 0.0)
+        message = f"nothing measured bears out {listed(_name(one) for one in unsupported)}{again}"
+        return Found("WARN", message, float(len(unsupported)), tuple(_row(one) for one in unsupported))
+    message = f"{len(results)} claims, all as measured" if results else "no claims are made"
+    return Found("WARN" if again else "PASS", f"{message}{again}", 0.0)
 
 
 def _name(one: ClaimResult) -> str:

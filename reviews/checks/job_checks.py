@@ -91,8 +91,8 @@ def _effective(evidence: Evidence, _: MetricSet | None) -> Found:
         for name, granted, effective, stated in compared
         if not (stated and _same(granted, effective))
     ]
-    told = "; ".join(f"{one['parameter']} {one['effective']} instead of {one['granted']}" for one in differing)
-    return unless(differing, f"the job ran with {told}", "every setting read back is the granted one")
+    message = "; ".join(f"{one['parameter']} {one['effective']} instead of {one['granted']}" for one in differing)
+    return unless(differing, f"the job ran with {message}", "every setting read back is the granted one")
 
 
 def _same(granted: Any, effective: Any) -> bool:
@@ -114,15 +114,15 @@ def _device(evidence: Evidence, _: MetricSet | None) -> Found:
     if kind_of(evidence.stage).without_precision:
         return Found("NOT_APPLICABLE", "the stage computes with no model: it has no precision")
     granted = _granted_type(evidence, manifest.device)
-    told = f"{manifest.device} ({manifest.device_name}), {manifest.dtype}, {manifest.threads} threads"
+    message = f"{manifest.device} ({manifest.device_name}), {manifest.dtype}, {manifest.threads} threads"
     if granted and manifest.dtype != granted:
-        return Found("FAIL", f"trained on {told}; granted was {granted}")
+        return Found("FAIL", f"trained on {message}; granted was {granted}")
     before = evidence.baseline_manifest
     if before is not None and (before.device, before.dtype) != (manifest.device, manifest.dtype):
-        return Found("FAIL", f"ran on {told}; the baseline on {before.device}, {before.dtype}")
+        return Found("FAIL", f"ran on {message}; the baseline on {before.device}, {before.dtype}")
     if manifest.dtype not in ("float64", "float32", "bfloat16"):
-        return Found("WARN", f"{told}: this precision overflows easily")
-    return Found("PASS", told)
+        return Found("WARN", f"{message}: this precision overflows easily")
+    return Found("PASS", message)
 
 
 def _granted_type(evidence: Evidence, device: str) -> str:
@@ -190,8 +190,8 @@ def _times(evidence: Evidence, _: MetricSet | None) -> Found:
     early, late = evidence.launched - record.started, record.ended - evidence.ended
     beyond = manifest.wall_s - record.seconds
     if beyond > spare:
-        told = f"the manifest states {manifest.wall_s:.6g} s of work, its process lived for {record.seconds:.6g} s"
-        return Found("FAIL", told, beyond)
+        message = f"the manifest states {manifest.wall_s:.6g} s of work, its process lived for {record.seconds:.6g} s"
+        return Found("FAIL", message, beyond)
     off = max(early, late)
     if off > spare:
         side = f"began {early:.6g} s before its launch" if early >= late else f"ended {late:.6g} s after its noted end"

@@ -50,9 +50,9 @@ def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresh
     if not found:
         return Found("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
     by_kind = Counter(overlap.how for overlap in found)
-    told = ", ".join(f"{times} {kind}" for kind, times in sorted(by_kind.items()))
+    message = ", ".join(f"{times} {kind}" for kind, times in sorted(by_kind.items()))
     rows = len({overlap.train for overlap in found})
-    detail = f"{rows} training prompts are held-out prompts ({told})"
+    detail = f"{rows} training prompts are held-out prompts ({message})"
     return Found(
         "FAIL", detail, float(rows), tuple(shown_overlap(overlap) for overlap in spread(found)), repairable=False
     )
@@ -109,12 +109,12 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
         return Found("PASS", "no group is on both sides", 0.0)
     shown = tuple({"group": group, "prompt": named[group][0]} for group in sorted(named))
     naming, groups = len({one for these in named.values() for one in these}), len({item.group for item in heldout})
-    told = (
+    message = (
         f"{naming} of {len(prompts)} training prompts name {len(named)} of {groups} held-out groups: "
         f"{listed(sorted(named))}"
     )
     many = len(named) > max(1, MOST_NAMED * groups) and naming > MOST_NAMED * len(prompts)
-    return Found("FAIL" if many else "WARN", told, float(len(named)), shown, repairable=not many)
+    return Found("FAIL" if many else "WARN", message, float(len(named)), shown, repairable=not many)
 
 
 def _named_groups(train: Iterable[str], heldout: Sequence[Item]) -> dict[str, list[str]]:

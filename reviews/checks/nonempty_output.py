@@ -24,7 +24,7 @@ def _something(evidence: Evidence, metrics: MetricSet | None) -> Found:
     output = declared.output
     kept = len(read_rows(evidence.outputs.get(output), declared.row, output, may_be_empty=True))
     left = min(kept, int(need(metrics, declared.left))) if declared.left else kept
-    told = f"{kept} {output} were kept" + (f", {left} of them are handed on" if left < kept else "")
+    message = f"{kept} {output} were kept" + (f", {left} of them are handed on" if left < kept else "")
     if left > 0:
-        return Found("PASS", told, float(left))
-    return Found("FAIL", f"{told}: nothing is left for later stages", 0.0)
+        return Found("PASS", message, float(left))
+    return Found("FAIL", f"{message}: nothing is left for later stages", 0.0)

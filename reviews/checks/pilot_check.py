@@ -30,10 +30,10 @@ def _followed(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("PASS", f"the parameters are those of '{name}', sizes apart", 0.0)
     pairs = [(one, evidence.parameters.get(one), arm.parameters.get(one)) for one in found]
     shown = tuple({"parameter": one, "here": ours, "pilot": theirs} for one, ours, theirs in pairs)
-    told = "; ".join(f"{one} {ours} here, {theirs} in '{name}'" for one, ours, theirs in pairs)
+    message = "; ".join(f"{one} {ours} here, {theirs} in '{name}'" for one, ours, theirs in pairs)
     change = None
     movable = [(one, theirs) for one, _, theirs in pairs if one in evidence.stage.ranges]
     if len(movable) == len(pairs) == 1 and isinstance(movable[0][1], int | float):
         one, value = movable[0]
         change = RequiredChange(text=f"set {one} to {value:g}, as in '{name}'", parameter=one, value=value)
-    return Found("FAIL", f"not what the pilot tried: {told}", float(len(found)), shown, change)
+    return Found("FAIL", f"not what the pilot tried: {message}", float(len(found)), shown, change)

@@ -44,10 +44,10 @@ def _code(evidence: Evidence, _: MetricSet | None) -> Found:
     then, files = evidence.measured_files, measuring_files(evidence.resolved)
     other = [name for name in sorted(then.keys() | files.keys()) if then.get(name) != files.get(name)] if then else []
     shown = tuple({"file": name, "registered": then.get(name, ""), "now": files.get(name, "")} for name in other)
-    told = f"registered was the measuring code {evidence.measured_by}, this is {now}"
-    told += f" ({listed(other)})" if other else ""
+    message = f"registered was the measuring code {evidence.measured_by}, this is {now}"
+    message += f" ({listed(other)})" if other else ""
     # A person decides: amend the registration, which a reviewer judges, or go back to the registered version.
-    return Found("FAIL", f"{told}; `peergate amend` puts it before a reviewer", float(len(other)), shown)
+    return Found("FAIL", f"{message}; `peergate amend` puts it before a reviewer", float(len(other)), shown)
 
 
 @CHECKS.add(
@@ -128,10 +128,10 @@ def _workspace(evidence: Evidence, _: MetricSet | None) -> Found:
         )
     unread = f"; {used.unread} sessions could not be read" if used.unread else ""
     if used.evaluations:
-        told = f"the split, or half of it, was evaluated {used.evaluations} times before, by {used.sessions} other "
-        told += "sessions of the workspace"
-        told += "; a p-value of this one allows for none of them: take a new split for what was chosen after a look"
-        return Found("WARN", f"{told}{unread}", float(used.evaluations))
+        message = f"the split, or half of it, was evaluated {used.evaluations} times before, by {used.sessions} other "
+        message += "sessions of the workspace"
+        message += "; a p-value of this one allows for none of them: take a new split for what was chosen after a look"
+        return Found("WARN", f"{message}{unread}", float(used.evaluations))
     return Found("PASS", f"no other session of the workspace evaluated the split{unread}", 0.0)
 
 

@@ -47,13 +47,13 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("PASS", "there is no row with scores", 0.0)
     wrong = list(wrong_scores(rows, coarser_type(evidence, SCORE_GAP)))
     of = sum(witness.challenge.drawn(name).of for name in outputs)
-    told = f"{len(due)} of {of} rows scored again with the granted weights"
+    message = f"{len(due)} of {of} rows scored again with the granted weights"
     if wrong:
         return Found(
-            "FAIL", f"{told}: {len(wrong)} are not what they give", float(len(wrong)), tuple(wrong), repairable=False
+            "FAIL", f"{message}: {len(wrong)} are not what they give", float(len(wrong)), tuple(wrong), repairable=False
         )
     worst = max((apart(score) for row in rows for score in row.scores.values()), default=0.0)
-    return Found("PASS", f"{told}: every score is theirs, within {worst:.1e} nats", 0.0)
+    return Found("PASS", f"{message}: every score is theirs, within {worst:.1e} nats", 0.0)
 
 
 def wrong_scores(rows: Sequence[ScoredRow], dtype: str) -> Iterator[dict[str, Any]]:

@@ -48,13 +48,13 @@ def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
     places = witness.challenge.rows
     if {row.row for row in rows} != set(places):
         raise EvidenceMissing("the witness did not read the rows of its challenge")
-    told = f"{len(places)} of {witness.challenge.of} rows read again with the granted weights"
+    message = f"{len(places)} of {witness.challenge.of} rows read again with the granted weights"
     wrong = list(wrong_rows(witness.challenge.ended, rows, coarser_type(evidence, GREEDY_GAP)))
     if wrong:
         count = len({one["row"] for one in wrong})
         shown = tuple(wrong)
-        return Found("FAIL", f"{told}: {count} are not what they write", float(count), shown, repairable=False)
-    return Found("PASS", f"{told}: {_at_worst(rows)}", 0.0)
+        return Found("FAIL", f"{message}: {count} are not what they write", float(count), shown, repairable=False)
+    return Found("PASS", f"{message}: {_at_worst(rows)}", 0.0)
 
 
 def witness_of(evidence: Evidence) -> Witness:
@@ -93,8 +93,8 @@ def wrong_rows(seed: str, rows: Sequence[WitnessRow], dtype: str) -> Iterator[di
             yield {"row": row.row, "why": why} | ({"part": row.part} if row.part else {})
     if sampled and joined(found := evidence_of(sampled)) >= -math.log(alarm):
         what, most = max(found.items(), key=lambda one: one[1])
-        told = f"all sampled answers together are 1e{most / math.log(10):+.0f} times as probable if they are {what}"
-        yield {"row": sampled[0].row, "why": told}
+        message = f"all sampled answers together are 1e{most / math.log(10):+.0f} times as probable if they are {what}"
+        yield {"row": sampled[0].row, "why": message}
 
 
 def _why(row: WitnessRow, dtype: str, tails: tuple[float, float], alarm: float) -> str:

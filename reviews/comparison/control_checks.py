@@ -27,7 +27,7 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     ours, theirs = manifest_of(evidence), evidence.baseline_manifest
     if theirs is None:
         raise EvidenceMissing("the baseline has no accepted attempt with a manifest")
-    told: list[str] = []
+    parts: list[str] = []
     for one in controls:
         sides = ((one.before, theirs, evidence.baseline_parameters), (one.after, ours, evidence.parameters))
         for name, manifest, parameters in sides:
@@ -36,9 +36,9 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
                 raise EvidenceMissing(f"the control '{name}' has no accepted attempt with a manifest")
             differing = _differing(arm.manifest, arm.parameters, manifest, parameters)
             if differing:
-                told.append(f"'{name}' differs from its arm in {', '.join(differing)}")
-    if told:
-        return Found("FAIL", "; ".join(told), float(len(told)), repairable=False)
+                parts.append(f"'{name}' differs from its arm in {', '.join(differing)}")
+    if parts:
+        return Found("FAIL", "; ".join(parts), float(len(parts)), repairable=False)
     return Found("PASS", f"{2 * len(controls)} stages differ from their arms in the history alone", 0.0)
 
 
@@ -65,12 +65,12 @@ def _excess(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if not controls:
         return Found("NOT_APPLICABLE", "no control is registered")
     excess, p = need(metrics, "control_excess"), need(metrics, "control_excess_p")
-    told = [f"the arms gain {need(metrics, 'accuracy_gain'):+.3f}"]
+    parts = [f"the arms gain {need(metrics, 'accuracy_gain'):+.3f}"]
     for name, pairs in controls.items():
         _, n, gained, lost = counted(pairs)
         before, after = (sum(getattr(pair, side) for pair in pairs) / n for side in ("before", "after"))
-        told.append(f"{name} {before:.3f} -> {after:.3f}, {(gained - lost) / n:+.3f} ({gained} gained, {lost} lost)")
-    detail = f"{'; '.join(told)}; beyond the worst of them {excess:+.3f}, p = {p:.3g}"
+        parts.append(f"{name} {before:.3f} -> {after:.3f}, {(gained - lost) / n:+.3f} ({gained} gained, {lost} lost)")
+    detail = f"{'; '.join(parts)}; beyond the worst of them {excess:+.3f}, p = {p:.3g}"
     if holds(p, "<", evidence.resolved.spec.analysis.alpha) and excess > 0:
         return Found("PASS", detail, excess)
     return Found("WARN", f"{detail}: that the gain comes from memory is not shown", excess)

@@ -25,23 +25,23 @@ def _gap(evidence: Evidence, metrics: MetricSet | None) -> Found:
     last = max((*gap.base, *((gap.ceiling,) if gap.ceiling else ())), key=order.index)
     if evidence.stage.name != last:
         return Found("NOT_APPLICABLE", f"the gap is judged at '{last}'")
-    told: list[str] = []
+    parts: list[str] = []
     faults: list[str] = []
     worst = 0.0
     for name in gap.base:
         rate, (low, high) = _rate(evidence, metrics, name)
-        told.append(f"'{name}' {rate.value:.3f} [{low:.3f}, {high:.3f}]")
+        parts.append(f"'{name}' {rate.value:.3f} [{low:.3f}, {high:.3f}]")
         worst = max(worst, rate.value)
         most = exact(gap.base_at_most)
         if not holds(rate.exact(), "<=", most) or not holds(high, "<=", most + exact(gap.slack)):
             faults.append(f"the untrained model can do it already: '{name}' is not below {gap.base_at_most:g}")
     if gap.ceiling is not None:
         rate, (low, high) = _rate(evidence, metrics, gap.ceiling)
-        told.append(f"ceiling '{gap.ceiling}' {rate.value:.3f} [{low:.3f}, {high:.3f}]")
+        parts.append(f"ceiling '{gap.ceiling}' {rate.value:.3f} [{low:.3f}, {high:.3f}]")
         least = exact(gap.ceiling_at_least)
         if not holds(rate.exact(), ">=", least) or not holds(low, ">=", least - exact(gap.slack)):
             faults.append(f"the ceiling fails too: '{gap.ceiling}' is not above {gap.ceiling_at_least:g}")
-    detail = "; ".join(told)
+    detail = "; ".join(parts)
     if faults:
         return Found("FAIL", f"{detail}: {'; '.join(faults)}", worst, repairable=False)
     return Found("PASS", detail, worst)

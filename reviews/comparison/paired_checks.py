@@ -30,7 +30,7 @@ def _drift(evidence: Evidence, _: MetricSet | None) -> Found:
     registered = [one for one in (plan.drift if plan else ()) if one.after == evidence.stage.name]
     if not registered:
         return Found("NOT_APPLICABLE", "nothing is registered that must not fall here")
-    told: list[str] = []
+    parts: list[str] = []
     fallen: list[str] = []
     worst = 1.0
     for one in registered:
@@ -38,10 +38,10 @@ def _drift(evidence: Evidence, _: MetricSet | None) -> Found:
         change = _change(evidence, one.before)
         worst = min(worst, change.value)
         low, high = change.interval
-        told.append(f"against '{one.before}': {change.told} [{low:+.3f}, {high:+.3f}], margin {one.margin:g}")
+        parts.append(f"against '{one.before}': {change.told} [{low:+.3f}, {high:+.3f}], margin {one.margin:g}")
         if not is_non_inferior(change.interval, one.margin):
             fallen.append(one.before)
-    detail = "; ".join(told)
+    detail = "; ".join(parts)
     if fallen:
         return Found("FAIL", f"{detail}: it may have lost more than the margin", worst)
     return Found("PASS", detail, worst)
@@ -90,19 +90,19 @@ def design_of(spec: SessionSpec, heldout: int, data: dict[str, tuple[Item, ...]]
     plan = spec.evaluation
     if plan is None or not plan.paired:
         return Found("PASS", "no paired test is registered beside the analysis")
-    told: list[str] = []
+    parts: list[str] = []
     short: list[bool] = []
     for one in plan.paired:
         owner, _, name = spec.stage(one.after).inputs["items"].partition(".")
         n = heldout if owner == "heldout" else len(data[name]) if owner == "data" else None
         if n is None:
-            told.append(f"'{one.after}': its items come from '{owner}', so their number is not known yet")
+            parts.append(f"'{one.after}': its items come from '{owner}', so their number is not known yet")
             continue
         found = power_of(one, n, len(registered_for(spec, one.after)))
-        told.append(found.told)
+        parts.append(found.told)
         if not found.enough:
             short.append(one.decides)
-    detail = "; ".join(told)
+    detail = "; ".join(parts)
     if not short:
         return Found("PASS", detail)
     return Found("FAIL" if any(short) else "WARN", detail, float(len(short)), repairable=False)

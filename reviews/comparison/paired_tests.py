@@ -63,8 +63,8 @@ def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[fl
     """Return one number an item, in the order of the items, more being better; errors as its judge's ``outcomes``."""
     judge = judge_of(kind_of(evidence.stage))
     if judge.outcomes is None:
-        told = f"rows of a {evidence.stage.kind} stage are not compared item by item"
-        raise EvidenceMissing(told, where=evidence.stage.name)
+        message = f"rows of a {evidence.stage.kind} stage are not compared item by item"
+        raise EvidenceMissing(message, where=evidence.stage.name)
     return judge.outcomes(evidence, path, outcome)
 
 
@@ -111,14 +111,14 @@ def power_of(test: PairedTest, n: int, together: int = 1) -> Power:
 
 
 def _power(test: PairedTest, n: int, power: float, effect: str, smallest: str, more: int | None) -> Power:
-    told = (
+    message = (
         f"'{test.before}' and '{test.after}', {test.test} on {n} items: {effect} is found with probability "
         f"{power:.3f}, the smallest found with {test.power:g} is {smallest}"
     )
     if power >= test.power:
-        return Power(power, True, told)
+        return Power(power, True, message)
     enough = f"{more} items would do" if more else "no reasonable number of items would do"
-    return Power(power, False, f"{told}; {enough}")
+    return Power(power, False, f"{message}; {enough}")
 
 
 def _binary(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
@@ -128,11 +128,11 @@ def _binary(test: PairedTest, before: Sequence[float], after: Sequence[float]) -
     p, log10_p = exact_mcnemar(gained, lost), log_exact_mcnemar(gained, lost) / math.log(10)
     low, high = paired_difference_interval(gained, lost, n)
     h = cohens_h(treatment=sum(after) / n, baseline=sum(before) / n)
-    told = (
+    message = (
         f"exact McNemar: {gained} gained, {lost} lost of {n}, difference {(gained - lost) / n:+.3f} "
         f"[{low:+.3f}, {high:+.3f}], h = {h:+.2f} ({effect_word(h)}), p = {_p(p, log10_p)}"
     )
-    return Tested(test, n, Fraction(gained - lost, n), p, told)
+    return Tested(test, n, Fraction(gained - lost, n), p, message)
 
 
 def _continuous(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
@@ -142,13 +142,13 @@ def _continuous(test: PairedTest, before: Sequence[float], after: Sequence[float
         "wilcoxon": f"p = {found.wilcoxon_p:.3g}",
     }
     other = "wilcoxon" if test.test == "paired_t" else "paired_t"
-    told = (
+    message = (
         f"{test.test}: {names[test.test]}, mean difference {found.difference:+.4g} "
         f"[{found.interval[0]:+.4g}, {found.interval[1]:+.4g}] (resampled [{found.bootstrap[0]:+.4g}, "
         f"{found.bootstrap[1]:+.4g}]) on {found.n} items, d_z = {found.dz:+.2f}, d = {found.d:+.2f}; "
         f"beside it {other}: {names[other]}"
     )
-    return Tested(test, found.n, found.dz, found.p if test.test == "paired_t" else found.wilcoxon_p, told)
+    return Tested(test, found.n, found.dz, found.p if test.test == "paired_t" else found.wilcoxon_p, message)
 
 
 def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
@@ -163,11 +163,11 @@ def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) 
         of_table = bowker([[table[was, now] for now in scores] for was in scores])
         symmetry = f"; beside it Bowker: chi-square {of_table.chi2:.3g} on {of_table.df}, p = {of_table.p:.3g}"
     effect = Fraction(found.rose - found.fell, n)
-    told = (
+    message = (
         f"sign test: {found.rose} rose, {found.fell} fell, {found.tied} stayed of {n}, difference {float(effect):+.3f} "
         f"[{low:+.3f}, {high:+.3f}], p = {found.p:.3g}{symmetry}"
     )
-    return Tested(test, n, effect, found.p, told)
+    return Tested(test, n, effect, found.p, message)
 
 
 def _p(p: float, log10_p: float) -> str:

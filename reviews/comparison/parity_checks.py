@@ -51,8 +51,8 @@ def _settings(evidence: Evidence, _: MetricSet | None) -> Found:
         for what, ours, theirs in compared
         if ours != theirs
     ]
-    told = f"the arms differ in {', '.join(one['what'] for one in differing)}"
-    return unless(differing, told, "same decoding, limits, prompt format, tokenizer, code, packages and threads")
+    message = f"the arms differ in {', '.join(one['what'] for one in differing)}"
+    return unless(differing, message, "same decoding, limits, prompt format, tokenizer, code, packages and threads")
 
 
 @CHECKS.add("parity.models", "The arms are different weights", source="a model compared with itself")
@@ -65,8 +65,10 @@ def _models(evidence: Evidence, _: MetricSet | None) -> Found:
     arms = [spec.stage(name).inputs["model"] for name in (spec.analysis.treatment, spec.analysis.baseline)]
     roots = [trained_from(spec, one)[-1] for one in arms]
     if arms[0] not in NAMED and set(roots) <= set(NAMED) and roots[0] != roots[1]:
-        told = f"the treatment {arms[0]} was trained from '{roots[0]}', the baseline {arms[1]} comes from '{roots[1]}'"
-        return Found("FAIL", f"{told}: the gain is not that of the training", repairable=False)
+        message = (
+            f"the treatment {arms[0]} was trained from '{roots[0]}', the baseline {arms[1]} comes from '{roots[1]}'"
+        )
+        return Found("FAIL", f"{message}: the gain is not that of the training", repairable=False)
     return Found("PASS", f"treatment {ours}, baseline {theirs}")
 
 

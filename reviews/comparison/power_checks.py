@@ -30,7 +30,7 @@ def design_power(analysis: Analysis) -> Found:
             "FAIL", "minimum_effect and expected_lost leave no room: their shares exceed all items", repairable=False
         )
     power = mcnemar.mcnemar_power(analysis.n, gained, analysis.expected_lost, analysis.alpha)
-    told = (
+    message = (
         f"with {analysis.n} items, a gain of {analysis.minimum_effect:g} ({gained:g} gained, "
         f"{analysis.expected_lost:g} lost) is found with probability {power:.3f}"
     )
@@ -40,9 +40,9 @@ def design_power(analysis: Analysis) -> Found:
     if power < analysis.power:
         enough = mcnemar.required_n(gained, analysis.expected_lost, analysis.alpha, analysis.power)
         more = f"{enough} items would do" if enough else "no reasonable number of items would do"
-        detail = f"{told}, registered is {analysis.power:g}; {reach}; {more}"
+        detail = f"{message}, registered is {analysis.power:g}; {reach}; {more}"
         return Found("FAIL", detail, power, repairable=False)
-    return Found("PASS", f"{told}; {reach}", power)
+    return Found("PASS", f"{message}; {reach}", power)
 
 
 def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
@@ -61,12 +61,12 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
     ]
     if rule.primary is not None and rule.primary not in kinds:
         faults.append(f"no held-out item is of the primary kind '{rule.primary}'")
-    told: list[str] = []
+    parts: list[str] = []
     rising = [kind for kind in kinds if rule.risen is not None or kind == rule.primary]
     gained, lost = analysis.minimum_effect + analysis.expected_lost, analysis.expected_lost
     powers = {kind: mcnemar_power(kinds[kind], gained, lost, rule.false_discovery / len(kinds)) for kind in rising}
     if powers:
-        told.append(
+        parts.append(
             f"a gain of {analysis.minimum_effect:g} in a kind is found with probability "
             + ", ".join(f"{power:.3f} ({kind}, {kinds[kind]} items)" for kind, power in powers.items())
         )
@@ -77,14 +77,14 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
     if rule.kept is not None:
         reach = {kind: paired_difference_interval(0, 0, count)[0] for kind, count in kinds.items()}
         able = [kind for kind, low in reach.items() if is_non_inferior((low, 1.0), rule.margin)]
-        told.append(
+        parts.append(
             f"a kind in which nothing changes has an interval that begins at {min(reach.values()):.3f} or above"
         )
         if len(able) < rule.kept:
             faults.append(f"with a margin of {rule.margin:g} only {len(able)} kinds can be shown not to fall")
     if faults:
-        return Found("FAIL", "; ".join((*told, *faults)), float(len(faults)), repairable=False)
-    return Found("PASS", "; ".join(told), min(powers.values(), default=None))
+        return Found("FAIL", "; ".join((*parts, *faults)), float(len(faults)), repairable=False)
+    return Found("PASS", "; ".join(parts), min(powers.values(), default=None))
 
 
 @CHECKS.add("power.n", "As many items as registered", source="optional stopping")

@@ -63,15 +63,15 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
     )
     if holds(weakest.gain, ">=", part):
         return Found("WARN", f"{detail}, less than the registered {least:g}", gain, shown)
-    told = f"{detail}, less than {float(part):g}: one kind carries the result"
+    message = f"{detail}, less than {float(part):g}: one kind carries the result"
     alike = gain_over_kinds(pairs)
     if not holds(alike, ">=", least):
-        told = f"{told} by its number of items: with kinds that count the same the gain is {float(alike):+.3f}"
-        return Found("FAIL", told, gain, shown)
+        message = f"{message} by its number of items: with kinds that count the same the gain is {float(alike):+.3f}"
+        return Found("FAIL", message, gain, shown)
     if (weakest.gain < 0 and holds(weakest.p, "<", alpha)) or need(metrics, "kinds_lost"):
-        told = f"{told}, and others got significantly worse: {weakest.lost} items lost, {weakest.gained} gained"
-        return Found("FAIL", told, gain, shown)
-    return Found("WARN", told, gain, shown)
+        message = f"{message}, and others got significantly worse: {weakest.lost} items lost, {weakest.gained} gained"
+        return Found("FAIL", message, gain, shown)
+    return Found("WARN", message, gain, shown)
 
 
 @CHECKS.add(
@@ -85,7 +85,7 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
     worse = need(metrics, "kinds_lost")
     kinds = each_kind(pairs_of(evidence))
     better = need(metrics, "kinds_gained")
-    told = f"of {len(kinds)} constraint kinds {better:.0f} gained and {worse:.0f} lost significantly (p adjusted)"
+    message = f"of {len(kinds)} constraint kinds {better:.0f} gained and {worse:.0f} lost significantly (p adjusted)"
     shown = tuple(
         {
             "kind": kind.part.kind,
@@ -97,7 +97,7 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
         }
         for kind in kinds
     )
-    return Found("WARN" if worse else "PASS", told, worse, shown)
+    return Found("WARN" if worse else "PASS", message, worse, shown)
 
 
 @CHECKS.add(

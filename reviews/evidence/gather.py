@@ -214,13 +214,13 @@ def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[st
 
 
 def _witness(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> Witness | None:
-    asked, told = (find(entries, f"{kind}/{stage}.{attempt}") for kind in ("challenge", "witness"))
+    asked, message = (find(entries, f"{kind}/{stage}.{attempt}") for kind in ("challenge", "witness"))
     challenge = order.challenge if (order := _order(asked, store)) else None
     if challenge is None:
         return None
-    if told is None:
+    if message is None:
         return Witness(challenge, None, None, "it has not ended")
-    body = told.body
+    body = message.body
     for digest in (body["rows"], body["manifest"]):
         if digest:
             store.get(digest)
@@ -244,9 +244,9 @@ def _order(launch: Recorded | None, store: Store) -> JobOrder | None:
         return JobOrder.model_validate_json(store.get(launch.body["order"]))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        told = f"'{'.'.join(map(str, first['loc']))}': {first['msg']}"
+        message = f"'{'.'.join(map(str, first['loc']))}': {first['msg']}"
         raise AuditDamage(
-            f"this version of Peergate cannot read the order of the job on record: {told}",
+            f"this version of Peergate cannot read the order of the job on record: {message}",
             where=launch.entry.key,
             hint="use the version that recorded it; `peergate audit verify` still checks signatures, tree and digests",
         ) from error

@@ -210,11 +210,11 @@ class Shelf(Texts):
             raise Refused(f"there is no metric '{plain(metric, 60)}'") from error
         if not parts:
             raise Refused(f"'{plain(metric, 60)}' is over all rows, or not computed from single ones")
-        told = [
+        sentences = [
             f"{one.file}, {len(one.lines)} of {one.of} lines, {one.what}: {plain(ranges(one.lines), MOST_RANGES)}"
             for one in parts
         ]
-        return enclose("lines", "\n".join(told))
+        return enclose("lines", "\n".join(sentences))
 
 
 def _beginning(file: Readable) -> str:

@@ -61,10 +61,10 @@ def _cut_off(entries: Sequence[Recorded], store: Store, key: str) -> bool:
 
 def takeover_damage(entries: Sequence[Recorded], store: Store, launch: Recorded, order: JobOrder) -> Iterator[str]:
     """Check that a job continued from an allowed step, and that its launch says so."""
-    number, told = launch.entry.seq, launch.body.get("resumes")
+    number, resumed = launch.entry.seq, launch.body.get("resumes")
     resumes = order.resumes
-    if told != (None if resumes is None else resumes.model_dump(mode="json")):
-        yield f"entry {number} (launch): says that the job continues from {told}, its order says {resumes}"
+    if resumed != (None if resumes is None else resumes.model_dump(mode="json")):
+        yield f"entry {number} (launch): says that the job continues from {resumed}, its order says {resumes}"
     elif resumes is not None:
         allowed = [one.grant.attempt for one in sources(entries[:number], store, order)]
         if resumes.attempt not in allowed:

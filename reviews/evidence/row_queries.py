@@ -59,19 +59,21 @@ def rows_of(name: str, text: str) -> Rows:
 def query(found: Rows, arguments: QueryRows) -> str:
     """Return the rows that fit, or how many there are of each group."""
     rows = [row for row in found.rows if all(_holds(one, row) for one in arguments.where)]
-    told = f"{found.name}: {len(rows)} of {len(found.rows)} rows fit{_beside(found)}"
+    message = f"{found.name}: {len(rows)} of {len(found.rows)} rows fit{_beside(found)}"
     if arguments.group_by:
         counts = Counter(_shown(_value(row, arguments.group_by)) for row in rows)
         lines = [f"{count} x {value}" for value, count in counts.most_common(MOST_GROUPS)]
         more = f"; {len(counts) - MOST_GROUPS} values more" if len(counts) > MOST_GROUPS else ""
-        return f"{told}; {len(counts)} values of {arguments.group_by}{more}\n{enclose('groups', chr(10).join(lines))}"
+        return (
+            f"{message}; {len(counts)} values of {arguments.group_by}{more}\n{enclose('groups', chr(10).join(lines))}"
+        )
     if arguments.sort_by:
         rows = sorted(rows, key=lambda row: _order(_value(row, arguments.sort_by)), reverse=arguments.descending)
     if arguments.sample_seed is not None:
         rows = random.Random(arguments.sample_seed).sample(rows, min(arguments.limit, len(rows)))
     shown = rows[arguments.offset : arguments.offset + arguments.limit]
     lines = [json.dumps(_part(row, arguments.fields), ensure_ascii=False) for row in shown]
-    return f"{told}, {len(shown)} are shown\n{enclose('rows', chr(10).join(lines))}"
+    return f"{message}, {len(shown)} are shown\n{enclose('rows', chr(10).join(lines))}"
 
 
 def compare(one: Rows, other: Rows, arguments: CompareRows) -> str:
@@ -84,11 +86,11 @@ def compare(one: Rows, other: Rows, arguments: CompareRows) -> str:
         json.dumps({"item": item, "left": _cut(here), "right": _cut(there)}, ensure_ascii=False)
         for item, here, there in differing[: arguments.limit]
     ]
-    told = (
+    message = (
         f"{len(shared)} items are in both, {len(left) - len(shared)} in {arguments.left} alone, "
         f"{len(right) - len(shared)} in {arguments.right} alone; {arguments.field} differs in {len(differing)}"
     )
-    return f"{told}\n{enclose('differences', chr(10).join(lines))}"
+    return f"{message}\n{enclose('differences', chr(10).join(lines))}"
 
 
 def grep(texts: Iterable[tuple[str, str]], arguments: Grep) -> str:
@@ -106,8 +108,8 @@ def grep(texts: Iterable[tuple[str, str]], arguments: Grep) -> str:
             if len(lines) < arguments.limit:
                 begin = max(0, place - LINE // 3)
                 lines.append(f"{name}:{number}: {plain(line[begin : begin + LINE], LINE)}")
-    told = f"{count} lines of {artifacts} artifacts hold the text, {len(lines)} are shown"
-    return f"{told}\n{enclose('lines', chr(10).join(lines))}"
+    message = f"{count} lines of {artifacts} artifacts hold the text, {len(lines)} are shown"
+    return f"{message}\n{enclose('lines', chr(10).join(lines))}"
 
 
 def part_of(name: str, text: str, arguments: ReadArtifact) -> str:

@@ -43,13 +43,13 @@ def read_rows(
         except ValidationError as error:
             first = error.errors()[0]
             at = ".".join(str(part) for part in first["loc"])
-            told = plain(f"{at}: {first['msg']}" if at else first["msg"], 200)
-            raise EvidenceMissing(f"line {number} is not a {model.__name__}: {told}", where=what) from error
+            message = plain(f"{at}: {first['msg']}" if at else first["msg"], 200)
+            raise EvidenceMissing(f"line {number} is not a {model.__name__}: {message}", where=what) from error
         if names := model.unique_by:
             key = tuple(getattr(rows[-1], name) for name in names)
             if (first := seen.setdefault(key, number)) != number:
-                told = ", ".join(f"{name} {plain(str(value), 60)}" for name, value in zip(names, key, strict=True))
-                raise EvidenceMissing(f"line {number} is of {told}, and so is line {first}", where=what)
+                message = ", ".join(f"{name} {plain(str(value), 60)}" for name, value in zip(names, key, strict=True))
+                raise EvidenceMissing(f"line {number} is of {message}, and so is line {first}", where=what)
     if not rows and not may_be_empty:
         raise EvidenceMissing(f"{what} are empty")
     return tuple(rows)

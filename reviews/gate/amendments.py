@@ -144,7 +144,7 @@ def amendment_packet(
     """Build the packet of an amendment: the amended design, the changes, the reason, and what was measured before."""
     packet = build_design_packet(new, checks, checks_digest=checks_digest)
     found = amended(entries, old, new)
-    told = {
+    facts = {
         "changes": [change._asdict() for change in found],
         "reason": plain(reason, 1000),
         "measured_before": [
@@ -152,4 +152,4 @@ def amendment_packet(
         ],
         "exploratory": is_exploratory(entries, found),
     }
-    return packet.model_copy(update={"registered": packet.registered | {AMENDMENT: told}})
+    return packet.model_copy(update={"registered": packet.registered | {AMENDMENT: facts}})

@@ -82,9 +82,9 @@ def find_check(id: str) -> Listed:
 
 
 def _listed(check: Check, distribution: str) -> Listed:
-    told: dict[str, Any] = {one.name: getattr(check, one.name) for one in fields(Check)}
-    told["threshold"] = "; ".join(_told(limit) for limit in check.limits) or check.threshold
-    return Listed(**told, distribution=distribution)
+    facts: dict[str, Any] = {one.name: getattr(check, one.name) for one in fields(Check)}
+    facts["threshold"] = "; ".join(_told(limit) for limit in check.limits) or check.threshold
+    return Listed(**facts, distribution=distribution)
 
 
 def _told(limit: Limit) -> str:

@@ -225,13 +225,13 @@ def _condition_blockers(conditions: tuple[ConditionResult, ...], pointed: _Point
         if not result.due or result.met:
             continue
         place, criterion = f"/conditions/{index}", result.condition.criterion
-        told = _line(f"condition {result.id}: {result.condition.text}")
+        message = _line(f"condition {result.id}: {result.condition.text}")
         if criterion is None:
-            found.append(_Blocker(f"{told} (only a person can settle it)", place))
+            found.append(_Blocker(f"{message} (only a person can settle it)", place))
         elif result.value is None:
-            found.append(_Blocker(f"{told} ({criterion} was not measured since)", place))
+            found.append(_Blocker(f"{message} ({criterion} was not measured since)", place))
         else:
-            reason = f"{told} ({criterion} is not met: {result.measured()})"
+            reason = f"{message} ({criterion} is not met: {result.measured()})"
             found.append(_Blocker(reason, place, pointed.changes_at(place)))
     return found
 
@@ -282,9 +282,9 @@ def _not_found(result: CriterionResult) -> str:
 
 def _silence(reviewer: str, why: NoVerdict) -> str:
     """Say that there is no verdict, what happened, what helps, and the details if they fit."""
-    told = one_line(f"no verdict from {reviewer}: {why.what}", REASON_CHARACTERS - HELP_CHARACTERS)
-    told = f"{told}; {one_line(why.help, HELP_CHARACTERS - 2)}"
-    return _line(f"{told} ({why.detail})" if why.detail else told)
+    message = one_line(f"no verdict from {reviewer}: {why.what}", REASON_CHARACTERS - HELP_CHARACTERS)
+    message = f"{message}; {one_line(why.help, HELP_CHARACTERS - 2)}"
+    return _line(f"{message} ({why.detail})" if why.detail else message)
 
 
 def _dissent(vote: Vote) -> str:

@@ -70,8 +70,8 @@ def _power(design: Design) -> Found:
     """
     analysis = design.resolved.spec.analysis
     if analysis.alpha > MOST_ALPHA:
-        told = f"alpha is {analysis.alpha:g}: so large a share of sessions without any effect would be accepted"
-        return Found("FAIL", f"{told}; at most {MOST_ALPHA:g} is customary", analysis.alpha, repairable=False)
+        message = f"alpha is {analysis.alpha:g}: so large a share of sessions without any effect would be accepted"
+        return Found("FAIL", f"{message}; at most {MOST_ALPHA:g} is customary", analysis.alpha, repairable=False)
     whole, kinds = power_checks.design_power(analysis), power_checks.design_kinds(analysis, design.heldout)
     if analysis.kinds is None or whole.status != "PASS":
         return whole
@@ -166,11 +166,11 @@ def _unique(design: Design) -> Found:
         {"heldout": one.train, "repeats": one.heldout, "text": one.train_text}
         for one in leakage_checks.repeats_of(prompts)
     ]
-    told, right = f"{len(shown)} held-out prompts repeat another", f"all {len(prompts)} held-out prompts differ"
+    message, right = f"{len(shown)} held-out prompts repeat another", f"all {len(prompts)} held-out prompts differ"
     alone = [(item.id, item.prompt) for item in design.heldout if len(said_in(item)) == 1]
     near = leakage_checks.near_repeats_of(alone, design.resolved.spec.thresholds)
     if shown or not near:
-        return unless(shown, told, right, repairable=False)
+        return unless(shown, message, right, repairable=False)
     count = len({one.train for one in near})
     judged = {item.id: (item.kind, item.constraint) for item in design.heldout}
     same = len({one.train for one in near if judged[one.train] == judged[one.heldout]})

@@ -42,16 +42,16 @@ def _loosens(entries: Sequence[Recorded], store: Store, old: ResolvedSpec, new: 
         if _looser(limit, before := limit.value(old.spec), after := limit.value(new.spec))
     ]
     if stage := next((what for what, limit in failed if limit in _HYPOTHESIS and what.startswith(_UNMET)), ""):
-        told = {limit.key for limit in _HYPOTHESIS}
+        limits = {limit.key for limit in _HYPOTHESIS}
         shown += [
             {"failed": stage, "limit": key, "before": one.before, "after": one.after}
             for one in changes(old, new)
-            if (key := one.pointer[1:].replace("/", ".")).startswith("analysis.") and key not in told
+            if (key := one.pointer[1:].replace("/", ".")).startswith("analysis.") and key not in limits
         ]
     if not shown:
         return Found("PASS", "no limit of what failed last is loosened", 0.0)
-    told = listed(f"{one['limit']} from {one['before']} to {one['after']} after {one['failed']}" for one in shown)
-    detail = f"it loosens what just failed: {told}; mend what failed, or put it in force with --override and a reason"
+    limits = listed(f"{one['limit']} from {one['before']} to {one['after']} after {one['failed']}" for one in shown)
+    detail = f"it loosens what just failed: {limits}; mend what failed, or put it in force with --override and a reason"
     return Found("FAIL", detail, float(len(shown)), tuple(shown), repairable=False)
 
 

@@ -67,8 +67,8 @@ def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
     manifest = manifest_of(evidence)
     counted, stated = _tokens_in(evidence), manifest.tokens
     if manifest.peak_rss_mb is not None:
-        told = f"the manifest states {manifest.peak_rss_mb:g} MiB of memory, which only the job's wrapper measures"
-        return Found("FAIL", told, repairable=False)
+        message = f"the manifest states {manifest.peak_rss_mb:g} MiB of memory, which only the job's wrapper measures"
+        return Found("FAIL", message, repairable=False)
     if counted not in (None, stated):
         return Found("FAIL", f"the manifest states {stated} tokens, its rows hold {counted}", repairable=False)
     return Found("PASS", f"{len(metrics.metrics)} metrics were computed from the raw rows", float(len(metrics.metrics)))

@@ -268,7 +268,7 @@ def _effective(evidence: Evidence) -> dict[str, Any]:
     manifest = evidence.manifest
     if manifest is None:
         return {}
-    told = {
+    facts = {
         **manifest.effective,
         "device": f"{manifest.device} ({manifest.device_name})",
         "dtype": manifest.dtype,
@@ -276,10 +276,10 @@ def _effective(evidence: Evidence) -> dict[str, Any]:
         "threads": manifest.threads,
     }
     if kind_of(evidence.stage).runs_code and "checkpoint" in manifest.facts:
-        told["checkpoint"] = manifest.facts["checkpoint"]
+        facts["checkpoint"] = manifest.facts["checkpoint"]
     return {
         plain(name, VALUE_CHARACTERS): plain(value, VALUE_CHARACTERS) if isinstance(value, str) else value
-        for name, value in list(told.items())[:EFFECTIVE_SETTINGS]
+        for name, value in list(facts.items())[:EFFECTIVE_SETTINGS]
     }
 
 

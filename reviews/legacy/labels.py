@@ -207,9 +207,9 @@ def _with_rest(mark: Mark, rest: str, place: Place, whole: str) -> Mark | None:
     after = bare[hit.end() :] if hit else bare
     doubtful = any(one.search(after) for one in (phrases.TURNS, phrases.AGAINST, phrases.TAKEN_BACK))
     if hit:
-        told = re.search(r"\w", after) or hit.group().lower().endswith(("now", "only"))
+        decides = re.search(r"\w", after) or hit.group().lower().endswith(("now", "only"))
         # Who says "looks good if you like leaks" is not to be taken at their word.
-        meant = told and not doubtful and not re.match(r"(?i)\W*(?:lgtm|looks)", whole)
+        meant = decides and not doubtful and not re.match(r"(?i)\W*(?:lgtm|looks)", whole)
         return "approve_with_conditions" if meant else "unclear"
     if (aside := re.match(r"\s*\(\w+(?:\W+\w+)?\W*\)", bare)) and not phrases.BINDS.search(aside.group()):
         return "unclear"

@@ -210,8 +210,8 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
         raise ReviewerUnavailable("the answer judges no claim", where=who)
     wrong = next((one for one in part.fixes if one.delta not in _SCALE or one.effort not in _SCALE), None)
     if wrong is not None:
-        told = f"a fix has delta {wrong.delta} and effort {wrong.effort}; both go from 1 to 5"
-        raise ReviewerUnavailable(told, where=who)
+        message = f"a fix has delta {wrong.delta} and effort {wrong.effort}; both go from 1 to 5"
+        raise ReviewerUnavailable(message, where=who)
     look_up = _LookUp(reading)
     rows = [row for one in part.scorecard if (row := look_up.row(one)) is not None]
     overclaimed = [
@@ -289,8 +289,8 @@ def _whole(part: _PartT, who: str) -> _PartT:
         if _PLACEHOLDER.fullmatch(text.strip()) or _OPENS_AS_PLACEHOLDER.match(text):
             raise ReviewerUnavailable(f"the answer leaves a placeholder in {name}", where=who)
         if len(text) > STATEMENT_CHARACTERS:
-            told = f"the answer has {len(text)} characters in {name}, at most {STATEMENT_CHARACTERS} are read"
-            raise ReviewerUnavailable(told, where=who)
+            message = f"the answer has {len(text)} characters in {name}, at most {STATEMENT_CHARACTERS} are read"
+            raise ReviewerUnavailable(message, where=who)
     return part
 
 

@@ -85,9 +85,9 @@ def apply(facts: Facts) -> PolicyAnswer:
         return _ask(kind, MUST_ASK[kind])
     outside = [one for one in facts.proposed if not one.inside]
     if outside:
-        told = ", ".join(f"{one.name} = {one.value:g}" for one in outside)
+        message = ", ".join(f"{one.name} = {one.value:g}" for one in outside)
         limits = tuple(limit for one in outside for limit in one.limits)
-        return _ask("outside_range", f"{told} leaves what is registered: that is a deviation from the spec", limits)
+        return _ask("outside_range", f"{message} leaves what is registered: that is a deviation from the spec", limits)
     if facts.in_spec:
         found = tuple(dict.fromkeys(value for named in facts.in_spec for value in named.values))
         names = ", ".join(named.name for named in facts.in_spec)

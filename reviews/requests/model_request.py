@@ -91,6 +91,6 @@ def _shown(reading: Reading) -> str:
     left_out = [f"{json.dumps(one.name)}: {json.dumps(one.why)}" for one in reading.left_out[:_SHOWN_LEFT_OUT]]
     more = len(reading.left_out) - len(left_out) + reading.more_left_out
     if left_out:
-        told = [f"LEFT OUT, not shown: {len(left_out) + more} files", *left_out]
-        parts.append("\n".join([*told, *([f"and {more} more"] if more else [])]))
+        sentences = [f"LEFT OUT, not shown: {len(left_out) + more} files", *left_out]
+        parts.append("\n".join([*sentences, *([f"and {more} more"] if more else [])]))
     return "\n\n".join(parts)

@@ -76,8 +76,8 @@ def _asked(entries: Sequence[Recorded], store: Store, recorded: Recorded, notes:
         registered = Registered(registered_spec(before, store)[0].spec) if find(before, "open") else None
         again = policy_answer(request, registered)
         if again != body.policy:
-            told = body.policy.rule if body.policy else "nothing"
-            yield f"the policy says '{again.rule}', recorded is '{told}'"
+            message = body.policy.rule if body.policy else "nothing"
+            yield f"the policy says '{again.rule}', recorded is '{message}'"
 
 
 def _looked(entries: Sequence[Recorded], recorded: Recorded) -> Iterator[str]:

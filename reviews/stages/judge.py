@@ -53,9 +53,9 @@ def judge_of(kind: StageKind) -> Judge:
     Raises:
         PluginFault: it is that of another distribution, and cannot be loaded or is no judge.
     """
-    told = f"{kind.plugin}, the judge of stage kind '{kind.name}'"
-    module = plugins.bounded(lambda: import_module(kind.judge), told) if kind.plugin else import_module(kind.judge)
-    return _parts(module, told)
+    message = f"{kind.plugin}, the judge of stage kind '{kind.name}'"
+    module = plugins.bounded(lambda: import_module(kind.judge), message) if kind.plugin else import_module(kind.judge)
+    return _parts(module, message)
 
 
 def _parts(module: ModuleType, told: str) -> Judge:

@@ -74,10 +74,10 @@ def keep_in_git(remote: str, walk: Walk, note: bytes) -> tuple[str, int]:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    told = {f"GIT_{role}_NAME": "peergate" for role in ("AUTHOR", "COMMITTER")}
-    told |= {f"GIT_{role}_EMAIL": "peergate@localhost" for role in ("AUTHOR", "COMMITTER")}
+    facts = {f"GIT_{role}_NAME": "peergate" for role in ("AUTHOR", "COMMITTER")}
+    facts |= {f"GIT_{role}_EMAIL": "peergate@localhost" for role in ("AUTHOR", "COMMITTER")}
     # No prompt: a command that waits for a password would hang a session that runs unattended.
-    environment = told | os.environ | {"GIT_TERMINAL_PROMPT": "0"}
+    environment = facts | os.environ | {"GIT_TERMINAL_PROMPT": "0"}
     command = ["git", "-c", "commit.gpgsign=false", *arguments]
     return _run(command, f"git {arguments[0]}", cwd=folder, env=environment)
 
@@ -88,8 +88,8 @@ def _run(command: list[str] | str, what: str, **options: Any) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PeergateError(f"{what} did not run to its end: {error}") from error
     if done.returncode:
-        told = done.stderr.decode("utf-8", "replace").strip()[:500]
-        raise PeergateError(f"{what} ended with {done.returncode}: {told}")
+        stderr = done.stderr.decode("utf-8", "replace").strip()[:500]
+        raise PeergateError(f"{what} ended with {done.returncode}: {stderr}")
     return done.stdout.decode("utf-8", "replace")
 
 

@@ -160,10 +160,10 @@ def key_apart(path: Path, *, make: bool = False) -> bytes:
     command = [*program, str(path), *(["--make"] if make else [])]
     try:
         done = subprocess.run(command, capture_output=True, check=False, timeout=_APART_S, cwd="/")
-        told = json.loads(done.stdout)
-        if "public" in told:
-            return bytes.fromhex(told["public"])
-        raise UserError(str(told["message"]), where=str(told["where"]), hint=str(told["hint"]))
+        facts = json.loads(done.stdout)
+        if "public" in facts:
+            return bytes.fromhex(facts["public"])
+        raise UserError(str(facts["message"]), where=str(facts["where"]), hint=str(facts["hint"]))
     except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
         message = f"the process that opens a key did not work: {type(error).__name__} {str(error)[:200]}"
         raise PeergateError(message, where=str(path)) from error

@@ -43,9 +43,9 @@ class TrailReader:
             try:
                 yield
             except Exception as error:
-                told = self._table.told(error, writing=False)
-                if told is not None:
-                    raise told from error
+                failure = self._table.told(error, writing=False)
+                if failure is not None:
+                    raise failure from error
                 if isinstance(error, (ValueError, TypeError, KeyError, AttributeError)):
                     hint = "nothing can follow what cannot be read; `peergate audit verify` lists what is there"
                     what = f"the trail file is damaged: {error}"

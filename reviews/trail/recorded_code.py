@@ -27,8 +27,8 @@ def unknown_code(entries: Sequence[Recorded], store: Store) -> str:
         "ran code of an unknown commit": sum(one is not None and one.state == "unknown" for one in states),
         "did not record the state of their code": sum(one is None for one in states),
     }
-    told = [f"{count} {what}" for what, count in counts.items() if count]
-    return f"which code ran, beyond its digest: of {len(states)} processes {', '.join(told)}" if told else ""
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"which code ran, beyond its digest: of {len(states)} processes {', '.join(parts)}" if parts else ""
 
 
 def _states(entries: Sequence[Recorded], store: Store) -> list[tuple[str, CodeState | None]]:
@@ -48,6 +48,6 @@ def _states(entries: Sequence[Recorded], store: Store) -> list[tuple[str, CodeSt
 
 def _counted(who: list[str]) -> str:
     jobs, sessions = who.count("job"), who.count("session")
-    told = ["the session" if sessions == 1 else f"the session, {sessions} times"] if sessions else []
-    told += [f"{jobs} job{'s' if jobs > 1 else ''}"] if jobs else []
-    return " and ".join(told)
+    parts = ["the session" if sessions == 1 else f"the session, {sessions} times"] if sessions else []
+    parts += [f"{jobs} job{'s' if jobs > 1 else ''}"] if jobs else []
+    return " and ".join(parts)

@@ -93,13 +93,13 @@ def cosign_text(key: NoteKey, sign: Sign, text: str, seconds: int) -> Signature:
 def parse_key(text: str) -> NoteKey:
     """Read ``name+id+key``; raises UserError if it is no public key of a note, or its id does not fit the key."""
     name, _, rest = text.strip().partition("+")
-    told, _, encoded = rest.partition("+")
+    parts, _, encoded = rest.partition("+")
     data = _decoded(encoded)
     if not _NAME.fullmatch(name) or data is None or len(data) != 33 or data[0] not in (LOG_KEY, COSIGNER_KEY):
         raise UserError("not the public key of a log or witness: name+8 hex digits+base64 of an ed25519 key")
     key = NoteKey(name, data[0], data[1:])
-    if key.id.hex() != told:
-        raise UserError(f"the key of '{name}' has the id {key.id.hex()}, written is {told[:16]!r}")
+    if key.id.hex() != parts:
+        raise UserError(f"the key of '{name}' has the id {key.id.hex()}, written is {parts[:16]!r}")
     return key
 
 

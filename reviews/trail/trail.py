@@ -89,9 +89,9 @@ class Trail(TrailReader):
                 # The database may have rolled back by itself: what was left is gone too.
                 self._edge = self._epoch = None
                 self._table.rollback()
-                told = self._table.told(error, writing=True)
-                if told is not None:
-                    raise told from error
+                failure = self._table.told(error, writing=True)
+                if failure is not None:
+                    raise failure from error
                 raise
 
     def together(self, step: Callable[[], DoneT]) -> DoneT:
@@ -167,9 +167,9 @@ class Trail(TrailReader):
     def _read_edge(self, version: int) -> Edge:
         with self._reading():
             head, last = self._table.head(), self._table.newest()
-            size, (told, frontier) = last[0] + 1 if last else 0, head[:2] if head else (0, b"")
-            if told != size or len(frontier) != 32 * size.bit_count():
-                raise AuditDamage(f"the trail has {size} entries, its head is of {told}", where=str(self.path))
+            size, (stored_size, frontier) = last[0] + 1 if last else 0, head[:2] if head else (0, b"")
+            if stored_size != size or len(frontier) != 32 * size.bit_count():
+                raise AuditDamage(f"the trail has {size} entries, its head is of {stored_size}", where=str(self.path))
             tree = merkle.Frontier.of_bytes(size, frontier)
             newest = self._decoded(last) if last else None
         return Edge(version, tree, tree.root(), newest, self.policy(), {})
@@ -211,9 +211,9 @@ class Trail(TrailReader):
             self._table.close()
             write_seal(self.path, head, self._table.file_digest())
         except Exception as error:
-            told = self._table.told(error, writing=True)
-            if not isinstance(error, OSError) and not isinstance(told, DiskUnwritable):
-                if told is None and not isinstance(error, PeergateError):
+            failure = self._table.told(error, writing=True)
+            if not isinstance(error, OSError) and not isinstance(failure, DiskUnwritable):
+                if failure is None and not isinstance(error, PeergateError):
                     raise
                 return  # damaged: `audit verify` says how, and a seal would only agree with it; or out of reach
             # What was acknowledged is in the log beside the file, and stays.

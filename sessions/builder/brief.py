@@ -81,13 +81,13 @@ def _left(entries: list[Recorded], budget: Budget, stage: Stage) -> str:
 
 def _obligations(session: Session, wall: Wall, entries: list[Recorded], stage: Stage) -> Iterator[str]:
     moment = int(entries[-1].entry.time_ns)
-    told = [
+    parts = [
         f"- {one.id}: {wall.clean(one.condition.text, STATEMENT)}"
         for one in open_for(entries, session.resolved, stage.name, moment)
     ]
-    if told:
+    if parts:
         yield "Conditions of earlier approvals that keep this stage from starting.\n" + enclose(
-            "conditions", "\n".join(told)
+            "conditions", "\n".join(parts)
         )
 
 
@@ -102,27 +102,27 @@ def _before(
     decided = find(entries, f"decision/{stage.name}.{attempt - 1}")
     if decided is None:
         return
-    told = [f"- {wall.clean(str(reason), STATEMENT)}" for reason in decided.body["reasons"]]
+    parts = [f"- {wall.clean(str(reason), STATEMENT)}" for reason in decided.body["reasons"]]
     if judged is not None:
         verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
         for one in verdict.findings:
             change = f" Required: {wall.clean(one.required_change.text, STATEMENT)}" if one.required_change else ""
             statement = wall.clean(one.statement, STATEMENT)
-            told.append(f"- finding {wall.clean(one.id, 60)} ({one.severity}): {statement}{change}")
+            parts.append(f"- finding {wall.clean(one.id, 60)} ({one.severity}): {statement}{change}")
     required = ", ".join(f"{name} = {value:g}" for name, value in sorted(view.required.items())) or "none by number"
     tasks = [f"- {wall.clean(one, STATEMENT)}" for one in view.tasks]
     if tasks:
         yield "Your task in this attempt, as the gate requires it in words:\n" + enclose("task", "\n".join(tasks))
     yield (
         f"The gate sent attempt {attempt - 1} back ({decided.body['outcome']}). Required changes: {required}.\n"
-        + enclose("decision", "\n".join(told))
+        + enclose("decision", "\n".join(parts))
     )
 
 
 def _so_far(session: Session, entries: list[Recorded]) -> Iterator[str]:
     """Yield every attempt so far with its outcome and the metrics of its gate."""
     void = retracted(entries)
-    told: list[str] = []
+    parts: list[str] = []
     for one in entries:
         if one.entry.kind not in ("decision", "human") or not one.body.get("stage"):
             continue
@@ -130,9 +130,9 @@ def _so_far(session: Session, entries: list[Recorded]) -> Iterator[str]:
         stage = next((each for each in session.resolved.spec.stages if each.name == name), None)
         outcome = one.body.get("outcome") or f"{one.body.get('answer')} (a person)"
         taken = ", taken back" if one.entry.seq in void else ""
-        told.append(f"- {name}.{attempt}: {outcome}{taken}{_figures(session, stage, attempt)}")
-    if told:
-        yield "\n".join(["Decided so far:", *told])
+        parts.append(f"- {name}.{attempt}: {outcome}{taken}{_figures(session, stage, attempt)}")
+    if parts:
+        yield "\n".join(["Decided so far:", *parts])
 
 
 def _figures(session: Session, stage: Stage | None, attempt: int) -> str:
@@ -149,9 +149,9 @@ def _notes(session: Session, wall: Wall, entries: list[Recorded]) -> Iterator[st
     notes = [one for one in entries if one.entry.kind == "note"]
     if not notes:
         return
-    told: list[str] = []
+    parts: list[str] = []
     for number, one in list(enumerate(notes, 1))[-NEWEST_NOTES:]:
         text = session.store.get(one.body["text"]).decode("utf-8", "replace")
         at = f"{one.body['stage']}.{one.body['attempt']}"
-        told.append(f"note.{number} ({one.body['what']}, {at}):\n{wall.clean(text, NOTE)}")
-    yield f"Your notes ({len(notes)} in all; the newest):\n" + enclose("notes", "\n\n".join(told))
+        parts.append(f"note.{number} ({one.body['what']}, {at}):\n{wall.clean(text, NOTE)}")
+    yield f"Your notes ({len(notes)} in all; the newest):\n" + enclose("notes", "\n\n".join(parts))

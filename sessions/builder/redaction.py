@@ -190,8 +190,8 @@ def _names(session: Seen) -> re.Pattern[str] | None:
     for one in session.resolved.spec.reviewers():
         if one.asks_a_model and one.model:
             found |= {f"{one.vendor}:{one.model}", one.model} | ({one.base_url} if one.base_url else set())
-    told = sorted(found, key=len, reverse=True)
-    return re.compile("|".join(re.escape(one) for one in told), re.IGNORECASE) if told else None
+    longest_first = sorted(found, key=len, reverse=True)
+    return re.compile("|".join(re.escape(one) for one in longest_first), re.IGNORECASE) if longest_first else None
 
 
 def _printable(text: str) -> str:

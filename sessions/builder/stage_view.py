@@ -53,15 +53,15 @@ def _piloted(session: Session, stage: Stage) -> dict[str, Any]:
 def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
     """Return the view of an attempt: its start, what may be changed, what the gate required."""
     opener = opener_of(session, stage.name, attempt)
-    told = opener.body.get("outcome") or opener.body["answer"]
+    answer = opener.body.get("outcome") or opener.body["answer"]
     before = session.trail.find(f"plan/{stage.name}.{attempt - 1}")
     # The first time, or after a retraction, a stage begins with the spec or as its pilot ended.
-    changes = dict(before.body["changes"]) if before and told != "approve" else _piloted(session, stage)
+    changes = dict(before.body["changes"]) if before and answer != "approve" else _piloted(session, stage)
     return StageView(
         stage=stage.name,
         kind=stage.kind,
         attempt=attempt,
-        opened_by=_OPENED_BY[told],
+        opened_by=_OPENED_BY[answer],
         objective=session.resolved.spec.objective,
         parameters=stage.parameters.model_dump(mode="json") | changes,
         changes=changes,

@@ -190,8 +190,8 @@ class SessionWorkbench:
 
     def wait(self, seconds: float, why: str) -> None:
         """Wait and show why; somebody may stop the session meanwhile."""
-        told = f"waits {seconds:.0f} s: {self._wall.clean(why, 200)}"
-        self._session.display.say(f"  {self._session.builder.name}: {told}")
+        message = f"waits {seconds:.0f} s: {self._wall.clean(why, 200)}"
+        self._session.display.say(f"  {self._session.builder.name}: {message}")
         self._session.wait(seconds)
 
     def release(self, reservation: str, usd: float) -> None:
@@ -300,11 +300,11 @@ class SessionWorkbench:
             id, tool = intent.body["call_id"], intent.body["tool"]
             if tool in ENDING:
                 given = self._text(intent.body["arguments"])
-                told, is_error = self._tried(intent, ToolCall(id=id, name=tool, arguments=given), given)
+                text, is_error = self._tried(intent, ToolCall(id=id, name=tool, arguments=given), given)
             else:
                 effect = what_came_of(self._session, self._wall, intent)
-                told, is_error = effect or INTERRUPTED, effect is None
-            self._record_result(intent, id, told, is_error)
+                text, is_error = effect or INTERRUPTED, effect is None
+            self._record_result(intent, id, text, is_error)
 
     def _end_again(self) -> None:
         """End the phase if a recorded call ended it before the process died, unless an amendment forbids it since."""

@@ -115,8 +115,8 @@ def run_again(
     else:
         for one in done:
             _print(one)
-        told = {ExitCode.REJECTED: "a blocking check fails", ExitCode.BLOCKED: "a blocking check has no answer"}
-        print_line(f"{run}: {told.get(code, 'no check closes a gate')}; nothing was written", err=True)
+        facts = {ExitCode.REJECTED: "a blocking check fails", ExitCode.BLOCKED: "a blocking check has no answer"}
+        print_line(f"{run}: {facts.get(code, 'no check closes a gate')}; nothing was written", err=True)
     raise SystemExit(int(code))
 
 

@@ -32,11 +32,11 @@ def cost(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> N
     place = session_at(run, runs)
     entries = place.entries()
     resolved, _ = registered_spec(entries, place.store)
-    told = told_of(place.folder.resolve().name, entries, resolved)
+    costs = told_of(place.folder.resolve().name, entries, resolved)
     if as_json:
-        print_json(told)
+        print_json(costs)
     else:
-        _print(told)
+        _print(costs)
 
 
 def told_of(name: str, entries: list[Recorded], resolved: ResolvedSpec) -> dict[str, Any]:

@@ -101,8 +101,8 @@ def amend(
     in_force = body["outcome"] == "approve" or body["overridden"]
     _said(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")
     for change in body["changes"]:
-        told = f"{change['pointer']}: {change['before']} -> {change['after']}"
-        print_line(f"  {masked_line(told, 2000)}")
+        message = f"{change['pointer']}: {change['before']} -> {change['after']}"
+        print_line(f"  {masked_line(message, 2000)}")
     for line in () if in_force else body["reasons"]:
         print_line(f"  - {masked_line(line, 2000)}")
     if in_force and body["exploratory"]:

@@ -64,8 +64,10 @@ def init(
     other = source_of(against, folder, "--against") if against else SMALL
     if template == "evaluate" and other.source == first.source:
         # Its last gate would reject it: `parity.models`.
-        told = "template evaluate compares two models, and the other one is missing or the same"
-        raise UserError(told, where="--against", hint="--against path:FOLDER, such as the model of an earlier session")
+        message = "template evaluate compares two models, and the other one is missing or the same"
+        raise UserError(
+            message, where="--against", hint="--against path:FOLDER, such as the model of an earlier session"
+        )
     made = make_starter(named, template, data, verifier, first, other, sessions)
     taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
     if taken:

@@ -97,11 +97,11 @@ def _read(wanted: Wanted) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
 def plan(wanted: Wanted, as_json: Json = False) -> None:
     """Say what would happen, what ends the pod, and what it costs at most. Connects to nothing."""
     path, resolved, bundle, file = _read(wanted)
-    told = pod_plan.plan(path, resolved, bundle, file, session_name(wanted.name, resolved.spec.name))
+    planned = pod_plan.plan(path, resolved, bundle, file, session_name(wanted.name, resolved.spec.name))
     if as_json:
-        print_json(told)
+        print_json(planned)
         return
-    for line in pod_plan.lines(told):
+    for line in pod_plan.lines(planned):
         print_line(line)
 
 
@@ -167,9 +167,12 @@ def start(
     place, record, connection = _known(name, pods)
     with closing(connection):
         resolved = read_resolved(place.resolved_path.read_bytes())
-        told = start_there(connection, record, secrets_of(resolved.spec), answer, reason)
-    verb = "continues" if told["begun"] else "started"
-    say(f"{name} {verb} on {record.pod.host}, orchestrator {told['pid']}; `peergate pod attach {name}{_option(pods)}`")
+        started = start_there(connection, record, secrets_of(resolved.spec), answer, reason)
+    verb = "continues" if started["begun"] else "started"
+    say(
+        f"{name} {verb} on {record.pod.host}, orchestrator {started['pid']}; "
+        f"`peergate pod attach {name}{_option(pods)}`"
+    )
 
 
 @app.command("attach")

@@ -140,14 +140,14 @@ def pause(run: Run = None, runs: Runs = DEFAULT_RUNS) -> None:
         with when_free(run, PAUSE, lease, say):
             pass
     state = overview(run)
-    told = {
+    facts = {
         "paused": f"{'paused' if ran else 'is paused already'}; `peergate resume {session_words(run)}` continues",
         "waiting": f"{'now waits' if ran else 'does not run, it waits'} for a person; "
         f"`peergate status {session_words(run)}`",
         "closed": f"{'ended before it paused' if ran else 'has ended'}: {state.decision}",
         "running": "was resumed by somebody else",
     }
-    print_line(f"{run.name}: {told.get(state.state, state.state)}")
+    print_line(f"{run.name}: {facts.get(state.state, state.state)}")
 
 
 @app.command()

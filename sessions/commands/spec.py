@@ -55,12 +55,12 @@ def check(
     lacking = {name or "": _in_words(error) for name, error in refused.items()}
     if as_json:
         design = {name or "": one.as_json() for name, one in gates.items()}
-        told = {"spec": str(path), "ok": not code, "problems": [], **_as_json(checked)}
-        print_json(told | {"lacking_here": lacking, "design": design})
+        message = {"spec": str(path), "ok": not code, "problems": [], **_as_json(checked)}
+        print_json(message | {"lacking_here": lacking, "design": design})
     else:
         for name, resolved in checked.items():
-            told = "no problem in the file" if gates[name].exit_code else "ok"
-            print_line(f"{path}{'' if name is None else f', profile {name}'}: {told}")
+            message = "no problem in the file" if gates[name].exit_code else "ok"
+            print_line(f"{path}{'' if name is None else f', profile {name}'}: {message}")
             refusal = f"not on this machine: {lacking[name or '']}" if lacking[name or ""] else ""
             fit = [f"{dotted(one.loc)}: {one.message} ({one.hint})" for one in data_fit(resolved) if not one.closing]
             for line in (*_spec_lines(resolved), *fit, *gates[name].lines(), *filter(None, [refusal])):
@@ -132,7 +132,7 @@ def kinds(as_json: Json = False) -> None:
     """List every stage kind: what it reads, what it leaves, its metrics and who brings it."""
     known = [STAGE_KINDS[name] for name in known_names()]
     if as_json:
-        told = {
+        facts = {
             one.name: {
                 "distribution": one.plugin or "peergate",
                 "inputs": dict(one.inputs),
@@ -141,7 +141,7 @@ def kinds(as_json: Json = False) -> None:
             }
             for one in known
         }
-        print_json({"kinds": told})
+        print_json({"kinds": facts})
         return
     for one in known:
         print_line(f"{one.name} ({one.plugin or 'peergate'})")

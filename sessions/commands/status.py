@@ -253,18 +253,18 @@ def transcript(
     Turns, calls, their results and costs, attempt by attempt.
     """
     place = session_at(run, runs)
-    told = list(Transcript(place.store).attempts(place.entries()))
+    attempts = list(Transcript(place.store).attempts(place.entries()))
     if attempt is not None:
         stage, number = _place(attempt)
-        chosen = [one for one in told if one.stage == stage and number in (None, one.attempt)]
+        chosen = [one for one in attempts if one.stage == stage and number in (None, one.attempt)]
         if not chosen:
-            there = ", ".join(f"{one.stage}.{one.attempt}" for one in told) or "nothing yet"
+            there = ", ".join(f"{one.stage}.{one.attempt}" for one in attempts) or "nothing yet"
             raise UserError(f"nothing is on record of '{attempt}'", where=str(place.folder), hint=f"there is: {there}")
-        told = chosen
+        attempts = chosen
     if as_json:
-        print_json({"session": place.folder.resolve().name, "attempts": [one.as_json() for one in told]})
+        print_json({"session": place.folder.resolve().name, "attempts": [one.as_json() for one in attempts]})
         return
-    for one in told:
+    for one in attempts:
         for line in lines_of(one):
             print_line(line)
         print_line()

@@ -150,13 +150,13 @@ def _seconds(store: Store, ended: Recorded, count: int) -> list[float]:
     """Return the times of the last steps; empty for jobs of versions that recorded none."""
     if not ended.body.get("manifest"):
         return []
-    told: Any = None
+    seconds: Any = None
     with suppress(ValidationError):
-        told = Manifest.model_validate_json(store.get(ended.body["manifest"])).facts.get("step_seconds")
-    if not isinstance(told, list) or len(told) > count:
+        seconds = Manifest.model_validate_json(store.get(ended.body["manifest"])).facts.get("step_seconds")
+    if not isinstance(seconds, list) or len(seconds) > count:
         return []
-    times = [float(one) for one in told if isinstance(one, int | float) and 0 < one < math.inf]
-    return times if len(times) == len(told) else []
+    times = [float(one) for one in seconds if isinstance(one, int | float) and 0 < one < math.inf]
+    return times if len(times) == len(seconds) else []
 
 
 def _stated(path: Path) -> Curves:

@@ -115,8 +115,8 @@ def recorded(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) 
 
 def gate_line(stage: str, results: Sequence[CheckResult], session: str) -> str:
     """Return what the detectors say at the gate of a training, in one line."""
-    told = _in_words(results)
-    return f"  diagnosis of {stage}: {told}; `peergate diagnose {session} --stage {stage}` shows why"
+    message = _in_words(results)
+    return f"  diagnosis of {stage}: {message}; `peergate diagnose {session} --stage {stage}` shows why"
 
 
 def _chosen(

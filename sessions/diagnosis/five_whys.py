@@ -39,7 +39,7 @@ def whys_of(
     if outcome is None and first is None:
         return ()
     steps = [outcome, _comparison(entries, store, resolved), _course(attempt)]
-    told = {one for step in steps if step for one in step.cites}
+    cited = {one for step in steps if step for one in step.cites}
     if first is not None:
         detector = detector_of(first)
         same = [
@@ -47,7 +47,7 @@ def whys_of(
         ]
         same.sort(key=lambda one: DEPTHS.index(detector_of(one).depth))
         above = [one for one in same if DEPTHS.index(detector_of(one).depth) < DEPTHS.index(detector.depth)]
-        steps += [_found(one) for one in above if f"check {one.id}" not in told]
+        steps += [_found(one) for one in above if f"check {one.id}" not in cited]
         steps.append(_found(first, f"{IN_WORDS[detector.cause]}: "))
         steps.append(_granted(entries, attempt, detector.parameters))
     elif attempt.checks:
@@ -63,16 +63,16 @@ def _outcome(entries: Sequence[Recorded], store: Store, attempt: Attempt) -> Why
     last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
     if closed is not None and closed.body["decision"] not in GOOD:
         where = f" at the gate of {_place(last)}" if last else ""
-        told = f"the session ended with '{closed.body['decision']}'{where}"
-        return Why(told + _because(entries, store, last), _entries(closed, last))
+        message = f"the session ended with '{closed.body['decision']}'{where}"
+        return Why(message + _because(entries, store, last), _entries(closed, last))
     if last is not None and last.body["outcome"] != "approve":
-        told = f"the gate of {_place(last)} decided '{last.body['outcome']}'"
-        return Why(told + _because(entries, store, last), _entries(last))
+        message = f"the gate of {_place(last)} decided '{last.body['outcome']}'"
+        return Why(message + _because(entries, store, last), _entries(last))
     curves = attempt.curves
     if attempt.launched and not attempt.ended and curves.stated and curves.steps:
         planned = f" of {curves.planned}" if curves.planned else ""
-        told = f"the job has no recorded end: it states {curves.steps[-1]}{planned} steps"
-        return Why(f"{told}, the last loss {curves.losses[-1]:.4g}", ("progress.jsonl, the job's own word",))
+        message = f"the job has no recorded end: it states {curves.steps[-1]}{planned} steps"
+        return Why(f"{message}, the last loss {curves.losses[-1]:.4g}", ("progress.jsonl, the job's own word",))
     return None
 
 
@@ -94,9 +94,9 @@ def _comparison(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpe
     asked = resolved.spec.analysis
     if holds(gain.exact(), ">=", asked.minimum_effect) and holds(p.exact(), "<", asked.alpha):
         return None
-    told = f"the gain is {gain.value:+.4g} with p = {p.value:.2g}"
+    message = f"the gain is {gain.value:+.4g} with p = {p.value:.2g}"
     limits = f"registered were a gain of at least {asked.minimum_effect:g} and p below {asked.alpha:g}"
-    return Why(f"{told}; {limits}", (f"metrics accuracy_gain, mcnemar_p of {asked.treatment}",))
+    return Why(f"{message}; {limits}", (f"metrics accuracy_gain, mcnemar_p of {asked.treatment}",))
 
 
 def _course(attempt: Attempt) -> Why | None:
@@ -106,8 +106,8 @@ def _course(attempt: Attempt) -> Why | None:
         return None
     (first, before), (last, after) = names
     rows = f"rows 1 to {len(attempt.curves.steps)} of {attempt.stage}.{attempt.attempt}"
-    told = f"in training the loss went from {before:.4g} to {after:.4g}"
-    return Why(told, (f"metrics {first}, {last}", *((rows,) if attempt.curves.steps else ())))
+    message = f"in training the loss went from {before:.4g} to {after:.4g}"
+    return Why(message, (f"metrics {first}, {last}", *((rows,) if attempt.curves.steps else ())))
 
 
 def _found(one: CheckResult, before: str = "") -> Why:
@@ -125,9 +125,9 @@ def _granted(entries: Sequence[Recorded], attempt: Attempt, names: tuple[str, ..
     place = f"{attempt.stage}.{attempt.attempt}"
     changed = sorted(known.keys() & attempt.changes.keys())
     by = f"the builder chose {', '.join(changed)}" if changed else "the spec registers it so"
-    told = ", ".join(f"{name} {value}" for name, value in known.items())
+    message = ", ".join(f"{name} {value}" for name, value in known.items())
     planned = find(entries, f"plan/{place}")
-    return Why(f"granted were {told}: {by}", _entries(planned if changed else entries[0]))
+    return Why(f"granted were {message}: {by}", _entries(planned if changed else entries[0]))
 
 
 def _place(decision: Recorded) -> str:

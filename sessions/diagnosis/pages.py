@@ -71,8 +71,8 @@ def _curve_in_words(one: Diagnosis) -> str:
     curves = one.curves
     by = " (the job's own word: it left no rows)" if curves.stated else ""
     planned = f" of {curves.planned}" if curves.planned else ""
-    told = f"{curves.steps[-1]}{planned} steps{by}, loss {curves.losses[0]:.4g} to {curves.losses[-1]:.4g}"
-    parts = [told]
+    message = f"{curves.steps[-1]}{planned} steps{by}, loss {curves.losses[0]:.4g} to {curves.losses[-1]:.4g}"
+    parts = [message]
     if curves.kept_out:
         before, lowest, last = curves.kept_out[0], min(curves.kept_out, key=lambda one: one[1]), curves.kept_out[-1]
         parts.append(

@@ -40,11 +40,11 @@ def write(source: Source, folder: Path) -> list[str]:
                 lines.append(f"{stage}.{attempt} is left out: items of a {kind.name} stage are not right or wrong")
             continue
         try:
-            told = _copied(evidence, folder / name) if kind.environment else _written(source, evidence, folder / name)
+            counts = _copied(evidence, folder / name) if kind.environment else _written(source, evidence, folder / name)
         except EvidenceMissing as error:
             lines.append(f"{stage}.{attempt} is left out: {error.message}")
         else:
-            lines.append(f"{name}: {told}")
+            lines.append(f"{name}: {counts}")
     return lines
 
 

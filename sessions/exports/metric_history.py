@@ -26,7 +26,7 @@ def history_of(
     """Return a metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
     name = entries[0].entry.session if entries else ""
     spent = {line.key: line.usd for line in Accounts(entries, budget).select("job")}
-    told: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     known: set[str] = set()
     for one in entries:
         body = one.body
@@ -38,7 +38,7 @@ def history_of(
             continue
         key = f"{body['stage']}.{body['attempt']}"
         plan, decided = find(entries, f"plan/{key}"), find(entries, f"decision/{key}")
-        told.append(
+        parts.append(
             {
                 "attempt": key,
                 "value": found.value,
@@ -49,4 +49,4 @@ def history_of(
                 "job_usd": spent.get(f"{name}.{key}", 0.0),
             }
         )
-    return History(told, known)
+    return History(parts, known)

@@ -23,9 +23,9 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 def this_process(key: str) -> dict[str, Any]:
     """Return what a claim says of the process that makes it."""
-    told = {"key": key, "pid": os.getpid(), "started": psutil.Process().create_time(), "host": platform.node()}
+    facts = {"key": key, "pid": os.getpid(), "started": psutil.Process().create_time(), "host": platform.node()}
     ticks, boot = started_ticks(os.getpid()), _boot()
-    return told | ({"ticks": ticks, "boot": boot} if ticks is not None and boot else {})
+    return facts | ({"ticks": ticks, "boot": boot} if ticks is not None and boot else {})
 
 
 def is_alive(owner: dict[str, Any]) -> bool:
@@ -61,9 +61,9 @@ def lives(path: Path) -> bool:
 def started_ticks(pid: int) -> int | None:
     """Return a process's start in clock ticks since the machine started; None if the system does not say."""
     with suppress(OSError, ValueError, IndexError):
-        told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        message = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         # The process name before the last parenthesis may hold anything, parentheses too.
-        return int(told.rpartition(")")[2].split()[19])
+        return int(message.rpartition(")")[2].split()[19])
     return None
 
 

@@ -130,8 +130,8 @@ class EngineLauncher:
         order = read_order(folder)
         if self._carrier is not None:
             self._carrier.send(folder)
-        told = self._carrier.argv(folder) if self._carrier else [str(folder)]
-        argv = [self._python, "-P", "-m", "sessions.jobs.transfer.remote_entry", *told]
+        arguments = self._carrier.argv(folder) if self._carrier else [str(folder)]
+        argv = [self._python, "-P", "-m", "sessions.jobs.transfer.remote_entry", *arguments]
         self.engine.submit(key_of(folder), argv, order.grant.resources or Resources())
         self._hints.pop(folder.name, None)
 
@@ -208,8 +208,8 @@ class EngineLauncher:
             "unreachable": f"{self.engine.name} cannot be asked",
             "unknown": f"{self.engine.name} has nothing for it",
         }
-        told = by_hint.get(hint, f"{self.engine.name} says '{hint}'")
-        return f"{told}: {' '.join(plain(said, 200).split())}" if said else told
+        message = by_hint.get(hint, f"{self.engine.name} says '{hint}'")
+        return f"{message}: {' '.join(plain(said, 200).split())}" if said else message
 
     def _waits_for(self, folder: Path, hint: Hint, said: str) -> str:
         limit = wait_seconds(read_order(folder).grant.resources or Resources())

@@ -71,10 +71,10 @@ class Repeated:
 
     def as_data(self) -> dict[str, Any]:
         """Return it in the form of JSON."""
-        told = {name: getattr(self, name) for name in ("stage", "attempt", "read", "of", "unit", "seconds", "why")}
+        facts = {name: getattr(self, name) for name in ("stage", "attempt", "read", "of", "unit", "seconds", "why")}
         checks = [one.model_dump(mode="json", include={"id", "status", "detail", "shown"}) for one in self.checks]
         reproduced = None if self.why else max(self.read - self.wrong, 0)
-        return told | {"reproduced": reproduced, "differs": list(self.differs), "checks": checks, "holds": self.holds}
+        return facts | {"reproduced": reproduced, "differs": list(self.differs), "checks": checks, "holds": self.holds}
 
 
 @dataclass(frozen=True)
@@ -150,12 +150,12 @@ class Repetition:
 
     def _await(self, launcher: Launcher, folder: Path, name: str) -> JobState:
         launcher.start(folder)
-        told, last = time.monotonic(), ""
+        shown_at, last = time.monotonic(), ""
         try:
             while (job := launcher.poll(folder)).state not in ("exited", "lost"):
                 time.sleep(POLL_S)
-                if time.monotonic() - told > TELL_EVERY_S and (line := _progress(folder)) != last:
-                    told, last = time.monotonic(), line
+                if time.monotonic() - shown_at > TELL_EVERY_S and (line := _progress(folder)) != last:
+                    shown_at, last = time.monotonic(), line
                     self.say(f"{name}: {line}")
         except BaseException:
             launcher.cancel(folder, "whoever repeated it ended it")

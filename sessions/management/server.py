@@ -53,8 +53,8 @@ def make_server(*at: Path) -> Server[Any]:
 
     async def call_tool(context: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         given = json.dumps(params.arguments or {}, ensure_ascii=False)
-        told, is_error = await _reporting(context, partial(_called, name=params.name, given=given), at, limiter)
-        return types.CallToolResult(content=[types.TextContent(type="text", text=told)], is_error=is_error)
+        text, is_error = await _reporting(context, partial(_called, name=params.name, given=given), at, limiter)
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
 
     async def list_resources(_: _Context, __: _Page) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=await anyio.to_thread.run_sync(_resources, *at))
@@ -70,11 +70,11 @@ def make_server(*at: Path) -> Server[Any]:
 
     async def read_resource(context: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
-        told, is_error = await _reporting(context, partial(_read, uri=uri), at, limiter)
+        text, is_error = await _reporting(context, partial(_read, uri=uri), at, limiter)
         if is_error:
-            raise MCPError(types.INVALID_PARAMS, told)
+            raise MCPError(types.INVALID_PARAMS, text)
         kind = "application/json" if uri in (SCHEMA, KINDS) else "text/plain"
-        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=told, mime_type=kind)])
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=text, mime_type=kind)])
 
     return Server(
         "peergate-manage",

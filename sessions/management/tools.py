@@ -158,8 +158,8 @@ def check_spec(call: Call, arguments: CheckSpec) -> str:
     path = call.project.file(arguments.file)
     profile = _profile(arguments.profile)
     done = processes.run(["spec", "check", str(path), "--json", *profile], tell=partial(_doing, call, "it is checked"))
-    told = call.project.clean_of(path, f"exit code {done.code}\n{done.out or done.error}")
-    return _said(done, told, fine=(0, 2, 3, 4))
+    message = call.project.clean_of(path, f"exit code {done.code}\n{done.out or done.error}")
+    return _said(done, message, fine=(0, 2, 3, 4))
 
 
 def start_session(call: Call, arguments: StartSession) -> str:
@@ -194,8 +194,8 @@ def resume_session(call: Call, arguments: ResumeSession) -> str:
         _doing(call, "the session is being taken up")
         time.sleep(LOOK_S)
     now = project.overview(run)
-    told = f"session {arguments.session} is {now.state}{': ' if now.reasons else ''}{'; '.join(now.reasons)}"
-    return project.clean_for(run, f"{told}\n{started.said()}")
+    message = f"session {arguments.session} is {now.state}{': ' if now.reasons else ''}{'; '.join(now.reasons)}"
+    return project.clean_for(run, f"{message}\n{started.said()}")
 
 
 def pause_session(call: Call, arguments: PauseSession) -> str:
@@ -255,13 +255,13 @@ def pod_status(call: Call, arguments: PodStatus) -> str:
         _doing(call, f"{now.orchestrator}, {now.gates} gates, {now.entries} entries")
         time.sleep(POD_LOOK_S)
         now = pods.look(place)
-    told = f"the orchestrator there: {now.orchestrator}{'' if now.code is None else f', exit code {now.code}'}"
+    message = f"the orchestrator there: {now.orchestrator}{'' if now.code is None else f', exit code {now.code}'}"
     if now.ending is not None:
-        told += f"; the pod is being ended: {now.ending}"
+        message += f"; the pod is being ended: {now.ending}"
     if not now.entries:
-        return project.clean(f"{told}; nothing was started there yet")
+        return project.clean(f"{message}; nothing was started there yet")
     done = processes.run(["status", place.name, "--json", "--runs", str(place.run.parent)])
-    return _said(done, project.clean_for(place.run, f"{told}\n{done.out or done.error}"))
+    return _said(done, project.clean_for(place.run, f"{message}\n{done.out or done.error}"))
 
 
 def request_review(call: Call, arguments: RequestReview) -> str:
@@ -273,12 +273,12 @@ def request_review(call: Call, arguments: RequestReview) -> str:
     asked = [f"--kind={arguments.kind}", f"--note={arguments.note}", f"--effort={arguments.effort}", "--json"]
     command = ["review", "request", *map(str, files), *asked, *inside, *project.runs_option]
     done = processes.run(command, tell=partial(_doing, call, "it is reviewed"))
-    told = done.out or done.error
+    output = done.out or done.error
     if run is not None:
-        told = project.clean_for(run, told)
+        output = project.clean_for(run, output)
     for one in files:
-        told = project.clean_of(one, told)
-    return _said(done, told)
+        output = project.clean_of(one, output)
+    return _said(done, output)
 
 
 def audit_trail(call: Call, arguments: AuditTrail) -> str:

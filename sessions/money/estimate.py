@@ -85,8 +85,8 @@ class Estimate(NamedTuple):
             yield f"no forecast of {stage}: the size of its model or of its data is not known"
         least, most = (size_in_words(round(one)) for one in self.disk.total())
         if self.disk.stages:
-            told = least if least == most else f"{least} to {most}"
-            yield f"disk for weights and snapshots, an attempt of each stage: {told}"
+            message = least if least == most else f"{least} to {most}"
+            yield f"disk for weights and snapshots, an attempt of each stage: {message}"
         if unknown := self.disk.unknown():
             yield f"no forecast of the disk that {', '.join(unknown)} takes: the size of model or data is not known"
         if self.auto:
@@ -150,14 +150,16 @@ def require_disk_limit(resolved: ResolvedSpec, path: Path, profile: str | None) 
     found = _disk(resolved)
     place = ("budget", "max_disk_gb")
     if unknown := [name for name in found.unknown() if not kind_of(spec.stage(name)).plugin]:
-        told = f"what {', '.join(unknown)} may leave is not known, so max_disk_gb cannot be kept"
+        message = f"what {', '.join(unknown)} may leave is not known, so max_disk_gb cannot be kept"
         hint = "model.shape tells the size of weights that are not here; or leave max_disk_gb out"
-        raise spec_error(path, profile, LintProblem(place, told, hint))
+        raise spec_error(path, profile, LintProblem(place, message, hint))
     if found.total().most > allowed * 1e9:
         each = ", ".join(f"{one.stage} {size_in_words(ceil(one.most()))}" for one in found.stages if one.most())
-        told = f"one attempt of each stage may leave {size_in_words(ceil(found.total().most))} of weights and snapshots"
+        message = (
+            f"one attempt of each stage may leave {size_in_words(ceil(found.total().most))} of weights and snapshots"
+        )
         hint = "raise it, or keep fewer snapshots: a larger snapshot_steps"
-        raise spec_error(path, profile, LintProblem(place, f"{told} ({each}), max_disk_gb is {allowed:g}", hint))
+        raise spec_error(path, profile, LintProblem(place, f"{message} ({each}), max_disk_gb is {allowed:g}", hint))
 
 
 def snapshot_bytes(resolved: ResolvedSpec, stage: Stage) -> int:

@@ -92,8 +92,8 @@ def reserve(
         raise BudgetExceeded(f"the price of {_WHO[party]} is not known ({cap})", where=key)
     least = min(Accounts(trail.iterate("spend"), budget).limits(party, stage, task, task_usd))
     if cap > least.usd + TOLERANCE_USD:
-        told = f"{_WHO[party]} may cost {cap:.4f} USD, {max(least.usd, 0):.4f} USD {least.words}"
-        raise BudgetExceeded(told, where=key, hint=AMEND)
+        message = f"{_WHO[party]} may cost {cap:.4f} USD, {max(least.usd, 0):.4f} USD {least.words}"
+        raise BudgetExceeded(message, where=key, hint=AMEND)
     name = stage if isinstance(stage, str) else stage.name
     body: dict[str, Any] = {"what": "reserve", "job": key, "party": party, "stage": name, "usd": cap}
     trail.append("spend", f"reserve/{key}", body | ({"task": task} if task else {}))
@@ -117,14 +117,14 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
         return
     hours = active_hours(list(trail.iterate()))
     if hours + held_hours(stage) > budget.max_hours + TOLERANCE_USD:
-        told = f"the attempt may take {held_hours(stage):.2f} h"
-        raise BudgetExceeded(f"{_has_run(hours, budget)}, {told}", where=key, hint=AMEND)
+        message = f"the attempt may take {held_hours(stage):.2f} h"
+        raise BudgetExceeded(f"{_has_run(hours, budget)}, {message}", where=key, hint=AMEND)
     if budget.max_disk_gb is not None:
         kept = _kept_bytes(trail)
         if kept + keeps_bytes > budget.max_disk_gb * 1e9:
-            told = f"the attempt may leave {size_in_words(keeps_bytes)}"
+            message = f"the attempt may leave {size_in_words(keeps_bytes)}"
             has = f"outputs take {size_in_words(kept)} of the {budget.max_disk_gb:g} GB of budget.max_disk_gb"
-            raise BudgetExceeded(f"{has}, {told}", where=key, hint=AMEND)
+            raise BudgetExceeded(f"{has}, {message}", where=key, hint=AMEND)
     reserve(trail, budget, "job", stage, key, attempt_usd(budget, stage))
     if budget.storage_usd_per_gb is not None:
         reserve(trail, budget, "storage", stage, f"storage/{key}", storage_usd(budget, keeps_bytes))

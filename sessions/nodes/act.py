@@ -139,8 +139,8 @@ def await_end(session: Session, name: str, folder: Path) -> tuple[JobState, floa
             alive = [*alive[:1], time.monotonic()]
         if job.state == "pending":
             if time.monotonic() > tell_at:
-                minutes, told = (time.monotonic() - waits) / 60, f": {job.told}" if job.told else ""
-                session.display.say(f"{name}: job {folder.name} has not begun for {minutes:.0f} min{told}")
+                minutes, message = (time.monotonic() - waits) / 60, f": {job.told}" if job.told else ""
+                session.display.say(f"{name}: job {folder.name} has not begun for {minutes:.0f} min{message}")
                 tell_at = time.monotonic() + LATER_TOLD_S
             if time.monotonic() - since > RESTART_S:
                 session.launcher.start(folder)

@@ -70,6 +70,6 @@ def go_on(session: Session, asked: Recorded, answer: dict[str, Any]) -> State:
     body = asked.body
     if answer["answer"] == "retry" and body["at"] != "launch":
         return {"route": body["at"]}
-    told = {"stage": body["stage"], "attempt": body["attempt"], "asked": asked.digest, **answer}
-    told |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
-    return after_answer(session.trail.append("human", f"human/{asked.entry.key}", told))
+    effect = {"stage": body["stage"], "attempt": body["attempt"], "asked": asked.digest, **answer}
+    effect |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
+    return after_answer(session.trail.append("human", f"human/{asked.entry.key}", effect))

@@ -97,8 +97,8 @@ def _settle(session: Session, ended: Recorded | None, most: float) -> None:
     assert ended is not None
     seconds = most
     if ended.body["exit"] is not None:
-        told = ExitRecord.model_validate_json(session.store.get(ended.body["exit"]))
-        seconds = Observed.model_validate(ended.body["observed"]).bounded(told.seconds)
+        record = ExitRecord.model_validate_json(session.store.get(ended.body["exit"]))
+        seconds = Observed.model_validate(ended.body["observed"]).bounded(record.seconds)
     ledger.settle_job(session.trail, session.resolved.spec.budget, ended.body["key"], seconds)
 
 

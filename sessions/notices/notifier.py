@@ -68,8 +68,8 @@ class Notifier:
     def _tell(self, one: News, name: str) -> None:
         self._told.add((one.key, name))
         address = self._addresses[name]
-        told = current().value(_told(self._run.name, one))
-        why = deliver(address, told, self._within_s) if address else f"variable {name} is not set"
+        message = current().value(_told(self._run.name, one))
+        why = deliver(address, message, self._within_s) if address else f"variable {name} is not set"
         line = {"time": time.time(), "event": one.event, "key": one.key, "to": name, "delivered": not why, "why": why}
         path = self._run / RECORD
         with path.open("a", encoding="utf-8") as handle:

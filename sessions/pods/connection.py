@@ -89,13 +89,13 @@ class Connection:
     def command(self, remote: str | None, options: Mapping[str, str] | None = None, master: bool = True) -> list[str]:
         """Return the command line of ssh; its options come before those of the configuration."""
         # ssh splits options at spaces, so paths are quoted; a path that holds a quote cannot be written.
-        told = _ALWAYS | {"UserKnownHostsFile": f'"{self.known_hosts}"'} | dict(options or {})
+        options_used = _ALWAYS | {"UserKnownHostsFile": f'"{self.known_hosts}"'} | dict(options or {})
         if master:
-            told |= {"ControlMaster": "auto", "ControlPath": f'"{self.control}"', "ControlPersist": "60"}
+            options_used |= {"ControlMaster": "auto", "ControlPath": f'"{self.control}"', "ControlPersist": "60"}
         else:
-            told |= {"ControlMaster": "no", "ControlPath": "none"}
+            options_used |= {"ControlMaster": "no", "ControlPath": "none"}
         words = ["ssh", *self.options()]
-        for name, value in told.items():
+        for name, value in options_used.items():
             words += ["-o", f"{name}={value}"]
         return [*words, "--", self.address.destination, *([remote] if remote is not None else [])]
 
@@ -203,7 +203,7 @@ def shell(*words: str) -> str:
 def converse(process: subprocess.Popen[bytes], given: bytes, seconds: float, most: int) -> Done:
     """Feed a process and read its outputs; raise ConnectionLost if it exceeds ``seconds`` or ``most`` bytes."""
     assert process.stdin and process.stdout and process.stderr
-    out, told, left = bytearray(), bytearray(), memoryview(given)
+    out, stderr, left = bytearray(), bytearray(), memoryview(given)
     deadline = time.monotonic() + seconds
     try:
         with selectors.DefaultSelector() as ready:
@@ -226,15 +226,15 @@ def converse(process: subprocess.Popen[bytes], given: bytes, seconds: float, mos
                     if not piece:
                         ready.unregister(key.fileobj)
                         open_ends -= 1
-                    (out if key.fileobj is process.stdout else told).extend(piece)
-                    if len(out) > most or len(told) > most:
+                    (out if key.fileobj is process.stdout else stderr).extend(piece)
+                    if len(out) > most or len(stderr) > most:
                         raise ConnectionLost(f"the pod wrote more than {most} bytes where it was asked for less")
         code = process.wait(max(1.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired as error:
         raise ConnectionLost(f"the pod gave no answer within {seconds:g} s") from error
     finally:
         end(process)
-    return Done(code, bytes(out), plain(told.decode("utf-8", "replace"), _TOLD))
+    return Done(code, bytes(out), plain(stderr.decode("utf-8", "replace"), _TOLD))
 
 
 def _give(process: subprocess.Popen[bytes], left: memoryview) -> memoryview:
@@ -346,8 +346,8 @@ class Channel:
                 self._ready.unregister(key.fileobj)
 
     def _lost(self) -> PeergateError:
-        told = plain(self._told.decode("utf-8", "replace"), 600)
-        return failure(told or "the connection ended", self._address)
+        message = plain(self._told.decode("utf-8", "replace"), 600)
+        return failure(message or "the connection ended", self._address)
 
     def close(self) -> None:
         """End the conversation; processes on the pod continue."""

@@ -62,8 +62,8 @@ def confirm(connection: Connection, pins: tuple[str, ...], ask: Callable[[HostKe
             raise _refused(connection, f"the pod shows the host key {shown.fingerprint}, pinned is {' or '.join(pins)}")
     elif before is not None:
         if before != shown:
-            told = f"the pod shows the host key {shown.fingerprint}, confirmed was {before.fingerprint}"
-            raise _refused(connection, told)
+            message = f"the pod shows the host key {shown.fingerprint}, confirmed was {before.fingerprint}"
+            raise _refused(connection, message)
     elif not is_known(connection, shown) and not (ask is not None and ask(shown)):
         raise _refused(connection, f"nobody has confirmed the pod's host key {shown.kind} {shown.fingerprint}")
     write_durably(connection.known_hosts, shown.line.encode())
@@ -102,11 +102,11 @@ def is_known(connection: Connection, key: HostKey) -> bool:
     """Say whether the known_hosts files of this user or machine hold this key for this pod."""
     # The options that ssh would use by the user's own configuration.
     said, _ = _said("ssh", "-G", *connection.options(), "--", connection.address.destination)
-    told = {name: value for name, _, value in (line.partition(" ") for line in said.splitlines())}
-    host = told.get("hostkeyalias") or told.get("hostname", connection.address.host)
-    port = told.get("port", "22")
-    name = host if port == "22" or told.get("hostkeyalias") else f"[{host}]:{port}"
-    for file in f"{told.get('userknownhostsfile', '')} {told.get('globalknownhostsfile', '')}".split():
+    facts = {name: value for name, _, value in (line.partition(" ") for line in said.splitlines())}
+    host = facts.get("hostkeyalias") or facts.get("hostname", connection.address.host)
+    port = facts.get("port", "22")
+    name = host if port == "22" or facts.get("hostkeyalias") else f"[{host}]:{port}"
+    for file in f"{facts.get('userknownhostsfile', '')} {facts.get('globalknownhostsfile', '')}".split():
         path = Path(file).expanduser()
         if path.is_file() and any(
             list(key) in (line.split()[-2:], line.split()[1:3])

@@ -114,14 +114,14 @@ def install(connection: Connection, python: str, root: str, spec: SessionSpec) -
     }
     source = (Path(__file__).parent / "remote" / "installer.py").read_bytes()
     words = shell(python, "-I", "-", json.dumps(asked))
-    told = connection.run_json(words, source, "the installation reported nothing", seconds=3 * INSTALL_S)
-    if "failed" in told or not isinstance(told.get("python"), str):
+    installed = connection.run_json(words, source, "the installation reported nothing", seconds=3 * INSTALL_S)
+    if "failed" in installed or not isinstance(installed.get("python"), str):
         raise Blocked(
-            f"Peergate could not be installed on the pod: {plain(str(told.get('failed')), 1600)}",
+            f"Peergate could not be installed on the pod: {plain(str(installed.get('failed')), 1600)}",
             where=connection.address.destination,
             hint="nothing of it is left there; remove the cause, or name an environment in the pod file, and try again",
         )
-    return told["python"]
+    return installed["python"]
 
 
 _LEFT_OUT = ("__pycache__", ".ruff_cache", ".pyc", ".pyo")
@@ -233,10 +233,10 @@ def _send(connection: Connection, python: str, path: Path, target: str, digest: 
     with path.open("rb") as file:
         process = connection.start(shell(python, "-I", "-c", _RECEIVE, target, digest), file)
         try:
-            _, told = process.communicate(timeout=_UPLOAD_S)
+            _, output = process.communicate(timeout=_UPLOAD_S)
         finally:
             end(process)
-    said = told.decode("utf-8", "replace")
+    said = output.decode("utf-8", "replace")
     if process.returncode == SSH_FAILED:
         raise failure(said, connection.address)
     if process.returncode:

@@ -69,11 +69,11 @@ def start(
         rules=Rules.model_validate(record.pod.model_dump(include=set(Rules.model_fields))),
     )
     words = shell(record.python, "-P", "-m", "sessions.pods.remote.pod_entry", "start", record.root, record.name)
-    told = connection.run_json(words, order.canonical(), "the pod did not start it", seconds=START_S)
-    if "refused" in told:
-        raise Blocked(f"the pod did not start it: {plain(str(told['refused']), 800)}", where=record.name)
+    answered = connection.run_json(words, order.canonical(), "the pod did not start it", seconds=START_S)
+    if "refused" in answered:
+        raise Blocked(f"the pod did not start it: {plain(str(answered['refused']), 800)}", where=record.name)
     try:
-        return {"pid": int(told["pid"]), "begun": bool(told["begun"])}
+        return {"pid": int(answered["pid"]), "begun": bool(answered["begun"])}
     except (ValueError, KeyError, TypeError) as error:
         raise PeergateError("the pod did not say which process it started", where=record.name) from error
 
@@ -164,12 +164,12 @@ def prepare(
     assert python is not None
     wanted = ["disk", "session", *(["gpus"] if pod.gpus else []), *(["hub"] if hub else [])]
     asked = {"root": pod.root, "name": place.name, "facts": wanted, "hub": hub, "write_bytes": pod_checks.WRITE_BYTES}
-    told = pod_checks.facts(connection, python, asked)
-    _report(pod_checks.machine(told, pod, hub), report)
-    root = str(told["root"])
-    if not root.startswith("/") or not isinstance(told.get("session"), dict):
+    facts = pod_checks.facts(connection, python, asked)
+    _report(pod_checks.machine(facts, pod, hub), report)
+    root = str(facts["root"])
+    if not root.startswith("/") or not isinstance(facts.get("session"), dict):
         raise Unfit("the pod names no absolute folder for its root", where=connection.address.destination)
-    if told["session"].get("there") is True:
+    if facts["session"].get("there") is True:
         known = place.read().registration if place.record_path.exists() else None
         if known != resolved.registration():
             hint = "choose another --name, or another root in the pod file"
@@ -178,9 +178,9 @@ def prepare(
     if not own.startswith("/"):
         own = own.replace("~", connection.run('echo "$HOME"').out.decode("utf-8", "replace").strip(), 1)
     again = {"root": root, "name": place.name, "facts": ["torch"], "python": own, "torch_s": pod.torch_import_s}
-    told = pod_checks.facts(connection, python, again, seconds=pod.torch_import_s + 60)
+    facts = pod_checks.facts(connection, python, again, seconds=pod.torch_import_s + 60)
     version, wanted = version_of(connection, own), resolved.plugins
-    checks = pod_checks.environment(told, version, measuring_code(), pod, plugins=wanted, wants_ray=wants_ray(spec))
+    checks = pod_checks.environment(facts, version, measuring_code(), pod, plugins=wanted, wants_ray=wants_ray(spec))
     _report(checks, report)
     layout = Layout(Path(root), place.name)
     if hub is not None:

@@ -153,8 +153,8 @@ def _written(disk: Facts) -> Answer:
 
 
 def _free(free: float, wanted_gb: float) -> Answer:
-    told = f"{free / 1e9:.1f} GB are free, the pod file wants {wanted_gb:g}"
-    return ("FAIL", told, _ROOM) if free < wanted_gb * 1e9 else ("PASS", told)
+    message = f"{free / 1e9:.1f} GB are free, the pod file wants {wanted_gb:g}"
+    return ("FAIL", message, _ROOM) if free < wanted_gb * 1e9 else ("PASS", message)
 
 
 def _gpus(gpus: Facts, wanted: int) -> Answer:
@@ -183,8 +183,8 @@ def _peergate(version: Facts | str, here: str, plugins: Mapping[str, str]) -> An
         return "FAIL", f"it does not run there: {version}", "name an environment that has it, or none"
     text = plain(str(version.get("version")), 40)
     if version.get("protocol") != PROTOCOL:
-        told = f"Peergate {text} speaks protocol {plain(str(version.get('protocol')), 20)}, this one {PROTOCOL}"
-        return "FAIL", told, "install this version there, or name no environment"
+        message = f"Peergate {text} speaks protocol {plain(str(version.get('protocol')), 20)}, this one {PROTOCOL}"
+        return "FAIL", message, "install this version there, or name no environment"
     if version.get("measuring") != here:
         hint = "the audit here reports which code computed each number"
         return "WARN", f"Peergate {text}, whose measuring code differs from the code here", hint

@@ -85,7 +85,7 @@ def ends(pod: PodFile) -> list[str]:
 def cost(spec: SessionSpec, pod: PodFile) -> dict[str, Any]:
     """Return the most that may be spent; None for an amount without a bound."""
     budget, price = spec.budget, pod.usd_per_hour
-    told: dict[str, Any] = {"session_usd": budget.max_cost_usd, "session_hours": budget.max_hours}
+    facts: dict[str, Any] = {"session_usd": budget.max_cost_usd, "session_hours": budget.max_hours}
     notes: list[str] = []
     if price is None:
         notes.append("no usd_per_hour is stated: what the machine costs beside the session is not bounded here")
@@ -96,7 +96,7 @@ def cost(spec: SessionSpec, pod: PodFile) -> dict[str, Any]:
         if pod.idle_minutes is not None and pod.dead_man_minutes is None:
             notes.append(f"while it runs without a pause: {hours * price:.2f} USD for the machine")
         notes.append("no max_cost_usd is stated: the machine has no price cap")
-    return told | {"usd_per_hour": price, "machine_usd": pod.max_cost_usd, "notes": notes}
+    return facts | {"usd_per_hour": price, "machine_usd": pod.max_cost_usd, "notes": notes}
 
 
 def lines(told: dict[str, Any]) -> list[str]:

@@ -99,9 +99,11 @@ def verify(place: Place, say: Callable[[str], None] = lambda _: None) -> Audit:
 def require_whole(place: Place, audit: Audit) -> None:
     """Raise AuditDamage, with the first finding, if the copy does not verify."""
     if audit.damage or not audit.readable:
-        told = (audit.damage or audit.notes or ["it cannot be read"])[0]
+        message = (audit.damage or audit.notes or ["it cannot be read"])[0]
         hint = f"`peergate audit verify {place.run}` reports everything; nothing on the pod was ended"
-        raise AuditDamage(f"the copy of the session does not verify: {plain(told, 800)}", where=place.name, hint=hint)
+        raise AuditDamage(
+            f"the copy of the session does not verify: {plain(message, 800)}", where=place.name, hint=hint
+        )
 
 
 def _keep_trail(place: Place, data: bytes, seal: object) -> Walk:

@@ -84,8 +84,8 @@ class Terminal:
     def call(self, tool: str, arguments: str, text: str, is_error: bool) -> None:
         """Show a call with its outcome in one line, once for the same line in a row."""
         given = "" if arguments in ("", "{}") else f" {masked_line(arguments, CALL_CHARACTERS)}"
-        told = masked_line(text, OUTCOME_CHARACTERS)
-        line = f"    {masked_line(tool, 64)}{given} -> {'refused: ' if is_error else ''}{told}"
+        message = masked_line(text, OUTCOME_CHARACTERS)
+        line = f"    {masked_line(tool, 64)}{given} -> {'refused: ' if is_error else ''}{message}"
         if line != self._last_call:
             self.say(line, "yellow" if is_error else "")
         self._last_call = line if tool not in WAITING_TOOLS else tool
@@ -166,9 +166,9 @@ class Terminal:
 def told_together(results: Iterable[CheckResult], statuses: Iterable[Status]) -> Iterator[tuple[Status, str, str]]:
     """Yield status, names and detail of checks in some statuses; those that one fault broke alike are told once."""
     alike: dict[tuple[Status, str], list[str]] = {}
-    told = set(statuses)
+    every = set(statuses)
     for one in results:
-        if one.status in told:
+        if one.status in every:
             alike.setdefault((one.status, one.detail), []).append(one.id)
     for (status, detail), ids in alike.items():
         yield status, ", ".join(ids), detail

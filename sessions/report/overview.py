@@ -111,8 +111,8 @@ def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overv
 def _reasons(entries: list[Recorded], judged: Recorded | None) -> tuple[str, ...]:
     if (packet := waits_for_verdict(entries)) is not None:
         return (f"gate {packet.entry.key.partition('/')[2]} waits for a person's verdict",)
-    told = waits_for_budget(entries) or judged
-    return tuple(told.body.get("reasons", ())) if told else ()
+    reasons = waits_for_budget(entries) or judged
+    return tuple(reasons.body.get("reasons", ())) if reasons else ()
 
 
 def waits_for_verdict(entries: list[Recorded]) -> Recorded | None:

@@ -95,8 +95,8 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
 
 def _sentence(entries: list[Recorded], resolved: ResolvedSpec, at: Overview, compared: dict[str, Any] | None) -> str:
     if at.decision is not None:
-        told = "stopped" if at.decision == "retracted" else at.decision
-        return result_in_words(entries, resolved, told, compared)
+        message = "stopped" if at.decision == "retracted" else at.decision
+        return result_in_words(entries, resolved, message, compared)
     asked = question(entries)
     if asked is not None:
         return result_of(asked)

@@ -83,9 +83,9 @@ def trained_by_scripts(entries: Sequence[Recorded], store: Store, resolved: Reso
                 if made.script is None:
                     continue
                 base = way[place + 1] if place + 1 < len(way) else None
-                told = found.setdefault(made.digest, _told(made, base) | _named(made.script, resolved))
-                if launch.body["stage"] not in told["read_by"]:
-                    told["read_by"].append(launch.body["stage"])
+                facts = found.setdefault(made.digest, _told(made, base) | _named(made.script, resolved))
+                if launch.body["stage"] not in facts["read_by"]:
+                    facts["read_by"].append(launch.body["stage"])
     return list(found.values())
 
 

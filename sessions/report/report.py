@@ -99,12 +99,12 @@ def render(folder: Path, entries: list[Recorded], store: Store, written: Recorde
         EvidenceMissing: the store lacks something that the report is made from.
         AuditDamage: no report can be made from this trail and store.
     """
-    told = entries[: written.body.get("entries") or written.entry.seq]
+    until_then = entries[: written.body.get("entries") or written.entry.seq]
     try:
-        data, arms = _data(folder, told, store, written.body["outcome"])
+        data, arms = _data(folder, until_then, store, written.body["outcome"])
         data["plots"] = plots.recorded(written.body["files"], FINAL)
         # Secrets that only this process knows must not change the result.
-        texts = _texts(data, arms, told, store, forms_only())
+        texts = _texts(data, arms, until_then, store, forms_only())
     except PeergateError:
         raise
     except (*UNREADABLE, TemplateError) as error:

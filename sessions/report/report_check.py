@@ -274,6 +274,8 @@ def _difference(name: str, saved: bytes, rendered: bytes) -> str:
     for number, (there, given) in enumerate(zip_longest(*lines), 1):
         if there != given:
             start = max(0, len(commonprefix([there or "", given or ""])) - _BEFORE)
-            said, told = ("nothing" if one is None else f"'{one_line(one[start:], SHOWN)}'" for one in (there, given))
-            return f"{name} line {number} says {said}, the trail says {told}"
+            said, message = (
+                "nothing" if one is None else f"'{one_line(one[start:], SHOWN)}'" for one in (there, given)
+            )
+            return f"{name} line {number} says {said}, the trail says {message}"
     return f"{name} has bytes that are no text"

@@ -75,8 +75,8 @@ def write_page(path: Path, text: str, force: bool) -> None:
     except FileExistsError as error:
         raise UserError(f"--out: '{path}' exists by now", hint="the answer is in the trail") from error
     except OSError as error:
-        told = f"--out: '{path}' cannot be written: {error.strerror or error}"
-        raise UserError(told, hint="the answer is in the trail") from error
+        message = f"--out: '{path}' cannot be written: {error.strerror or error}"
+        raise UserError(message, hint="the answer is in the trail") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -105,7 +105,7 @@ def _record(done: Requested) -> list[tuple[str, str]]:
             ("request", answered.request or "none"),
             ("response", answered.response or "none"),
         ]
-    rows += [(f"answers/{number}", told) for number, told in enumerate(done.looked, 1)]
+    rows += [(f"answers/{number}", look) for number, look in enumerate(done.looked, 1)]
     return [*rows, ("recorded", f"{done.key} in {done.folder}")]
 
 

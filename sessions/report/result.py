@@ -91,14 +91,16 @@ def _carried(comparison: dict[str, Any]) -> str:
 
 def _witnessed(comparison: dict[str, Any]) -> str:
     """Say how many answers of each arm, and steps of each training, a witness made again; nothing where none did."""
-    told = [f"{rows} of {of} answers of '{name}' read again" for name, (rows, of) in comparison["witnessed"].items()]
-    told += [f"{steps} of {of} steps of '{name}' trained again" for name, (steps, of) in comparison["replayed"].items()]
-    told += [f"training of '{stage}' not replayed" for stage in comparison["not_replayed"]]
-    told += [
+    parts = [f"{rows} of {of} answers of '{name}' read again" for name, (rows, of) in comparison["witnessed"].items()]
+    parts += [
+        f"{steps} of {of} steps of '{name}' trained again" for name, (steps, of) in comparison["replayed"].items()
+    ]
+    parts += [f"training of '{stage}' not replayed" for stage in comparison["not_replayed"]]
+    parts += [
         f"{claims} scores of '{stage}' are its scorer's claim"
         for stage, claims in comparison.get("claimed", {}).items()
     ]
-    return "".join(f"; {one}" for one in told)
+    return "".join(f"; {one}" for one in parts)
 
 
 def further_seeds(entries: Sequence[Recorded], store: Store) -> str:
@@ -118,8 +120,8 @@ def why_it_ended(entries: Sequence[Recorded], store: Store, outcome: str) -> lis
     Of a session in which people decided instead of gates: what each of them decided.
     """
     if outcome == "overridden":
-        told = ((plain(one.body["by"], 100), done_by_person(one), one.body["reason"]) for one in overrides(entries))
-        return [f"{by} {what}: {plain(reason, 500)}" for by, what, reason in told]
+        lifted = ((plain(one.body["by"], 100), done_by_person(one), one.body["reason"]) for one in overrides(entries))
+        return [f"{by} {what}: {plain(reason, 500)}" for by, what, reason in lifted]
     last = next((one for one in reversed(entries) if one.entry.kind in ("decision", "human", "budget")), None)
     if last is None:
         return []

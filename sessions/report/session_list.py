@@ -48,8 +48,12 @@ class _Index:
     def get(self, run: str, stamp: str) -> Overview | None:
         """Return the overview of a trail that has not changed since."""
         with suppress(ValueError, TypeError, KeyError):
-            before, told = self._known[run]
-            whole: dict[str, Any] = {**told, "path": Path(told["path"]), "reasons": tuple(told["reasons"])}
+            before, overview_of = self._known[run]
+            whole: dict[str, Any] = {
+                **overview_of,
+                "path": Path(overview_of["path"]),
+                "reasons": tuple(overview_of["reasons"]),
+            }
             return Overview(**whole) if before == stamp else None
         return None
 
@@ -81,22 +85,22 @@ def listed(runs: Path) -> list[Overview]:
     found |= dict(_in_databases(runs, pointers, index))
     for run in (one for one in folders if one not in found):
         stamp = str([mark_of(run / name) for name in (TRAIL, f"{TRAIL}-wal", _SEAL)])
-        told = index.get(run.name, stamp) or _read(run, stamp, index)
-        runs_now = told.state in OPEN and lease.is_running(run)
-        found[run] = replace(told, path=run, state="running") if runs_now else replace(told, path=run)
+        overview_of = index.get(run.name, stamp) or _read(run, stamp, index)
+        runs_now = overview_of.state in OPEN and lease.is_running(run)
+        found[run] = replace(overview_of, path=run, state="running") if runs_now else replace(overview_of, path=run)
     index.keep()
     return [found[run] for run in folders]
 
 
 def _read(run: Path, stamp: str, index: _Index) -> Overview:
-    told = glance(run)
+    overview_of = glance(run)
     # Without a log of writes beside it, the file of a closed session is at rest.
-    unsealed = told.state == "closed" and not (run / f"{TRAIL}-wal").exists() and differs(run / TRAIL)
+    unsealed = overview_of.state == "closed" and not (run / f"{TRAIL}-wal").exists() and differs(run / TRAIL)
     if unsealed and not lease.is_running(run):
         why = "its file is not as it was sealed: `peergate audit verify` says more"
-        return replace(told, state="damaged", reasons=(why,))
+        return replace(overview_of, state="damaged", reasons=(why,))
     # A changed mode leaves the stamp as it is, and who closes a session seals it in a moment.
-    return told if unsealed or told.state == "damaged" else index.put(run.name, stamp, told)
+    return overview_of if unsealed or overview_of.state == "damaged" else index.put(run.name, stamp, overview_of)
 
 
 def newest(runs: Path) -> Path:
@@ -124,7 +128,7 @@ def everywhere(runs: Path) -> list[Overview]:
         raise UserError("this workspace has no database", where=str(runs), hint="set PEERGATE_DATABASE")
     index = _Index(runs)
     with _connected(address) as database:
-        found = [told for _, told in _told_of(database, lease_rows.every_log(database), index)]
+        found = [overview_of for _, overview_of in _told_of(database, lease_rows.every_log(database), index)]
     index.keep()
     return sorted(found, key=lambda one: (one.name, str(one.path)))
 
@@ -152,7 +156,7 @@ def glance(run: Path) -> Overview:
 def _that_tell(connection: sqlite3.Connection) -> list[Recorded]:
     """Return the entries that tell the state, in order: the first, the close, the newest as far as they matter."""
     kind, key = (f"json_extract(payload, '$.predicate.{name}')" for name in ("kind", "key"))
-    told = f"SELECT seq, payload FROM entry WHERE {kind} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
+    message = f"SELECT seq, payload FROM entry WHERE {kind} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
     found: dict[int, Recorded] = {}
     seen: set[str] = set()
 
@@ -164,8 +168,8 @@ def _that_tell(connection: sqlite3.Connection) -> list[Recorded]:
                 return True
         return False
 
-    if take(f"{told} DESC", TOLD_BY):
-        take(f"{told} LIMIT 1", TOLD_BY)
+    if take(f"{message} DESC", TOLD_BY):
+        take(f"{message} LIMIT 1", TOLD_BY)
         if "close" not in seen:
             take(f"SELECT seq, payload FROM entry WHERE {key} = 'close'")
     return [found[seq] for seq in sorted(found)]
@@ -186,9 +190,9 @@ def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -
             raise UserError("nothing says how to connect to the database", where=str(runs))
         with _connected(address) as database:
             rows = [row for row in lease_rows.every_log(database) if row.log in by_log]
-            for log, told in _told_of(database, rows, index):
+            for log, overview_of in _told_of(database, rows, index):
                 run = by_log.pop(log)
-                yield run, replace(told, name=run.name, path=run)
+                yield run, replace(overview_of, name=run.name, path=run)
     except PeergateError as error:
         for run in pointers:
             yield run, damaged(run.name, run, error)
@@ -200,8 +204,8 @@ def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -
 def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) -> Iterator[tuple[str, Overview]]:
     """Yield the overviews of sessions in a database, each with the number of its log."""
     known = {row.log: index.get(row.log, str(row.size)) for row in rows}
-    told = {log: one for log, one in known.items() if one is not None}
-    missing = [row for row in rows if row.log not in told]
+    by_log = {log: one for log, one in known.items() if one is not None}
+    missing = [row for row in rows if row.log not in by_log]
     for start in range(0, len(missing), AT_ONCE):
         some = missing[start : start + AT_ONCE]
         entries = lease_rows.entries_of(database, [row.log for row in some], TOLD_BY)
@@ -211,7 +215,7 @@ def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) ->
                 found = summary(row.name, Path(row.log), own, row.size)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 found = damaged(row.name, Path(row.log), error)
-            told[row.log] = index.put(row.log, str(row.size), found)
+            by_log[row.log] = index.put(row.log, str(row.size), found)
     for row in rows:
-        one = replace(told[row.log], path=Path(row.place))
+        one = replace(by_log[row.log], path=Path(row.place))
         yield row.log, replace(one, state="running") if one.state in OPEN and row.is_held else one

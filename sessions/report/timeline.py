@@ -44,8 +44,8 @@ def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tupl
         case "decision":
             at = _at(body)
             conditions = [one for one in body.get("conditions") or () if isinstance(one, dict)]
-            told = [f"condition {one.get('id')} for {one.get('stage')}: {one.get('text', '')}" for one in conditions]
-            return f"{at} {body.get('outcome')}", [*_judged(verdicts.get(at)), *_reasons(body), *told]
+            parts = [f"condition {one.get('id')} for {one.get('stage')}: {one.get('text', '')}" for one in conditions]
+            return f"{at} {body.get('outcome')}", [*_judged(verdicts.get(at)), *_reasons(body), *parts]
         case "budget":
             return f"{_at(body)} stopped at '{body.get('at')}': it waits for a larger budget", _reasons(body)
         case "launch":
@@ -72,11 +72,11 @@ def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tupl
 def _of_seeds(kind: str, body: Mapping[str, Any], store: Store) -> tuple[str, list[str]]:
     if kind == "replication":
         return f"further seeds registered{_by(body)}: {', '.join(map(str, body.get('seeds') or ()))}", []
-    told: list[str] = []
+    parts: list[str] = []
     if isinstance(digest := body.get("result"), str):
         with suppress(PeergateError, ValueError, OSError):
-            told = [str(store.get_value(digest)["told"])]
-    return f"further seeds counted{_by(body)}", told
+            parts = [str(store.get_value(digest)["told"])]
+    return f"further seeds counted{_by(body)}", parts
 
 
 def _of_session(kind: str, body: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -84,8 +84,8 @@ def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = Tr
     from sessions.report.samples.page_samples import page_samples
 
     closing = next((one for one in entries if one.entry.kind == "close"), None)
-    told = list(timeline.tell(entries, store))
-    shown = _shown(entries, {one.entry.entry.seq for one in told})
+    steps = list(timeline.tell(entries, store))
+    shown = _shown(entries, {one.entry.entry.seq for one in steps})
     decision = closing.body.get("decision") if closing else None
     evidence = _Evidence(store)
     return _template().render(
@@ -114,7 +114,7 @@ def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = Tr
         told=[
             {"seq": one.entry.entry.seq, "kind": one.entry.entry.kind, "time": _time(one.entry)}
             | {"what": one.what, "lines": one.lines}
-            for one in told
+            for one in steps
         ],
         shown={one.entry.seq for one in shown},
         left_out=len(entries) - len(shown),

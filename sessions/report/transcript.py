@@ -151,8 +151,8 @@ class Transcript:
 
     def _decision(self, body: dict[str, Any]) -> Described:
         required = [f"required: {name} = {value:g}" for name, value in body["required"].items()]
-        told = "\n".join([*body["reasons"], *required])
-        return f"the gate: {body['outcome']}", (self._text(told, TOLD),) if told else ()
+        text = "\n".join([*body["reasons"], *required])
+        return f"the gate: {body['outcome']}", (self._text(text, TOLD),) if text else ()
 
     def _verdict(self, body: dict[str, Any]) -> Described:
         if not body["error"]:

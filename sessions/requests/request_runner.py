@@ -321,7 +321,7 @@ class Book:
     ) -> Requested:
         """Record the answer or error of a request and settle its cost, both or nothing."""
         answer = without_secrets(answer, current()) if answer else None
-        told = {
+        stated = {
             "number": opened.body.number,
             "asked": opened.asked.digest,
             "by": by,
@@ -329,7 +329,7 @@ class Book:
             "error": plain(f"{type(error).__name__}: {error.message}", CHARACTERS) if error else "",
             "reservation": opened.reservation,
         }
-        body = AnsweredEntry.model_validate(told | facts)
+        body = AnsweredEntry.model_validate(stated | facts)
         with self.trail.alone():
             request_record.record_answered(self.trail, body)
             if body.reservation is not None:

@@ -58,8 +58,8 @@ def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Pat
             reader.add_text("context", request.context.encode(), "context")
         reading = reader.reading
         for one in reading.left_out:
-            told = f"context '{one.name}' is not read: {one.why}"
-            raise UserError(told, hint="name text files, small enough to be read")
+            message = f"context '{one.name}' is not read: {one.why}"
+            raise UserError(message, hint="name text files, small enough to be read")
         registered = Registered(book.resolved.spec) if book.resolved else None
         policy = policy_answer(request, registered)
         case = Case(request, reading, tier_of(request.kind, request.stakes, request.has_plan), policy)
@@ -132,8 +132,8 @@ def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
             hint = found or f"claims are read from files that end with {', '.join(CLAIM_SUFFIXES)}"
             raise UserError(f"'{request.path}' holds no claims that can be read", hint=hint)
         if not any(file.role == "evidence" for file in reading.files):
-            told = "no evidence was given: every claim can only be unsupported"
-            desk.say(f"{told} (--evidence names files and run folders)")
+            message = "no evidence was given: every claim can only be unsupported"
+            desk.say(f"{message} (--evidence names files and run folders)")
         _say_left_out(desk, reader)
         return book.carry_out(Case(request, reading, request.effort, runs=runs, beside=reader.beside))
 

@@ -137,8 +137,8 @@ def draft_spec(
         reader = Reader(masker_of(desk.environ), desk.readable, FOR_MODEL)
         reader.add_text("kinds.txt", "\n".join(_kinds()).encode(), "context")
         reader.add_text("example.yaml", EXAMPLE.read_bytes(), "context")
-        told = [line for name, is_heldout in named.items() for line in _file(folder, name, is_heldout)]
-        reader.add_text("files.txt", "\n".join(told or ["there are no files yet"]).encode(), "context")
+        parts = [line for name, is_heldout in named.items() for line in _file(folder, name, is_heldout)]
+        reader.add_text("files.txt", "\n".join(parts or ["there are no files yet"]).encode(), "context")
         for one in others:
             reader.add(one, "context")
         case = Case(request, reader.reading, request.effort, problems=drafting.problems)

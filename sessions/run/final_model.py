@@ -110,8 +110,8 @@ def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepte
         partial.parent.mkdir(parents=True, exist_ok=True)
         copied = _copied(weights, partial)
         if copied != found.digest:
-            told = f"{found.path} is {copied}, recorded as {found.digest}: nothing was copied"
-            raise AuditDamage(told, where=str(run), hint=_AUDIT)
+            message = f"{found.path} is {copied}, recorded as {found.digest}: nothing was copied"
+            raise AuditDamage(message, where=str(run), hint=_AUDIT)
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

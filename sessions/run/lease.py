@@ -219,13 +219,13 @@ def _over(record: LeaseRecord, records: Records) -> dict[str, Any]:
 
 
 def _refusal(run: Path, record: LeaseRecord | None, records: Records) -> LeaseHeld:
-    told, hint = (
+    message, hint = (
         "another process is running this session",
         "wait for it, stop it with Ctrl-C there, or `peergate pause`",
     )
     if record is not None and not record.released:
         since = datetime.fromtimestamp(record.since, UTC).isoformat(timespec="seconds")
         who = f"{plain(record.by, 60)}, process {record.pid} on {plain(record.host, 60)}, since {since}"
-        told += f": {who}, last sign of life {max(0.0, records.silent_s()):.0f} s ago"
+        message += f": {who}, last sign of life {max(0.0, records.silent_s()):.0f} s ago"
         hint += f"; after {lease_record.LEASE_S:.0f} s without a sign of life `peergate resume` takes over"
-    return LeaseHeld(told, where=str(run), hint=hint)
+    return LeaseHeld(message, where=str(run), hint=hint)

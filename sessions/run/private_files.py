@@ -41,5 +41,5 @@ def warn_of_readers(runs: Iterable[Path]) -> None:
     if found:
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         names, what = " ".join(str(run) for run in found[:_NAMED]), "it" if len(found) == 1 else "them"
-        told = f"other users of this machine can open {names}{more}, and read held-out items there"
-        print(f"warning: {told}; `chmod 700 {names}` closes {what}", file=sys.stderr)
+        message = f"other users of this machine can open {names}{more}, and read held-out items there"
+        print(f"warning: {message}; `chmod 700 {names}` closes {what}", file=sys.stderr)

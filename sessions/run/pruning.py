@@ -162,8 +162,8 @@ def _require_recorded(run: Path, one: PrunedWeights) -> None:
 def _record(trail: Trail, by: str, found: Prunable) -> None:
     """Add the entries; a kill before the last leaves what the earlier name for the next prune."""
     before = list(trail.iterate("pruned"))
-    told = {path for one in before for path in one.body["leftovers"]}
-    leftovers = tuple(one for one in found.leftovers if one not in told)
+    names = {path for one in before for path in one.body["leftovers"]}
+    leftovers = tuple(one for one in found.leftovers if one not in names)
     for first in range(0, max(len(found.weights), min(len(leftovers), 1)), ENTRY_WEIGHTS):
         some = found.weights[first : first + ENTRY_WEIGHTS]
         body = Pruned(by=by, weights=some, leftovers=leftovers if first == 0 else ())

@@ -46,8 +46,8 @@ def require_signature(spec: Path, runs: Path, registration: str) -> SpecSignatur
     """Return the unused signature on a spec; raises Blocked without one."""
     signed = find_signature(runs, registration)
     if signed is None:
-        told = f"no person has signed this spec for one more session (registration {registration})"
-        raise Blocked(told, where=str(spec), hint=f"a person reads and signs it: `peergate spec sign {spec}`")
+        message = f"no person has signed this spec for one more session (registration {registration})"
+        raise Blocked(message, where=str(spec), hint=f"a person reads and signs it: `peergate spec sign {spec}`")
     return signed
 
 
@@ -56,8 +56,8 @@ def use_signature(spec: Path, runs: Path, registration: str) -> None:
     try:
         _place(runs, registration).unlink()
     except FileNotFoundError:
-        told = "another session has used the signature on this spec"
-        raise Blocked(told, where=str(spec), hint=f"`peergate spec sign {spec}` again") from None
+        message = "another session has used the signature on this spec"
+        raise Blocked(message, where=str(spec), hint=f"`peergate spec sign {spec}` again") from None
 
 
 def _place(runs: Path, registration: str) -> Path:

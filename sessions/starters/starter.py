@@ -146,8 +146,8 @@ def make_starter(
     if verifier is not None or data is None:
         judge = "verify.py" if verifier is None else verifier.name
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py", judge) or judge in dict(_BROUGHT.values()):
-            told = f"no verifier can have the name '{judge}' here"
-            raise UserError(told, where="--verifier", hint="letters, digits, '_', '.' and '-', such as verify.py")
+            message = f"no verifier can have the name '{judge}' here"
+            raise UserError(message, where="--verifier", hint="letters, digits, '_', '.' and '-', such as verify.py")
         files[judge] = VERIFIER.encode() if verifier is None else _read(verifier)
         task = f"./{judge}"
     if template in _BROUGHT:
@@ -268,8 +268,8 @@ def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
     if template == "composer" and any("before" in one for one in split.posed):
         raise UserError("composer answers single prompts, these rows have several turns", where=where)
     if template in ("script", "trl") and split.held != "examples":
-        told = f"{_BROUGHT[template][0]} trains on examples"
-        raise UserError(told, where=where, hint="rows with prompt and completion")
+        message = f"{_BROUGHT[template][0]} trains on examples"
+        raise UserError(message, where=where, hint="rows with prompt and completion")
     if template == "cai" and any("before" in one for one in (*split.asked, *split.heldout)):
         raise UserError("cai answers single prompts, these rows have several turns", where=where, hint="--template sft")
 
@@ -278,8 +278,10 @@ def _effect(n: int, prompts: int, data: Path | None) -> float:
     """Return the smallest gain, in hundredths, that so many held-out items find."""
     least = minimum_detectable_effect(n, EXPECTED_LOST, ALPHA, POWER) if n > 1 else None
     if least is None or least > LARGEST_EFFECT:
-        told = f"too few different prompts ({prompts}): {n} held out cannot find a gain of {LARGEST_EFFECT:g} or less"
-        raise UserError(told, where=str(data), hint="about 60 are a beginning")
+        message = (
+            f"too few different prompts ({prompts}): {n} held out cannot find a gain of {LARGEST_EFFECT:g} or less"
+        )
+        raise UserError(message, where=str(data), hint="about 60 are a beginning")
     effect = math.ceil(least * 100 - 1e-9) / 100
     while mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA) < POWER:
         effect = round(effect + 0.01, 2)

@@ -112,12 +112,12 @@ def replay(
     for number, one in enumerate(waiting, 1):
         cap = one.cap_usd
         if replies.spent_usd + cap > budget_usd:
-            told = (
+            message = (
                 f"the next call may cost {cap:.4f} USD, and {replies.spent_usd:.4f} of {budget_usd:.4f} USD are spent"
             )
             left = f"{len(waiting) - number + 1} of {len(waiting)} calls are left"
             where, hint = f"teacher '{one.teacher.id}'", f"{left}; repeat it with a larger --budget"
-            raise BudgetExceeded(told, where=where, hint=hint)
+            raise BudgetExceeded(message, where=where, hint=hint)
         if progress is not None:
             progress(f"call {number} of {len(waiting)}: {one.teacher.id}, {replies.spent_usd:.4f} USD spent")
         _ask(one, cap, replies)

@@ -46,8 +46,8 @@ def _problems(file: TeacherFile) -> Iterator[LintProblem]:
         ids.add(one.id)
         shown = family_of(one.model)
         if shown is not None and shown != one.family:
-            told = f"is '{one.family}', and '{one.model}' is a model of '{shown}'"
-            yield LintProblem((*loc, "family"), told, f"write {shown}: a fine-tuned model keeps its family")
+            message = f"is '{one.family}', and '{one.model}' is a model of '{shown}'"
+            yield LintProblem((*loc, "family"), message, f"write {shown}: a fine-tuned model keeps its family")
         if one.key_variable and not one.base_url:
             hint = f"{KEYS[one.vendor]} holds the key of the vendor"
             yield LintProblem((*loc, "key_variable"), "names the key of an endpoint, and there is none", hint)

@@ -32,28 +32,28 @@ class Glances:
             if (known := self._kept.get(name)) is not None and known[0] == stamp:
                 return known[1]
             audit = self._checks.of(name)
-            told: dict[str, Any] = {"damaged": bool(audit.damage) or not audit.readable}
+            state: dict[str, Any] = {"damaged": bool(audit.damage) or not audit.readable}
             newest = self._checks.is_of(name, stamp)
         except (*UNREADABLE, OSError):
             return {}
         # Of a damaged trail there may be nothing else to tell.
         with suppress(*UNREADABLE, OSError):
             entries = place.entries()
-            told |= {"busy": busy_with(entries)} | _told(page_result(entries, place.store))
-        if not newest and not told["damaged"]:
+            state |= {"busy": busy_with(entries)} | _told(page_result(entries, place.store))
+        if not newest and not state["damaged"]:
             # It changed since: this trail was not verified.
-            return {name: one for name, one in told.items() if name != "damaged"}
+            return {name: one for name, one in state.items() if name != "damaged"}
         with self._lock:
             if len(self._kept) >= MOST:
                 self._kept.clear()
-            self._kept[name] = stamp, told
-        return told
+            self._kept[name] = stamp, state
+        return state
 
     def known(self, name: str) -> dict[str, Any]:
         """Return what was computed of a session before, and whether its trail is still the same (``verified``)."""
-        stamp, told = self._kept.get(name, ("", {}))
+        stamp, kept = self._kept.get(name, ("", {}))
         try:
-            return told and told | {"verified": stamp == stamp_of(self._reader.scope.place(name))}
+            return kept and kept | {"verified": stamp == stamp_of(self._reader.scope.place(name))}
         except (PeergateError, OSError):
             return {}
 

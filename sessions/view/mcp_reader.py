@@ -83,7 +83,7 @@ class SessionReader:
             return f"there is no tool '{masked_line(name, 100)}'; there are {', '.join(names)}", True
         number = names.index(name)
         try:
-            told = self._carry_out[number](read_as(TOOLS[number].arguments, json.dumps(given)))
+            answered = self._carry_out[number](read_as(TOOLS[number].arguments, json.dumps(given)))
         except Refused as refused:
             return masked_line(str(refused), 1000), True
         except PeergateError as error:
@@ -92,7 +92,7 @@ class SessionReader:
             # Another version of Peergate may have written what is read.
             return f"this cannot be read: {type(error).__name__}", True
         # In ASCII: no control character of a text that others wrote reaches the client's terminal.
-        return json.dumps(current().value(told)), False
+        return json.dumps(current().value(answered)), False
 
     def _sessions(self, _: Sessions) -> Any:
         shown = ("name", "state", "decision", "gate", "stage", "attempt", "started", "ended")
@@ -104,7 +104,7 @@ class SessionReader:
 
     def _history(self, asked: MetricHistory) -> Any:
         named = [asked.session] if asked.session else [one.name for one in self._reader.scope.listed()]
-        told: list[dict[str, Any]] = []
+        parts: list[dict[str, Any]] = []
         known: set[str] = set()
         left_out: list[str] = []
         for name in named:
@@ -118,11 +118,11 @@ class SessionReader:
                 left_out.append(f"{name}: {error.message if isinstance(error, PeergateError) else 'cannot be read'}")
                 continue
             known |= found.known
-            told += [{"session": name} | one for one in found.attempts]
-        if not told and not left_out:
+            parts += [{"session": name} | one for one in found.attempts]
+        if not parts and not left_out:
             names = ", ".join(sorted(known)) or "nothing was measured yet"
             raise UserError("no attempt has this metric", hint=f"there are: {names}")
-        return {"attempts": told[-MOST_ATTEMPTS:], "left_out": left_out}
+        return {"attempts": parts[-MOST_ATTEMPTS:], "left_out": left_out}
 
     def _curve(self, asked: Curve) -> Any:
         curves = tracked(self._source(asked.session)).curves

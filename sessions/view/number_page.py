@@ -32,7 +32,7 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
     if found is None or measured is None or metric not in found.metrics:
         raise UserError(f"nothing was measured that is called '{stage}.{attempt}.{metric}'")
     folder = read.place.folder
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "metric": found.metrics[metric],
         "entry": measured.entry.seq,
         "metric_set": digest,
@@ -44,16 +44,16 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
     }
     try:
         evidence = gather(folder, read.entries[: measured.entry.seq], read.store, stage, attempt)
-        told["parts"] = [
+        facts["parts"] = [
             {"part": part, "digest": _digest(evidence, part.file, read), "shown": part.lines[:LINES_SHOWN]}
             for part in parts_of(evidence, metric)
         ]
         if any(one.entry.kind == "report" for one in read.entries):
             check = ReportCheck(folder, read.entries, read.store, apart=not read.place.is_export)
-            told["traced"] = check.trace(check.called(f"{stage}.{attempt}.{metric}")[0])
+            facts["traced"] = check.trace(check.called(f"{stage}.{attempt}.{metric}")[0])
     except PeergateError as error:
-        told["problem"] = str(error)
-    return told
+        facts["problem"] = str(error)
+    return facts
 
 
 def _digest(evidence: Evidence, file: str, read: Read) -> str:

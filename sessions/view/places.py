@@ -129,8 +129,8 @@ def state_of(place: Place, entries: list[Recorded] | None = None) -> Overview:
     """Return the state of a trail; a trail that cannot be read is damaged, which is no error."""
     name = place.folder.name
     try:
-        told = place.entries() if entries is None else entries
-        found = summary(name, place.folder, told, len(told))
+        read = place.entries() if entries is None else entries
+        found = summary(name, place.folder, read, len(read))
         runs_now = not place.is_export and found.state in OPEN and is_running(place.folder)
     except (PeergateError, OSError) as error:
         return damaged(name, place.folder, error)

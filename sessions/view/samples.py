@@ -89,11 +89,11 @@ def in_full(samples: Samples, number: int) -> dict[str, Any]:
     one = samples.rows[number - 1]
     texts = {"prompt": "\n".join(said_in(one.newest.item)), "before": one.before.text}
     texts |= {"after": one.after.text} if one.after else {}
-    told = {"before_reason": one.before.reason, "after_reason": one.after.reason if one.after else ""}
+    facts = {"before_reason": one.before.reason, "after_reason": one.after.reason if one.after else ""}
     return _in_list(one) | {
         "group": masked_line(one.newest.item.group, 200),
         **{name: plain(current().text(text), WHOLE) for name, text in texts.items()},
-        **{name: masked_line(text, 2000) for name, text in told.items()},
+        **{name: masked_line(text, 2000) for name, text in facts.items()},
         "constraint": {
             masked_line(name, 100): masked_line(value, 2000) for name, value in one.newest.item.constraint.items()
         },

@@ -266,8 +266,8 @@ def _page(make: Callable[[Request], Response]) -> Callable[[Request], Any]:
 def _problem(error: Exception, status: int, request: Request | None = None) -> Response:
     name = request.path_params.get("name", "") if request is not None and status != 404 else ""
     if request is not None and request.url.path.endswith(".json"):
-        told = error.message if isinstance(error, PeergateError) else str(error)
-        return JSONResponse({"problem": told}, status_code=status)
+        message = error.message if isinstance(error, PeergateError) else str(error)
+        return JSONResponse({"problem": message}, status_code=status)
     return HTMLResponse(pages.error_page(error, name), status_code=status)
 
 

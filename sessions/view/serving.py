@@ -31,8 +31,8 @@ class Bound:
             self.socket.bind((HOST, port))
         except (OSError, OverflowError) as error:
             self.socket.close()
-            told = getattr(error, "strerror", None) or str(error)
-            raise UserError(f"port {port} cannot be had: {told}", hint="another --port, or none") from error
+            message = getattr(error, "strerror", None) or str(error)
+            raise UserError(f"port {port} cannot be had: {message}", hint="another --port, or none") from error
         self.port: int = self.socket.getsockname()[1]
         self.access = Access(Viewer(scope, Answers(by) if by else None).app(), self.port, acts=by is not None)
 

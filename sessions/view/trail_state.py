@@ -27,7 +27,7 @@ SEAL = "seal:"
 
 def trail_page(read: Read, first: int) -> dict[str, Any]:
     """Return the entries from a number on, the story, and the keys that may sign."""
-    told = {one.entry.entry.seq: one for one in timeline.tell(read.entries, read.store)}
+    steps = {one.entry.entry.seq: one for one in timeline.tell(read.entries, read.store)}
     first = max(0, min(first, max(len(read.entries) - 1, 0)) // ENTRIES_AT_ONCE * ENTRIES_AT_ONCE)
     shown = read.entries[first : first + ENTRIES_AT_ONCE]
     return {
@@ -35,7 +35,7 @@ def trail_page(read: Read, first: int) -> dict[str, Any]:
         "first": first,
         "last": first + len(shown) - 1,
         "step": ENTRIES_AT_ONCE,
-        "rows": [{"one": one, "time": when(one), "told": told.get(one.entry.seq)} for one in shown],
+        "rows": [{"one": one, "time": when(one), "told": steps.get(one.entry.seq)} for one in shown],
         "keys": keys_of(read.entries),
     }
 

@@ -108,17 +108,17 @@ class _Reader:
         """Return a file that lies beside the task's; raises SpecError."""
         loc = (key,) if key else ()
         if "/" in name or name.startswith("."):
-            told = f"'{name}' is not a file beside this one"
+            message = f"'{name}' is not a file beside this one"
             raise document.error(
-                here, [LintProblem(loc, told, "copy it there: what is registered is what lies beside")]
+                here, [LintProblem(loc, message, "copy it there: what is registered is what lies beside")]
             )
         if self._given is not None:
             return self._given.get(name, "").encode()
         try:
             raw = (self._path.parent / name).read_bytes()
         except OSError as error:
-            told = f"the file '{name}', which it names, cannot be read: {error.strerror}"
-            raise SpecError([Problem(str(here), 1, 1, key, told, "it has to lie beside this file")]) from error
+            message = f"the file '{name}', which it names, cannot be read: {error.strerror}"
+            raise SpecError([Problem(str(here), 1, 1, key, message, "it has to lie beside this file")]) from error
         task_file.require_no_secret(self._path.parent / name, raw.decode("utf-8", "replace"))
         return raw
 
@@ -134,14 +134,14 @@ def _problems(settings: Mapping[str, Any], task: str, most: int) -> Iterator[Lin
         yield LintProblem(("output_type",), f"is {kind}, this kind of stage has the model write ({WRITES})", hint)
     shots, given = settings.get("num_fewshot") or 0, settings.get("fewshot_config")
     if shots and not (isinstance(given, Mapping) and given.get("samples")):
-        told = f"{shots} worked examples would come from the held-out items themselves"
+        message = f"{shots} worked examples would come from the held-out items themselves"
         hint = "num_fewshot: 0, or the examples under fewshot_config: {sampler: first_n, samples: [...]}"
-        yield LintProblem(("num_fewshot",), told, hint)
+        yield LintProblem(("num_fewshot",), message, hint)
     wanted = settings.get("generation_kwargs")
     tokens = wanted.get("max_gen_toks") if isinstance(wanted, Mapping) else None
     if isinstance(tokens, int) and tokens > most:
-        told = f"asks for {tokens} tokens, the stage grants max_new_tokens {most}"
-        yield LintProblem(("generation_kwargs", "max_gen_toks"), told, f"max_new_tokens: {tokens} in the stage")
+        message = f"asks for {tokens} tokens, the stage grants max_new_tokens {most}"
+        yield LintProblem(("generation_kwargs", "max_gen_toks"), message, f"max_new_tokens: {tokens} in the stage")
 
 
 def _listed(value: Any) -> list[Any]:

@@ -68,8 +68,8 @@ def convert(path: Path, rows: Sequence[Row], held: As | None, learned: Learned =
         line = rows[0].line if rows else 1
         return Converted("items", [], [Problem(str(path), line, 1, "", f"its columns are {named}", hint)])
     if learned == "all" and not (known == "examples" and "messages" in columns):
-        told = "there are no `messages`, of which every turn could be learned"
-        return Converted(known, [], [Problem(str(path), rows[0].line, 1, "", told, "remove `learned: all`")])
+        texts = "there are no `messages`, of which every turn could be learned"
+        return Converted(known, [], [Problem(str(path), rows[0].line, 1, "", texts, "remove `learned: all`")])
     seen: dict[str, int] = {}
     made: list[Contract] = []
     problems: list[Problem] = []
@@ -78,8 +78,8 @@ def convert(path: Path, rows: Sequence[Row], held: As | None, learned: Learned =
             for one in _made(known, row.values, learned):
                 made.append(_told_apart(one, seen) if isinstance(one, Example | Item) else one)
         except Wrong as error:
-            told = (printable(one) for one in (error.column, error.message, error.hint))
-            problems.append(Problem(str(path), row.line, 1, *told))
+            texts = (printable(one) for one in (error.column, error.message, error.hint))
+            problems.append(Problem(str(path), row.line, 1, *texts))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             column = printable(str(first["loc"][0]) if first["loc"] else "")
@@ -87,8 +87,8 @@ def convert(path: Path, rows: Sequence[Row], held: As | None, learned: Learned =
     if len(problems) == len(rows) > 1 and len({(one.keys, one.message, one.hint) for one in problems}) == 1:
         # The file's fault, not that of each row.
         columns = printable(", ".join(sorted({name for row in rows for name in row.values})))
-        told = f"{problems[0].message}, in all {len(rows)} rows; its columns are {columns}"
-        problems = [replace(problems[0], message=told)]
+        texts = f"{problems[0].message}, in all {len(rows)} rows; its columns are {columns}"
+        problems = [replace(problems[0], message=texts)]
     return Converted(known, made, problems)
 
 

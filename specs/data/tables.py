@@ -107,9 +107,9 @@ def _is_json(text: str) -> bool:
 
 
 def _text(raw: bytes) -> str:
-    for mark, (told, hint) in _MARKS.items():
+    for mark, (message, hint) in _MARKS.items():
         if raw.startswith(mark):
-            raise Unreadable(f"the file {told}", hint)
+            raise Unreadable(f"the file {message}", hint)
     if not raw:
         raise Unreadable("the file holds no rows", "one row a line")
     try:
@@ -132,8 +132,8 @@ def _json_lines(path: Path, raw: bytes) -> Table:
         try:
             values = json.loads(line)
         except json.JSONDecodeError as error:
-            told = f"not valid JSON: {error.msg}" if line.strip() else "the line is empty"
-            problems.append(Problem(str(path), number, error.colno, "", printable(told)))
+            message = f"not valid JSON: {error.msg}" if line.strip() else "the line is empty"
+            problems.append(Problem(str(path), number, error.colno, "", printable(message)))
             continue
         except (ValueError, RecursionError) as error:
             problems.append(Problem(str(path), number, 1, "", f"not valid JSON: {type(error).__name__}"))
@@ -165,8 +165,8 @@ def _csv(text: str) -> Iterator[Row]:
         for cells in reader:
             if cells:
                 if len(cells) != len(columns):
-                    told = f"{len(cells)} cells, the header has {len(columns)}"
-                    raise Unreadable(told, "put quotes around cells that hold the separator", line)
+                    message = f"{len(cells)} cells, the header has {len(columns)}"
+                    raise Unreadable(message, "put quotes around cells that hold the separator", line)
                 found = True
                 yield Row(line, {name: cell for name, cell in zip(columns, cells, strict=True) if cell})
             line = reader.line_num + 1

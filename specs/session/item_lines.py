@@ -37,8 +37,8 @@ def at_most(found: list[Problem]) -> list[Problem]:
     shown, rest = found[:MAX_DATA_PROBLEMS], found[MAX_DATA_PROBLEMS:]
     if not rest:
         return shown
-    told = f"and {len(rest)} more problems from this line on"
-    return [*shown, Problem(rest[0].path, rest[0].line, 1, "", told, stands_for=len(rest))]
+    message = f"and {len(rest)} more problems from this line on"
+    return [*shown, Problem(rest[0].path, rest[0].line, 1, "", message, stands_for=len(rest))]
 
 
 def _read_item(line: bytes) -> Item | list[tuple[int, str, str]]:

@@ -176,23 +176,23 @@ def find_spec(text: str) -> Path:
     """
     path = Path(text)
     known = shipped()
-    told = f"there is no spec '{text}'"
+    message = f"there is no spec '{text}'"
     try:
         if path.is_file():
             return path
         if path.is_dir():
             if (path / EXPERIMENT).is_file():
                 return path / EXPERIMENT
-            told = f"there is no {EXPERIMENT} in {'this folder' if text == '.' else repr(text)}"
+            message = f"there is no {EXPERIMENT} in {'this folder' if text == '.' else repr(text)}"
         elif path.exists():
-            told = f"'{text}' is not a file"
+            message = f"'{text}' is not a file"
     except (OSError, ValueError):  # A name no file can have: too long, or with a NUL character.
         pass
     if text in known:
         return known[text]
-    match = closest(path.name.removesuffix(".yaml"), known) if told.startswith("there is no spec") else None
+    match = closest(path.name.removesuffix(".yaml"), known) if message.startswith("there is no spec") else None
     names = f"shipped specs: {', '.join(known) or 'none'}"
-    raise UserError(told, hint=f"did you mean '{match}'? {names}" if match else f"name a spec file; {names}")
+    raise UserError(message, hint=f"did you mean '{match}'? {names}" if match else f"name a spec file; {names}")
 
 
 def read_resolved(text: str | bytes) -> ResolvedSpec:

@@ -200,19 +200,19 @@ class NamedFiles:
             found: list[Problem] = []
             for number, said in enumerate(verifier_process.ask(spec.task, requests), 1):
                 for one in said.get("misfits", ()):
-                    keys, told = map(printable, map(str, one))
-                    found.append(Problem(str(self.folder / named.path), number, 1, keys, told, _FITTING))
+                    keys, message = map(printable, map(str, one))
+                    found.append(Problem(str(self.folder / named.path), number, 1, keys, message, _FITTING))
             self.others += at_most(found)
 
     def require_answers(self, spec: SessionSpec) -> None:
         """Collect a problem for each file whose items name no answer to compare with: one for all of its lines."""
         for one in without_answers(spec, self.items):
-            told = (
+            message = (
                 f"task {ANSWERED} compares with the answer that an item names; {one.lacking} of {one.items} name none"
             )
             named = spec.heldout if one.name == "heldout" else spec.data[one.name.partition(".")[2]]
             hint = 'write "constraint": {"answer": "Paris"} in each item, or take another task'
-            self.others.append(Problem(str(self.folder / named.path), one.line, 1, "constraint.answer", told, hint))
+            self.others.append(Problem(str(self.folder / named.path), one.line, 1, "constraint.answer", message, hint))
 
     def _constitution(self, named: str) -> str:
         raw = self._read(("constitution",), named)

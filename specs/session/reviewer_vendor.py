@@ -51,8 +51,8 @@ def vendor_of(name: str) -> ReviewerVendor:
     if not _FUNCTION.fullmatch(found.review):
         raise PluginFault(f"its review is {plain(repr(found.review), 60)}, not 'module:function'", where=where)
     if found.key_variable and not _VARIABLE.fullmatch(found.key_variable):
-        told = f"its key_variable is {plain(repr(found.key_variable), 60)}, which is no NAME_KEY or NAME_TOKEN"
-        raise PluginFault(f"{told}: its value would not be masked", where=where)
+        message = f"its key_variable is {plain(repr(found.key_variable), 60)}, which is no NAME_KEY or NAME_TOKEN"
+        raise PluginFault(f"{message}: its value would not be masked", where=where)
     return found
 
 

@@ -12,8 +12,8 @@ _Line = tuple[str, str, Literal["higher", "lower"], str]
 
 def _over(scope: str, population: str, *lines: _Line) -> tuple[MetricDefinition, ...]:
     return tuple(
-        MetricDefinition(id=id, scope=scope, unit=unit, population=population, definition=told, direction=direction)
-        for id, unit, direction, told in lines
+        MetricDefinition(id=id, scope=scope, unit=unit, population=population, definition=message, direction=direction)
+        for id, unit, direction, message in lines
     )
 
 

@@ -61,8 +61,8 @@ class _Kinds(Mapping[str, StageKind]):
     def _checked(self, found: Any, name: str, where: str, distribution: str) -> StageKind:
         if not isinstance(found, StageKind):
             raise PluginFault(f"is a {type(found).__name__}, not a StageKind", where=where)
-        if told := next(self._faults(found, name), ""):
-            raise PluginFault(told, where=where)
+        if fault := next(self._faults(found, name), ""):
+            raise PluginFault(fault, where=where)
         return replace(found, plugin=distribution)
 
     def _faults(self, found: StageKind, name: str) -> Iterator[str]:
@@ -84,8 +84,8 @@ class _Kinds(Mapping[str, StageKind]):
         for metric in found.metrics:
             if metric.id in taken:
                 yield f"metric '{metric.id}' is already that of {taken[metric.id]}"
-            if isinstance(metric, RowMetric) and (told := wrong_names(metric, found.rows)):
-                yield f"metric '{metric.id}' {told}"
+            if isinstance(metric, RowMetric) and (wrong := wrong_names(metric, found.rows)):
+                yield f"metric '{metric.id}' {wrong}"
 
 
 STAGE_KINDS: Mapping[str, StageKind] = _Kinds()

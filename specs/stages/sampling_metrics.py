@@ -21,7 +21,7 @@ _TOLD: dict[Counts, str] = {
 }
 
 
-def rates(prefix: str, population: str, rows: str, **told: str) -> tuple[RowMetric, ...]:
+def rates(prefix: str, population: str, rows: str, **parts: str) -> tuple[RowMetric, ...]:
     """Return the rates of a kind over sampled rows; their ids begin with ``prefix``, and ``rows`` says what a row is.
 
     ``told`` says, by what a rate counts (:data:`Counts`), which rows those are; empty for the usual words.
@@ -30,14 +30,14 @@ def rates(prefix: str, population: str, rows: str, **told: str) -> tuple[RowMetr
     return tuple(
         rate(
             f"{prefix}_{_NAMES[what]}_rate",
-            f"{rows} {told[what] or words}",
+            f"{rows} {parts[what] or words}",
             attrgetter(what),
             "lower",
             over=over,
             of=rows,
         )
         for what, words in _TOLD.items()
-        if what in told
+        if what in parts
     )
 
 

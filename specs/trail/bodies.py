@@ -82,10 +82,10 @@ def misfit(kind: str, version: int, body: bytes) -> str | None:
         form.body.model_validate_json(body, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
-        told = [_told(one) for one in problems[:MOST_PROBLEMS]]
+        parts = [_told(one) for one in problems[:MOST_PROBLEMS]]
         if len(problems) > MOST_PROBLEMS:
-            told.append(f"{len(problems) - MOST_PROBLEMS} further problems")
-        return "; ".join(told)
+            parts.append(f"{len(problems) - MOST_PROBLEMS} further problems")
+        return "; ".join(parts)
     return ""
 
 

@@ -301,10 +301,10 @@ _ALWAYS: tuple[Phase, ...] = ("plan", "watch", "submit")
 def tool_of(arguments: type[Arguments], *phases: Phase) -> Tool:
     """Return the tool with these arguments, named and described as their class; open in all phases where none is."""
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", arguments.__name__).lower()
-    told = " ".join((arguments.__doc__ or "").split())
+    described = " ".join((arguments.__doc__ or "").split())
     open_in = phases or _ALWAYS
     when = "" if open_in == _ALWAYS else f" Open in: {', '.join(open_in)}."
-    return Tool(name, told + when, arguments, open_in)
+    return Tool(name, described + when, arguments, open_in)
 
 
 TOOLS: tuple[Tool, ...] = (

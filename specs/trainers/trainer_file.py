@@ -83,19 +83,19 @@ def as_script(path: Path, raw: bytes, given: Given) -> AsScript:
     runner = (HOME / RUNNER).read_text(encoding="utf-8")
     _, _, body = runner.partition('"""\n')
     assert body.count(_SETTINGS) == 1, f"{RUNNER} has no place for settings"
-    told = "\n".join(head)
+    message = "\n".join(head)
     written = pprint.pformat(settings, width=100, sort_dicts=False)
-    text = f'"""{told}\n"""\n' + body.replace(_SETTINGS, f"SETTINGS: dict[str, Any] = {written}\n")
+    text = f'"""{message}\n"""\n' + body.replace(_SETTINGS, f"SETTINGS: dict[str, Any] = {written}\n")
     return AsScript(text, (trainer.distribution,))
 
 
 def notes_of(script: str) -> list[str]:
     """Return what a registered script says was replaced in its training file, a line a key; none for other scripts."""
     try:
-        told = ast.get_docstring(ast.parse(script)) or ""
+        docstring = ast.get_docstring(ast.parse(script)) or ""
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    before, found, after = told.partition(f"\n{_EXCEPT}\n")
+    before, found, after = docstring.partition(f"\n{_EXCEPT}\n")
     return after.strip().splitlines() if found and before.startswith("Trains with ") else []
 
 
@@ -103,9 +103,9 @@ def _recognised(data: Mapping[str, Any]) -> Trainer | LintProblem:
     found = [one for one in TRAINERS if one.matches(set(data))]
     if len(found) == 1:
         return found[0]
-    told = "the keys of both TRL and Axolotl are here" if found else "this is no file of TRL or of Axolotl"
+    message = "the keys of both TRL and Axolotl are here" if found else "this is no file of TRL or of Axolotl"
     due = "; ".join(f"{one.name} has {' and '.join(one.marks).replace('|', ' or ')}" for one in TRAINERS)
-    return LintProblem((), told, due)
+    return LintProblem((), message, due)
 
 
 def _problems(trainer: Trainer, data: Mapping[str, Any], given: Given) -> Iterator[LintProblem]:
@@ -118,8 +118,8 @@ def _problems(trainer: Trainer, data: Mapping[str, Any], given: Given) -> Iterat
         wrong = sorted(set(data) & (EXAMPLE_KEYS if given.held == "preferences" else PREFERENCE_KEYS))
         for key in wrong:
             due = "examples" if given.held == "preferences" else "preferences"
-            told = f"belongs to training on {due}, and '{given.train}' holds {given.held}"
-            yield LintProblem((key,), told, "give the stage the rows that the file is for")
+            message = f"belongs to training on {due}, and '{given.train}' holds {given.held}"
+            yield LintProblem((key,), message, "give the stage the rows that the file is for")
     if trainer is AXOLOTL:
         yield from _axolotl_problems(data, given)
 

@@ -240,14 +240,14 @@ def _handler(server: CompletionServer) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, body: bytes) -> None:
             try:
-                told = _as_json(server.answer(json.loads(body)))
+                answered = _as_json(server.answer(json.loads(body)))
             except (Refused, ValueError, RecursionError) as error:
                 self._send(400, _error(str(error)))
             else:
-                self._send(200, told)
+                self._send(200, answered)
 
-        def _send(self, status: int, told: dict[str, Any]) -> None:
-            data = json.dumps(told).encode()
+        def _send(self, status: int, answered: dict[str, Any]) -> None:
+            data = json.dumps(answered).encode()
             with suppress(BrokenPipeError, ConnectionResetError):
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")

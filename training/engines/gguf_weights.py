@@ -30,8 +30,8 @@ def require_plain(config: Any) -> None:
     }
     other = {name: given for name, (given, known) in plain.items() if given != known}
     if other:
-        told = ", ".join(f"{name} {given}" for name, given in other.items())
-        raise NoGguf(f"the checkpoint has {told}, which is not written for llama.cpp")
+        message = ", ".join(f"{name} {given}" for name, given in other.items())
+        raise NoGguf(f"the checkpoint has {message}, which is not written for llama.cpp")
 
 
 def describe(writer: Any, config: Any) -> None:

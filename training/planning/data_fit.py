@@ -92,8 +92,8 @@ class _Model:
     @cached_property
     def context(self) -> int | None:
         found = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-        told = (found.get("text_config") or found).get("max_position_embeddings")
-        return told if isinstance(told, int) else None
+        longest = (found.get("text_config") or found).get("max_position_embeddings")
+        return longest if isinstance(longest, int) else None
 
 
 def _added_by(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -182,12 +182,14 @@ def _untrained(
     if cut or dropped:
         context = model.context
         longest = max(wholes)
-        told = f"max_length {longest} would do" if context is None or longest <= context else _shorter(context)
+        message = f"max_length {longest} would do" if context is None or longest <= context else _shorter(context)
         loc: Loc = ("stages", index, "parameters", "max_length")
         if dropped:
-            yield Fault(loc, f"{dropped} of {count} prompts alone fill {most} tokens: nothing would be learned", told)
+            yield Fault(
+                loc, f"{dropped} of {count} prompts alone fill {most} tokens: nothing would be learned", message
+            )
         else:
-            yield Fault(loc, f"{cut} of {count} rows are longer than {most} tokens and lose their end", told, False)
+            yield Fault(loc, f"{cut} of {count} rows are longer than {most} tokens and lose their end", message, False)
 
 
 _OTHER_TURNS = "leave the system's turn out, or choose a model whose template has it"
@@ -227,8 +229,8 @@ def _unread(
         sizes = [len(item_ids(tokenizer, item, stage.parameters, form)) for item in long]
         over = [size for size in sizes if size + new > context]
         if over:
-            told = f"{len(over)} of {len(items)} items take up to {max(over)} tokens and {new} to answer"
-            yield Fault(place, f"{told}, the model's context has {context}", _shorter(context))
+            message = f"{len(over)} of {len(items)} items take up to {max(over)} tokens and {new} to answer"
+            yield Fault(place, f"{message}, the model's context has {context}", _shorter(context))
 
 
 def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[Fault]:
@@ -242,8 +244,8 @@ def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[Fault]:
     found = [next((token for token in sorted(named) if token in _text(row)), "") for row in rows]
     if any(found):
         count, first = sum(map(bool, found)), next(filter(None, found))
-        told = f"{count} rows hold tokens of the chat template, such as {first}, which the model reads as such"
-        yield Fault(place, told, "take them out, unless they are meant", False)
+        message = f"{count} rows hold tokens of the chat template, such as {first}, which the model reads as such"
+        yield Fault(place, message, "take them out, unless they are meant", False)
 
 
 def _shorter(context: int) -> str:

@@ -51,16 +51,18 @@ def shape_of_source(source: ModelSource, origin: Path) -> tuple[Shape | None, st
     A folder's ``config.json`` comes before the ``shape`` that the spec names.
     """
     scheme, _, name = source.source.partition(":")
-    told = f"'{source.shape}' is not among the known shapes ({', '.join(PUBLISHED)})" if source.shape else ""
+    message = f"'{source.shape}' is not among the known shapes ({', '.join(PUBLISHED)})" if source.shape else ""
     named = published(source.shape) if source.shape else None
     if scheme != "path":
         found = named or published(name)
-        return found, "" if found else told or f"the shape of '{name}' is not known: name one with model.shape"
+        return found, "" if found else message or f"the shape of '{name}' is not known: name one with model.shape"
     config = (origin / name / "config.json").resolve()
     if (found := from_config(config)) is not None:
         return found, ""
     what = f"{config} is not there" if not config.exists() else f"{config} is not that of a decoder that is known"
-    return named, "" if named else f"{what}" + (f", and {told}" if told else "; name a known shape with model.shape")
+    return named, "" if named else f"{what}" + (
+        f", and {message}" if message else "; name a known shape with model.shape"
+    )
 
 
 def _sources(spec: SessionSpec, stage: Stage) -> list[ModelSource]:

@@ -86,11 +86,11 @@ class Tally:
         quality, rates = self._quality, self.rates
         if quality is None or rates.rows < quality.first:
             return ""
-        told = (
+        parts = (
             over(getattr(rates, name), rates.rows, getattr(quality, name), f"rows {words}")
             for name, words in TOLD.items()
         )
-        return "; ".join(one for one in told if one)
+        return "; ".join(one for one in parts if one)
 
 
 def over(count: int, of: int, most: float, what: str) -> str:

@@ -255,8 +255,8 @@ def _agreeing(rows: list[Row], _: Path) -> None:
                 for form in (label, f"{label}_spaced"):
                     if scores[form] is not None:
                         scores[form] = -0.2 if label.upper() == wanted else -2.2
-            told = {"good_label": good, "good": row["label"] == "good", "margin": 2.0, "confident": True}
-            row[name] |= told
+            facts = {"good_label": good, "good": row["label"] == "good", "margin": 2.0, "confident": True}
+            row[name] |= facts
         row["accepted"] = row["label"] == "good"
 
 

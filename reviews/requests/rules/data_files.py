@@ -81,8 +81,8 @@ def _check_repeats(found: Found, name: str, rows: list[Row]) -> None:
         first.setdefault(words, row)
     if repeats:
         evidence = [place_of(name, row.line, row.raw) for pair in repeats[: MAX_PLACES // 2] for row in pair]
-        told = f"{len(repeats)} of {len(rows)} held-out questions repeat another: n counts rows, not questions"
-        found.issue("HIGH", told, evidence)
+        message = f"{len(repeats)} of {len(rows)} held-out questions repeat another: n counts rows, not questions"
+        found.issue("HIGH", message, evidence)
 
 
 def _pairs(side: dict[str, list[Row]]) -> list[tuple[str, str]]:

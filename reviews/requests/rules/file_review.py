@@ -51,10 +51,10 @@ def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
     if others:
         not_judged.append(f"{len(others)} files of other kinds: no rule looks at them")
     counts = [(one, sum(issue.severity == one for issue in found.issues)) for one in SEVERITIES]
-    told = ", ".join(f"{count} {severity}" for severity, count in counts)
+    message = ", ".join(f"{count} {severity}" for severity, count in counts)
     fault = any(count for severity, count in counts if severity != "SUGGESTION")
     return ReviewAnswer(
-        summary=f"Rules looked at {len(looked)} of {len(material.reading.files)} files: {told}.",
+        summary=f"Rules looked at {len(looked)} of {len(material.reading.files)} files: {message}.",
         issues=tuple(sorted(found.issues, key=lambda one: SEVERITIES.index(one.severity))),
         recommendations=tuple(found.recommendations),
         statistical_concerns=tuple(found.concerns),
@@ -84,6 +84,6 @@ def _check_recorded(material: Material) -> Found:
             severity = _SEVERITY.get((check["status"], check["blocking"]))
             if severity is not None:
                 where = f"{check['stage']}.{check['attempt']}"
-                told = f"recorded at {where}: check {check['check']} is {check['status']}: {check['found']}"
-                found.issue(severity, told, [place(file, number)])
+                message = f"recorded at {where}: check {check['check']} is {check['status']}: {check['found']}"
+                found.issue(severity, message, [place(file, number)])
     return found

@@ -37,8 +37,8 @@ def check_python(material: Material) -> Found:
                 warnings.simplefilter("ignore")
                 parsed.append((file, ast.parse(file.text)))
         except SyntaxError as error:
-            told = f"it is no valid Python: {error.msg}; nothing else in it was looked at"
-            found.issue("CRITICAL", told, [place(file, error.lineno or 1)])
+            message = f"it is no valid Python: {error.msg}; nothing else in it was looked at"
+            found.issue("CRITICAL", message, [place(file, error.lineno or 1)])
         except (ValueError, RecursionError, MemoryError) as error:
             found.not_judged.append(f"{file.name}: too deep or odd to be parsed ({type(error).__name__})")
     seeded = any(_sets_seed(tree) for _, tree in parsed)
@@ -67,8 +67,8 @@ def _check_draws(found: Found, file: ReadFile, tree: ast.Module, seeded: bool) -
 def _check_handlers(found: Found, file: ReadFile, tree: ast.Module) -> None:
     handlers = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
     if lines := sorted(node.lineno for node in handlers if _swallows(node)):
-        told = "every error is caught and nothing is done about it: a failure looks like a result"
-        found.issue("HIGH", told, [place(file, line) for line in lines])
+        message = "every error is caught and nothing is done about it: a failure looks like a result"
+        found.issue("HIGH", message, [place(file, line) for line in lines])
         found.recommend(
             "Catch only what is expected, and count or record what was skipped.",
             "Rows that failed silently are missing from the population a rate is computed over.",
@@ -84,8 +84,8 @@ def _check_tails(found: Found, file: ReadFile, tree: ast.Module) -> None:
             case _:
                 pass
     if lines:
-        told = "a p-value is computed as 1 - cdf: below about 1e-16 it becomes 0 or negative; sf() keeps it"
-        found.concern(told, [place(file, line) for line in sorted(lines)])
+        message = "a p-value is computed as 1 - cdf: below about 1e-16 it becomes 0 or negative; sf() keeps it"
+        found.concern(message, [place(file, line) for line in sorted(lines)])
 
 
 def _calls(tree: ast.Module) -> Iterator[ast.Call]:

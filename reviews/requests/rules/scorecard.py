@@ -78,12 +78,12 @@ def score(reading: Reading, runs: Sequence[RunEvidence]) -> AdversarialAnswer:
         status: sum(row.status == status for row in rows) for status in ("supported", "contradicted", "unsupported")
     }
     more = [f"{len(rows) - MAX_ROWS} further rows, left out of the scorecard"] if len(rows) > MAX_ROWS else []
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    message = ", ".join(f"{count} {status}" for status, count in counts.items())
     return AdversarialAnswer(
         scorecard=tuple(sorted(rows, key=_gravity)[:MAX_ROWS]),
         overclaimed=tuple(overclaimed),
         fixes=in_order(_fixes(rows, overclaimed))[:MAX_FIXES],
-        overall_assessment=f"By rule, of the numbers beside known names: {told}. "
+        overall_assessment=f"By rule, of the numbers beside known names: {message}. "
         f"{len(overclaimed)} words that no measurement can carry. Nothing else was judged: rules look numbers up, "
         "they do not read.",
         not_judged=(*NOT_JUDGED, *more),

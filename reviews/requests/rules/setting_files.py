@@ -42,8 +42,8 @@ def check_settings(material: Material) -> Found:
         keys = list(_keys(data))
         settings = next((key for key in keys if key in _TRAINING), "")
         if settings and not any(map(_SEED.search, keys)):
-            told = "training settings without a seed: what they give cannot be repeated"
-            found.issue("HIGH", told, [place(file, line_of(file, rf"""\s*(?:- )?["']?{settings}["']?\s*:"""))])
+            message = "training settings without a seed: what they give cannot be repeated"
+            found.issue("HIGH", message, [place(file, line_of(file, rf"""\s*(?:- )?["']?{settings}["']?\s*:"""))])
     return found
 
 
@@ -61,9 +61,9 @@ def _check_spec(found: Found, file: ReadFile, material: Material) -> None:
     except SpecError as error:
         for problem in error.problems:
             here = Path(problem.path).resolve() == path
-            told = str(problem).split(": ", 1)[-1]
+            message = str(problem).split(": ", 1)[-1]
             where = place(file, problem.line) if here else _naming(file, Path(problem.path))
-            found.issue("CRITICAL", f"{'' if here else Path(problem.path).name + ': '}{told}", [where])
+            found.issue("CRITICAL", f"{'' if here else Path(problem.path).name + ': '}{message}", [where])
         found.recommend("Mend the spec until `peergate spec check` is silent.", "A spec with problems is not started.")
         return
     except (PeergateError, OSError, ValueError) as error:
@@ -75,17 +75,17 @@ def _check_spec(found: Found, file: ReadFile, material: Material) -> None:
 
 def _take(found: Found, file: ReadFile, check: CheckResult) -> None:
     where = [place(file, line_of(file, _PLACES.get(check.id, r"\s*heldout\s*:")))]
-    told = f"design check {check.id} is {check.status}: {check.detail}"
+    message = f"design check {check.id} is {check.status}: {check.detail}"
     if check.status == "FAIL":
-        found.issue("CRITICAL" if check.blocking else "HIGH", told, where)
+        found.issue("CRITICAL" if check.blocking else "HIGH", message, where)
         found.recommend(
             "Mend the design before it is registered.",
             "The design gate closes on a failed check, before anything is paid for.",
         )
     elif check.status in ("BLOCKED", "ERROR"):
-        found.issue("HIGH", told, where)
+        found.issue("HIGH", message, where)
     elif check.status == "WARN":
-        found.concern(told, where) if check.id == "design.seeds" else found.issue("SUGGESTION", told, where)
+        found.concern(message, where) if check.id == "design.seeds" else found.issue("SUGGESTION", message, where)
 
 
 def _data(file: ReadFile) -> Any:

@@ -174,10 +174,10 @@ class ReviewerProcess:
         try:
             answer = self._answer(child, line, seconds)
         except (ValueError, OSError) as error:
-            told = self._last_words(child)
+            message = self._last_words(child)
             self.close()
             what = "the reviewer's process gave no answer"
-            raise ReviewerUnavailable(what, cause="process_lost", detail=f"{error}{told}") from error
+            raise ReviewerUnavailable(what, cause="process_lost", detail=f"{error}{message}") from error
         except BaseException:
             # Ctrl-C, say. A late answer would be taken for the answer to the next question.
             self.close()

@@ -20,14 +20,14 @@ def main() -> int:
     try:
         if make:
             create_key(path)
-        told = {"public": load_key(path).public.hex()}
+        facts = {"public": load_key(path).public.hex()}
     except UserError as error:
-        told = {"message": error.message, "where": error.where, "hint": error.hint}
+        facts = {"message": error.message, "where": error.where, "hint": error.hint}
     except OSError as error:
-        told = {"message": f"the signing key '{path.stem}' cannot be made: {error.strerror}", "where": str(path)}
-        told["hint"] = "make the folder writable"
-    print(json.dumps(told))
-    return 0 if "public" in told else 2
+        facts = {"message": f"the signing key '{path.stem}' cannot be made: {error.strerror}", "where": str(path)}
+        facts["hint"] = "make the folder writable"
+    print(json.dumps(facts))
+    return 0 if "public" in facts else 2
 
 
 if __name__ == "__main__":

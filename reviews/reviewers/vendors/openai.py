@@ -78,8 +78,8 @@ def _input(question: Question) -> str | ResponseInputParam:
 
 def _tool(tool: Tool) -> FunctionToolParam:
     # `strict` is true by default, and refuses schemas with optional fields. Calls check their arguments.
-    told = {"type": "function", "name": tool.name, "description": tool.description}
-    return cast(FunctionToolParam, told | {"parameters": tool.schema(), "strict": False})
+    facts = {"type": "function", "name": tool.name, "description": tool.description}
+    return cast(FunctionToolParam, facts | {"parameters": tool.schema(), "strict": False})
 
 
 def _message(role: Literal["user", "assistant"], text: str) -> EasyInputMessageParam:

@@ -144,7 +144,7 @@ class Model:
                         lookups.sent = len(lookups.looked)
                     reply = self._send(question, http, until, waits, before)
                     if reply.calls:
-                        following, told = self._continued(question, reply, effort, lookups, before), ""
+                        following, complaint = self._continued(question, reply, effort, lookups, before), ""
                     else:
                         try:
                             return Answered(
@@ -155,8 +155,8 @@ class Model:
                             following = self._once_more(question, reply, unread, effort, before) if left else None
                             if following is None:
                                 raise
-                            told = following.again[-1].complaint
-                    kept = Earlier(http.sent, http.received or b"", told)
+                            complaint = following.again[-1].complaint
+                    kept = Earlier(http.sent, http.received or b"", complaint)
                     before, reply = before.and_then(reply, self._usd(reply), kept), None
                     question = following
             except ReviewerUnavailable as error:
@@ -245,8 +245,8 @@ class Model:
         said = reply.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip() or NO_TEXT
         if len(said) > MOST_REPEATED:
             said = f"{said[:MOST_REPEATED]} [cut: {len(said)} characters]"
-        told = plain(f"{error.what}: {error.detail}" if error.detail else error.what, MOST_COMPLAINT)
-        again = Again(said, ONCE_MORE.format(error=told))
+        message = plain(f"{error.what}: {error.detail}" if error.detail else error.what, MOST_COMPLAINT)
+        again = Again(said, ONCE_MORE.format(error=message))
         left = effort.max_cost_usd - before.usd - self._usd(reply)
         every = (*question.again, again)
         at_most = most_tokens(sum(len((one.answer + one.complaint).encode()) for one in every))
@@ -257,8 +257,8 @@ class Model:
     def _whole(self, reply: Reply) -> str:
         """Return the text of a reply; raises ReviewerUnavailable if it cannot be a whole answer."""
         if reply.unusable:
-            told = plain(reply.unusable, REASON_CHARACTERS)
-            raise ReviewerUnavailable(told, where=self.name, cause=reply.cause)
+            message = plain(reply.unusable, REASON_CHARACTERS)
+            raise ReviewerUnavailable(message, where=self.name, cause=reply.cause)
         return reply.text
 
     def _send(self, question: Question, http: RecordedClient, until: float, waits: Waits, before: _Before) -> Reply:
@@ -286,8 +286,8 @@ class Model:
                 said = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
                 raise ReviewerUnavailable(CUT_OFF, where=self.name, cause="cut_off", detail=said) from error
             except (*UNREADABLE, KeyError) as error:
-                told = f"{NOT_THE_API} ({type(error).__name__})"
-                raise ReviewerUnavailable(told, where=self.name, cause="malformed") from error
+                message = f"{NOT_THE_API} ({type(error).__name__})"
+                raise ReviewerUnavailable(message, where=self.name, cause="malformed") from error
 
     def _exchange(
         self, http: RecordedClient, reply: Reply | None, effort: Effort, before: _Before, lookups: Lookups | None

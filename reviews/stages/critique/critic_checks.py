@@ -106,12 +106,12 @@ def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
     given = critic_parameters(evidence)
     every = _every(evidence)
     wrong = [
-        {"file": name, "line": number, "item": row.item, "wrong": told}
+        {"file": name, "line": number, "item": row.item, "wrong": fault}
         for name, number, row in every
-        if (told := contradiction(row, given.agreement, given.margin))
+        if (fault := contradiction(row, given.agreement, given.margin))
     ]
-    told = f"{len(wrong)} of {len(every)} rows state a verdict that does not follow"
-    return unless(wrong, told, f"all {len(every)} verdicts follow from their log-probabilities")
+    fault = f"{len(wrong)} of {len(every)} rows state a verdict that does not follow"
+    return unless(wrong, fault, f"all {len(every)} verdicts follow from their log-probabilities")
 
 
 def rubric_of(evidence: Evidence) -> Rubric:
@@ -136,17 +136,17 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     wrong: list[dict[str, Any]] = []
     for name, number, row in every:
         due, shown = _due(row, rubric, given)
-        told = ""
+        message = ""
         if row.rubric != digest:
-            told = f"rubric {row.rubric} instead of {digest}"
+            message = f"rubric {row.rubric} instead of {digest}"
         elif not shown:
-            told = "what was shown is not what the stage shows of the response"
+            message = "what was shown is not what the stage shows of the response"
         elif [one.scores.prompt for one in (row.plain, row.swapped)] != [digest_bytes(one.encode()) for one in due]:
-            told = "the scored prompt is not the rubric's prompt for this row"
-        if told:
-            wrong.append({"file": name, "line": number, "item": row.item, "wrong": told})
-    told = f"{len(wrong)} of {len(every)} rows: {wrong[0]['wrong']}" if wrong else ""
-    return unless(wrong, told, f"all {2 * len(every)} prompts are those of the rubric {digest}")
+            message = "the scored prompt is not the rubric's prompt for this row"
+        if message:
+            wrong.append({"file": name, "line": number, "item": row.item, "wrong": message})
+    message = f"{len(wrong)} of {len(every)} rows: {wrong[0]['wrong']}" if wrong else ""
+    return unless(wrong, message, f"all {2 * len(every)} prompts are those of the rubric {digest}")
 
 
 def _due(row: CriticRow, rubric: Rubric, given: Any) -> tuple[Prompts, bool]:
@@ -264,8 +264,8 @@ def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found
         if len(labels) < least:
             return Found("FAIL", f"{where} holds {len(labels)} items, {least} are needed", float(len(labels)))
         if len(counts) < 2 or min(counts.values()) < of_each:
-            told = ", ".join(f"{count} {label}" for label, count in sorted(counts.items()))
-            return Found("FAIL", f"{where} holds {told}; {of_each} of each are needed", float(len(labels)))
+            message = ", ".join(f"{count} {label}" for label, count in sorted(counts.items()))
+            return Found("FAIL", f"{where} holds {message}; {of_each} of each are needed", float(len(labels)))
         sizes.append(len(labels))
     if not sizes:
         return Found("PASS", "no stage has a critic")
@@ -285,8 +285,8 @@ def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
     thresholds = evidence.resolved.spec.thresholds
     found = calibration_of(evidence)
     sample = labelled_input(evidence)
-    told = f"kappa {found.kappa:.2f} [{found.interval[0]:.2f}, {found.interval[1]:.2f}]"
-    detail = f"{told}, {found.agreed} of {found.n} labelled items agree"
+    message = f"kappa {found.kappa:.2f} [{found.interval[0]:.2f}, {found.interval[1]:.2f}]"
+    detail = f"{message}, {found.agreed} of {found.n} labelled items agree"
     worked = {words_of(one.instruction) for one in rubric_of(evidence).examples}
     known = [one.id for one in sample if words_of(one.prompt) in worked]
     if known:

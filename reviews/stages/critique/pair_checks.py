@@ -52,12 +52,12 @@ def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compute what is wrong with each revision, and what each chain comes to, again from its texts."""
     given, rows = evidence.granted(ReviseParameters), _chains(evidence)
     wrong = [
-        {"line": number, "item": row.item, "wrong": told}
+        {"line": number, "item": row.item, "wrong": fault}
         for number, row in enumerate(rows, 1)
-        if (told := contradiction_in(row, given))
+        if (fault := contradiction_in(row, given))
     ]
-    told = f"{len(wrong)} of {len(rows)} chains state what does not follow from their texts"
-    return unless(wrong, told, f"all {len(rows)} chains follow from their texts")
+    fault = f"{len(wrong)} of {len(rows)} chains state what does not follow from their texts"
+    return unless(wrong, fault, f"all {len(rows)} chains follow from their texts")
 
 
 @CHECKS.add("revise.complete", "Every example has its chain", source="rates over rows that had been filtered before")
@@ -98,8 +98,8 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> Found:
             return Found("FAIL", detail, shown=({"item": row.item, "used": str(used), "due": str(due)},))
     uses = principle_uses(evidence, rows)
     apart = max(uses.values()) - min(uses.values())
-    told = ", ".join(f"{name} {count}" for name, count in sorted(uses.items()))
-    return Found("PASS" if apart <= 1 else "FAIL", f"categories were used: {told}", float(apart))
+    message = ", ".join(f"{name} {count}" for name, count in sorted(uses.items()))
+    return Found("PASS" if apart <= 1 else "FAIL", f"categories were used: {message}", float(apart))
 
 
 @CHECKS.add(
@@ -122,8 +122,8 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
             if (one.critique_prompt, one.revision_prompt) != (critique, revision):
                 wrong.append({"item": row.item, "round": number, "prompt": one.critique_prompt[-200:]})
             text = text if one.faults else one.revision
-    told = f"{len(wrong)} prompts are not those of their texts"
-    return unless(wrong, told, f"the prompts of all {len(rows)} chains are those of their texts")
+    message = f"{len(wrong)} prompts are not those of their texts"
+    return unless(wrong, message, f"the prompts of all {len(rows)} chains are those of their texts")
 
 
 @CHECKS.add("revise.examples", "What was kept are the final revisions", source="edited training data")
@@ -171,8 +171,8 @@ def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
             detail = f"{len(out)} pairs are written down as left out, {len(made.dropped)} follow from the raw rows"
             return Found("FAIL", detail, float(len(out)), shown)
     if kept == due:
-        told = f"; left out: {reasons}" if reasons else ""
-        return Found("PASS", f"all {len(due)} pairs follow from the raw rows{told}", float(len(due)))
+        message = f"; left out: {reasons}" if reasons else ""
+        return Found("PASS", f"all {len(due)} pairs follow from the raw rows{message}", float(len(due)))
     extra = [one for one in kept if one not in due]
     shown = tuple({"item": one.item, "chosen": one.chosen, "rejected": one.rejected} for one in extra)
     detail = f"{len(kept)} pairs were kept, {len(due)} follow from the raw rows; {len(extra)} kept ones do not"
@@ -190,7 +190,7 @@ def _whole(evidence: Evidence, _: MetricSet | None) -> Found:
     pairs = preferences_of(evidence)
     if not pairs:
         return Found("FAIL", "not one pair was kept")
-    wrong = [{"item": one.item, "wrong": told, "chosen": one.chosen} for one in pairs if (told := fault_in(one))]
+    wrong = [{"item": one.item, "wrong": fault, "chosen": one.chosen} for one in pairs if (fault := fault_in(one))]
     if wrong:
         return unless(wrong, f"{len(wrong)} of {len(pairs)} pairs: {wrong[0]['wrong']}", "")
     times = Counter((one.prompt, one.chosen, one.rejected) for one in pairs)
@@ -198,8 +198,8 @@ def _whole(evidence: Evidence, _: MetricSet | None) -> Found:
     if twice:
         return Found("FAIL", f"{twice} pairs repeat another one", float(twice))
     types = Counter(one.negative_type or one.source for one in pairs)
-    told = ", ".join(f"{name} {count}" for name, count in sorted(types.items()))
-    return Found("PASS", f"{len(pairs)} whole pairs: {told}", float(len(pairs)))
+    fault = ", ".join(f"{name} {count}" for name, count in sorted(types.items()))
+    return Found("PASS", f"{len(pairs)} whole pairs: {fault}", float(len(pairs)))
 
 
 @CHECKS.add(

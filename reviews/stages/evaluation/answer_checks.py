@@ -142,8 +142,8 @@ def _topic(evidence: Evidence, _: MetricSet | None) -> Found:
     share = Fraction(len(odd), max(1, len(accepted)))
     shown = tuple({"item": one.item.id, "text": one.item.prompt, "output": one.text} for one in odd)
     status = "PASS" if holds(share, "<=", evidence.resolved.spec.thresholds.off_topic) else "WARN"
-    told = f"{len(odd)} of {len(accepted)} accepted answers have no word of their topic, or repeat their prompt"
-    return Found(status, told, float(share), shown)
+    message = f"{len(odd)} of {len(accepted)} accepted answers have no word of their topic, or repeat their prompt"
+    return Found(status, message, float(share), shown)
 
 
 def _on_topic(one: Judged, special: Set[str]) -> bool:

@@ -37,10 +37,10 @@ def _rows(evidence: Evidence) -> tuple[Sampled, ...]:
 @CHECKS.add("benchmark.sandbox", "The task ran in a sandbox", source="benchmarks that fetch what they like")
 def _sandbox(evidence: Evidence, _: MetricSet | None) -> Found:
     """Read the manifest, which Peergate's own process beside the sandbox wrote."""
-    told = _stated(evidence).get("sandbox")
-    if not isinstance(told, str) or not told or told == "none":
+    sandbox = _stated(evidence).get("sandbox")
+    if not isinstance(sandbox, str) or not sandbox or sandbox == "none":
         return Found("FAIL", "the manifest names no sandbox", repairable=False)
-    return Found("PASS", f"the task ran in {told}, from where only the model was reached")
+    return Found("PASS", f"the task ran in {sandbox}, from where only the model was reached")
 
 
 @CHECKS.add("benchmark.log", "The rows are those of the log", source="samples dropped or scores edited after the run")
@@ -56,17 +56,17 @@ def _log(evidence: Evidence, _: MetricSet | None) -> Found:
         samples[one.id] = one
     if set(samples) != {one.item.id for one in rows}:
         missing = [one.item.id for one in rows if one.item.id not in samples]
-        told = f"the log has {len(samples)} samples, the rows {len(rows)}"
-        told += f"; without a sample: {listed(missing)}" if missing else ""
-        return Found("FAIL", told, repairable=False)
+        message = f"the log has {len(samples)} samples, the rows {len(rows)}"
+        message += f"; without a sample: {listed(missing)}" if missing else ""
+        return Found("FAIL", message, repairable=False)
     score = _granted(evidence).score
     wrong = [
         {"item": one.item.id, "differs": ", ".join(found)}
         for one in rows
         if (found := list(_differing(one, samples[one.item.id], score)))
     ]
-    told = f"{len(wrong)} rows are not what the log says: {listed(one['item'] for one in wrong)}"
-    return unless(wrong, told, f"all {len(rows)} rows are those of the log", repairable=False)
+    message = f"{len(wrong)} rows are not what the log says: {listed(one['item'] for one in wrong)}"
+    return unless(wrong, message, f"all {len(rows)} rows are those of the log", repairable=False)
 
 
 def _differing(one: Sampled, sample: Sample, score: str) -> Iterator[str]:
@@ -116,8 +116,8 @@ def _task(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"more tokens than granted were asked for at {listed(long)}", repairable=False)
     before = evidence.baseline_manifest
     if before is not None and (theirs := before.facts.get("library", {}).get("environment")) != stated["environment"]:
-        told = f"the baseline ran in the environment {theirs}, this stage in {stated['environment']}"
-        return Found("FAIL", told, repairable=False)
+        message = f"the baseline ran in the environment {theirs}, this stage in {stated['environment']}"
+        return Found("FAIL", message, repairable=False)
     return Found("PASS", f"task {given.task} with {stated.get('name')} {stated.get('version')}, as granted", 0.0)
 
 
@@ -134,7 +134,7 @@ def _items(evidence: Evidence, _: MetricSet | None) -> Found:
     rows = _rows(evidence)
     elsewhere = [one.item.id for one in rows if not _is_asked(one)]
     targets = [one.item.id for one in rows if not all(_is_due(target, one.item) for target in one.row.target)]
-    told = [
+    parts = [
         f"{len(some)} {what}, for example '{some[0]}'"
         for some, what in (
             (elsewhere, "items are not asked in their own words"),
@@ -142,9 +142,9 @@ def _items(evidence: Evidence, _: MetricSet | None) -> Found:
         )
         if some
     ]
-    if told:
+    if parts:
         shown = tuple({"item": id} for id in dict.fromkeys((*elsewhere, *targets)))
-        return Found("WARN", "; ".join(told), float(len(elsewhere) + len(targets)), shown)
+        return Found("WARN", "; ".join(parts), float(len(elsewhere) + len(targets)), shown)
     return Found("PASS", f"all {len(rows)} items were asked in their own words, their answers were the targets", 0.0)
 
 
@@ -177,12 +177,12 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
         if found[one.item.id] not in (None, one.passed)
     ]
     if wrong:
-        told = f"{len(wrong)} scores do not follow from the answers: {listed(str(one['item']) for one in wrong)}"
-        return Found("FAIL", told, float(len(wrong)), tuple(wrong), repairable=False)
+        message = f"{len(wrong)} scores do not follow from the answers: {listed(str(one['item']) for one in wrong)}"
+        return Found("FAIL", message, float(len(wrong)), tuple(wrong), repairable=False)
     claims = sum(value is None for value in found.values())
     if claims:
-        told = f"{claims} of {len(rows)} scores are the claim of the task's scorer: nothing here computes them again"
-        return Found("WARN", told, float(claims))
+        message = f"{claims} of {len(rows)} scores are the claim of the task's scorer: nothing here computes them again"
+        return Found("WARN", message, float(claims))
     return Found("PASS", f"all {len(rows)} scores follow from answer and target", 0.0)
 
 

@@ -57,8 +57,8 @@ def _unsound(heldout: Sequence[Item], what: str, fault: Callable[[Item], str], r
         if (why := fault(item))
     ]
     which = listed(f"{one['heldout']} {one['fault']}" for one in wrong)
-    told = f"{len(wrong)} of {len(heldout)} held-out {what} are unsound: {which}"
-    return unless(wrong, told, right, repairable=False)
+    message = f"{len(wrong)} of {len(heldout)} held-out {what} are unsound: {which}"
+    return unless(wrong, message, right, repairable=False)
 
 
 def _has_reference(task: str, item: Item) -> bool:
@@ -144,8 +144,8 @@ def sizes_of(heldout: Iterable[Item], least: int) -> Found:
     small = {kind: count for kind, count in kinds.items() if count < least}
     rarest = float(min(kinds.values(), default=0))
     if small or not kinds:
-        told = listed(f"{kind} {count}" for kind, count in small.items())
-        detail = f"{len(small)} of {len(kinds)} constraint kinds have fewer than {least} items: {told or 'no items'}"
+        message = listed(f"{kind} {count}" for kind, count in small.items())
+        detail = f"{len(small)} of {len(kinds)} constraint kinds have fewer than {least} items: {message or 'no items'}"
         shown = tuple({"kind": kind, "items": count, "least": least} for kind, count in small.items())
         return Found("FAIL", detail, rarest, shown, repairable=False)
     return Found("PASS", f"each of {len(kinds)} constraint kinds has {rarest:.0f} items or more", rarest)
@@ -169,13 +169,13 @@ def _ceiling(evidence: Evidence, _: MetricSet | None) -> Found:
     weakest = float(min(shares.values()))
     low = {kind: share for kind, share in shares.items() if not holds(share, ">=", least)}
     if low:
-        told = ", ".join(f"{kind} {float(share):.2f}" for kind, share in sorted(low.items()))
+        message = ", ".join(f"{kind} {float(share):.2f}" for kind, share in sorted(low.items()))
         shown = tuple(
             {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.text}
             for one in judged
             if one.item.kind in low and not one.passed
         )
-        detail = f"of {len(low)} of {len(shares)} kinds the ceiling passes too little ({told}): look at their items"
+        detail = f"of {len(low)} of {len(shares)} kinds the ceiling passes too little ({message}): look at their items"
         return Found("FAIL", detail, weakest, shown, repairable=False)
     return Found("PASS", f"the ceiling passes {weakest:.2f} of each of {len(shares)} kinds or more", weakest)
 
@@ -198,8 +198,8 @@ def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
         for one in nobody
         if one.item.kind in silent
     )
-    told = f"{detail}, all of {listed(silent)}: too hard, or nonsense{named}"
-    return Found("WARN", told, float(len(nobody)), shown)
+    message = f"{detail}, all of {listed(silent)}: too hard, or nonsense{named}"
+    return Found("WARN", message, float(len(nobody)), shown)
 
 
 def _shares(passed: Iterable[tuple[str, bool]]) -> dict[str, Fraction]:

@@ -35,8 +35,8 @@ def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
     sides, thresholds = Counter(one.label for one in labelled), evidence.resolved.spec.thresholds
     least, pro, contra = thresholds.scorer_labelled, sides["reference"], sides["candidate"]
     if len(labelled) < least or not (pro and contra):
-        told = f"{len(labelled)} labelled pairs, {pro} for the reference, {contra} against it"
-        raise EvidenceMissing(told, hint=f"a judge is admitted on {least} or more, with both labels")
+        message = f"{len(labelled)} labelled pairs, {pro} for the reference, {contra} against it"
+        raise EvidenceMissing(message, hint=f"a judge is admitted on {least} or more, with both labels")
     kappa, longer = need(metrics, "judge_kappa"), need(metrics, "judge_longer")
     detail = f"on {len(labelled)} labelled pairs kappa {kappa:.2f}, the longer answer preferred {longer:+.2f} too often"
     shown = tuple(

@@ -49,21 +49,23 @@ def told_of(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Seque
     parrots = [item for item in heldout if _accepts_prompt(spec, item)]
     shown = [one for item in heldout if (one := shows_example(spec.task, item))]
     if len(shown) > MOST_EXAMPLES * len(heldout):
-        told = f"{len(shown)} of {len(heldout)} prompts show an answer that is accepted: copied, it passes; take it out"
-        return Found("FAIL", told, float(len(shown)), tuple(shown), repairable=False)
+        message = (
+            f"{len(shown)} of {len(heldout)} prompts show an answer that is accepted: copied, it passes; take it out"
+        )
+        return Found("FAIL", message, float(len(shown)), tuple(shown), repairable=False)
     if not found and not shown and not _has_own_task(spec):
         return Found("NOT_APPLICABLE", "no item names an answer that its prompt could hold")
     announced = [one for one in found if one and one["how"] == "announced"]
     if announced:
         which = listed(f"{one['heldout']} ('{one['answer']}')" for one in announced)
-        told = f"{len(announced)} of {len(found)} prompts announce their answer: {which}; take it out of the prompt"
-        return Found("FAIL", told, float(len(announced)), tuple(announced), repairable=False)
+        message = f"{len(announced)} of {len(found)} prompts announce their answer: {which}; take it out of the prompt"
+        return Found("FAIL", message, float(len(announced)), tuple(announced), repairable=False)
     held = [one for one in found if one]
     held += [{"heldout": item.id, "how": "accepted", "text": item.prompt} for item in parrots] + shown
     if held:
-        told = f"{len(held)} of {len(found) or len(heldout)} prompts hold their answer, or are accepted as one: "
-        told += f"{listed(str(one['heldout']) for one in held)}; a model that copies passes them"
-        return Found("WARN", told, float(len(held)), tuple(held))
+        message = f"{len(held)} of {len(found) or len(heldout)} prompts hold their answer, or are accepted as one: "
+        message += f"{listed(str(one['heldout']) for one in held)}; a model that copies passes them"
+        return Found("WARN", message, float(len(held)), tuple(held))
     return Found("PASS", f"none of {len(found) or len(heldout)} prompts holds its answer", 0.0)
 
 
@@ -138,9 +140,11 @@ def agrees_with_itself(tasks: Iterable[str], heldout: Sequence[Item]) -> Found:
         wrong += [
             {"task": task, "item": asked[place][0].id, "answer": asked[place][1]} for place in turned(task, asked)
         ]
-    told = f"{len(wrong)} of {count} answers were judged otherwise when they were judged again: "
-    told += f"{listed(one['item'] for one in wrong)}; let verify(item, answer) depend on item and answer alone"
-    return unless(wrong, told, f"{count} answers, judged twice in two orders, got the same verdict", repairable=False)
+    message = f"{len(wrong)} of {count} answers were judged otherwise when they were judged again: "
+    message += f"{listed(one['item'] for one in wrong)}; let verify(item, answer) depend on item and answer alone"
+    return unless(
+        wrong, message, f"{count} answers, judged twice in two orders, got the same verdict", repairable=False
+    )
 
 
 def turned(task: str, asked: Sequence[tuple[Item, str]]) -> list[int]:
@@ -194,8 +198,8 @@ def _repeats(evidence: Evidence, _: MetricSet | None) -> Found:
     """Judge the answers of the stage twice, the second time in another order."""
     asked = [(one.item, one.text) for one in judged_rows(evidence, evidence.outputs.get("rows"))]
     wrong = [{"item": asked[place][0].id, "output": asked[place][1]} for place in turned(task_of(evidence), asked)]
-    told = f"{len(wrong)} of {len(asked)} answers were judged otherwise when they were judged again; "
-    told += "let verify(item, answer) depend on item and answer alone"
+    message = f"{len(wrong)} of {len(asked)} answers were judged otherwise when they were judged again; "
+    message += "let verify(item, answer) depend on item and answer alone"
     return unless(
-        wrong, told, f"{len(asked)} answers, judged twice in two orders, got the same verdict", repairable=False
+        wrong, message, f"{len(asked)} answers, judged twice in two orders, got the same verdict", repairable=False
     )

@@ -27,8 +27,8 @@ def surprises(evidence: Evidence, path: Path | None) -> tuple[PerplexityRow, ...
     pairs = in_order(items_of(evidence), read_rows(path, PerplexityRow, "perplexity rows"), "perplexity rows")
     for item, row in pairs:
         if row.bytes != (size := len(item.prompt.encode())):
-            told = f"text '{item.id}' has {size} bytes, the row says {row.bytes}"
-            raise EvidenceMissing(told, where="perplexity rows")
+            message = f"text '{item.id}' has {size} bytes, the row says {row.bytes}"
+            raise EvidenceMissing(message, where="perplexity rows")
     return tuple(row for _, row in pairs)
 
 

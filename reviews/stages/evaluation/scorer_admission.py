@@ -70,8 +70,8 @@ def labelled_cases(items: Sequence[Item]) -> tuple[Case, ...]:
     for item in items:
         output, label = item.constraint.get(OUTPUT), item.constraint.get(LABEL)
         if not isinstance(output, str) or label not in (0, 1):
-            told = json.dumps({OUTPUT: output, LABEL: label})[:120]
-            raise EvidenceMissing(f"item '{item.id}' is not labelled: it has {told}", hint=f"{LABEL} is 0 or 1")
+            line = json.dumps({OUTPUT: output, LABEL: label})[:120]
+            raise EvidenceMissing(f"item '{item.id}' is not labelled: it has {line}", hint=f"{LABEL} is 0 or 1")
         own = {name: value for name, value in item.constraint.items() if name not in (OUTPUT, LABEL)}
         found.append(Case(item.model_copy(update={"constraint": own}), output, label == 1))
     return tuple(found)
@@ -105,8 +105,8 @@ def admission(verdicts: Sequence[Verdict], thresholds: Thresholds = DEFAULTS) ->
     """
     labels, least = {one.label for one in verdicts}, thresholds.scorer_labelled
     if len(verdicts) < least or labels != {True, False}:
-        told = f"{len(verdicts)} labelled answers, {sum(one.label for one in verdicts)} of them good"
-        raise EvidenceMissing(told, hint=f"a scorer is admitted on {least} or more, with both labels")
+        message = f"{len(verdicts)} labelled answers, {sum(one.label for one in verdicts)} of them good"
+        raise EvidenceMissing(message, hint=f"a scorer is admitted on {least} or more, with both labels")
     pairs = matched_pairs(verdicts, thresholds.scorer_matched)
     paired = [one for pair in pairs for one in pair]
     nothing = Kappa(Fraction(0), (0.0, 0.0), 0.0, 0)

@@ -63,8 +63,8 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]],
     found = _on_labels(spec, task, data, heldout)
     if task in (*TASKS, CONVERSATION) or spec.verifier.sandbox:
         return found
-    told = f"{found.detail}; the spec lets its verifier run without a sandbox (`verifier: {{sandbox: false}}`)"
-    return replace(found, status="WARN" if found.status == "PASS" else found.status, detail=told)
+    message = f"{found.detail}; the spec lets its verifier run without a sandbox (`verifier: {{sandbox: false}}`)"
+    return replace(found, status="WARN" if found.status == "PASS" else found.status, detail=message)
 
 
 def _on_labels(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]) -> Found:
@@ -94,34 +94,36 @@ def _on_known(task: str, items: Sequence[Item]) -> Found:
     known = verdicts_on((one for one in cases if one.good), verifier_of_right(task))
     known += verdicts_on((one for one in cases if not one.good), verifier(task))
     if len(said := {one.passed for one in known}) == 1:
-        told = f"'{task}' says {'yes' if said == {True} else 'no'} to all {len(known)} known answers"
-        told += ", right and wrong: let verify(item, answer) return True for right answers and False for wrong ones"
-        return Found("FAIL", told, float(wrong if said == {True} else right), repairable=False)
+        message = f"'{task}' says {'yes' if said == {True} else 'no'} to all {len(known)} known answers"
+        message += ", right and wrong: let verify(item, answer) return True for right answers and False for wrong ones"
+        return Found("FAIL", message, float(wrong if said == {True} else right), repairable=False)
     misjudged = [one for one in known if one.passed != one.label]
     if misjudged:
         shown = tuple({"case": one.name, "label": one.label, "passed": one.passed} for one in misjudged)
-        told = f"'{task}' misjudges {len(misjudged)} of {len(known)} known answers: "
-        told += listed(one.name for one in misjudged)
-        return Found("FAIL", told, float(len(misjudged)), shown, repairable=False)
+        message = f"'{task}' misjudges {len(misjudged)} of {len(known)} known answers: "
+        message += listed(one.name for one in misjudged)
+        return Found("FAIL", message, float(len(misjudged)), shown, repairable=False)
     return Found("PASS", f"'{task}' judges all {len(known)} known answers right", 1.0)
 
 
 def _on_named(task: str, known: Named) -> Found:
     """Ask a verifier about the answers that items name, each of its own item and of another."""
     if len(known.right) < LEAST_KNOWN or len(known.others) < LEAST_KNOWN:
-        told = f"{len(known.right)} items name an answer, {len(known.others)} of them have another than some item"
-        raise EvidenceMissing(f"'{task}' has too few known answers: {told}; {_WRITE}")
+        message = f"{len(known.right)} items name an answer, {len(known.others)} of them have another than some item"
+        raise EvidenceMissing(f"'{task}' has too few known answers: {message}; {_WRITE}")
     refused = [one for one in verdicts_on(known.right, verifier_of_right(task)) if not one.passed]
     if refused:
         shown = tuple({"case": one.name, "label": True, "passed": False} for one in refused)
-        told = f"'{task}' refuses the answer that {len(refused)} of {len(known.right)} items name as right: "
-        return Found("FAIL", told + listed(one.name for one in refused), float(len(refused)), shown, repairable=False)
+        message = f"'{task}' refuses the answer that {len(refused)} of {len(known.right)} items name as right: "
+        return Found(
+            "FAIL", message + listed(one.name for one in refused), float(len(refused)), shown, repairable=False
+        )
     taken = sum(one.passed for one in verdicts_on(known.others, verifier(task)))
-    told = f"'{task}' takes the answers that {len(known.right)} items name"
-    told += f", and {taken} of {len(known.others)} answers to other items"
+    message = f"'{task}' takes the answers that {len(known.right)} items name"
+    message += f", and {taken} of {len(known.others)} answers to other items"
     if holds(Fraction(taken, len(known.others)), ">", MOST_TAKEN):
-        return Found("FAIL", f"{told}: it does not tell them apart", float(taken), repairable=False)
-    return Found("PASS", told, float(taken))
+        return Found("FAIL", f"{message}: it does not tell them apart", float(taken), repairable=False)
+    return Found("PASS", message, float(taken))
 
 
 def _on_nonsense(task: str, items: Sequence[Item]) -> Found:
@@ -139,10 +141,12 @@ def _on_nonsense(task: str, items: Sequence[Item]) -> Found:
         cases = [Case(item, answer, False) for item, answer in zip(asked, answers, strict=True)]
         taken = sum(one.passed for one in verdicts_on(cases, verifier(task)))
         if holds(Fraction(taken, len(cases)), ">", MOST_TAKEN):
-            told = f"'{task}' takes {what} as right for {taken} of {len(cases)} items: {_WRITE}"
-            return Found("FAIL", told, float(taken), repairable=False)
-    told = f"'{task}' has no known answers. It refuses what answers nothing; that it takes what is right is not shown"
-    return Found("WARN", f"{told}: {_WRITE}", 0.0)
+            message = f"'{task}' takes {what} as right for {taken} of {len(cases)} items: {_WRITE}"
+            return Found("FAIL", message, float(taken), repairable=False)
+    message = (
+        f"'{task}' has no known answers. It refuses what answers nothing; that it takes what is right is not shown"
+    )
+    return Found("WARN", f"{message}: {_WRITE}", 0.0)
 
 
 def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds) -> Found:

@@ -158,10 +158,10 @@ def _mask(evidence: Evidence, _: MetricSet | None) -> Found:
     if carried == 0:
         return Found("FAIL", "no token carried loss", 0.0)
     if proof["violations"]:
-        told = (
+        message = (
             f"{proof['violations']} of {proof['rows']} sequences: a prompt token carried loss, or a response token not"
         )
-        return Found("FAIL", told, float(proof["violations"]), tuple(proof["wrong"]))
+        return Found("FAIL", message, float(proof["violations"]), tuple(proof["wrong"]))
     open_ones = [place for place, one in enumerate(sample) if not _masked(one)]
     if open_ones:
         return Found("FAIL", f"sequence {open_ones[0]} of the sample has loss on its prompt", float(len(open_ones)))
@@ -237,8 +237,8 @@ def _moved(evidence: Evidence, _: MetricSet | None) -> Found:
         modules, rank = granted(evidence, "target_modules"), granted(evidence, "lora_rank")
         expected = adapter_parameters(evidence.outputs.get("checkpoint"), modules, rank)
         if trained != expected:
-            told = f"{trained} parameters were trained; rank {rank} on {', '.join(modules)} makes {expected}"
-            return Found("FAIL", told)
+            message = f"{trained} parameters were trained; rank {rank} on {', '.join(modules)} makes {expected}"
+            return Found("FAIL", message)
         what = f"{expected} parameters of adapters were"
     if evidence.parameters.get("learning_rate") == 0:
         return Found("NOT_APPLICABLE", "with a learning rate of 0 the weights are meant to stay")
@@ -252,7 +252,7 @@ def _moved(evidence: Evidence, _: MetricSet | None) -> Found:
     detail = f"{what} trained and the checkpoint is a new one"
     if course is None or course.share is None:
         return Found("PASS", detail, share)
-    told = f"the tensor that moved farthest moved by {course.moved:.3g}, the logged rates make {course.due:.3g}"
+    message = f"the tensor that moved farthest moved by {course.moved:.3g}, the logged rates make {course.due:.3g}"
     if course.share < LEAST_SHARE:
-        return Found("FAIL", f"{told}: the optimiser was not at work, or not at the granted rate", course.share)
-    return Found("PASS", f"{detail}; {told}", share)
+        return Found("FAIL", f"{message}: the optimiser was not at work, or not at the granted rate", course.share)
+    return Found("PASS", f"{detail}; {message}", share)

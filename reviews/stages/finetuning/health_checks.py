@@ -66,13 +66,13 @@ def _decay(evidence: Evidence, _: MetricSet | None) -> Found:
     rates, warmup = granted_curve(evidence, steps), warmup_of(steps, given)
     share = warmup / steps
     if warmup >= steps:
-        told = f"the warm-up takes {warmup} steps of {steps}: the rate reached {max(rates[:-1]):.3g} of {peak:g}"
-        return Found("WARN", told, share, _shown(rows, range(steps)))
+        message = f"the warm-up takes {warmup} steps of {steps}: the rate reached {max(rates[:-1]):.3g} of {peak:g}"
+        return Found("WARN", message, share, _shown(rows, range(steps)))
     if not holds(share, "<=", evidence.resolved.spec.thresholds.warmup_share):
         return Found("WARN", f"the warm-up takes {warmup} of {steps} steps", share, _shown(rows, range(warmup)))
     if rates[-1] > HIGH_END * peak:
-        told = f"the rate ends at {rates[-1]:.3g}, its peak is {peak:g}: it never decayed"
-        return Found("WARN", told, share, _shown(rows, [steps - 1]))
+        message = f"the rate ends at {rates[-1]:.3g}, its peak is {peak:g}: it never decayed"
+        return Found("WARN", message, share, _shown(rows, [steps - 1]))
     return Found("PASS", f"{warmup} of {steps} steps are warm-up, and the rate decays to {rates[-1]:.3g}", share)
 
 
@@ -91,12 +91,12 @@ def _plateau(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("NOT_APPLICABLE", f"{len(rows)} steps at a learning rate of {peak:g} show no plateau")
     low = [place for place, row in enumerate(rows) if row.learning_rate < LOW * peak]
     share, slope = len(low) / len(rows), slope_of([row.loss for row in rows[len(rows) // 2 :]])
-    told = f"{share:.0%} of the steps had less than {LOW:.0%} of the peak rate"
+    message = f"{share:.0%} of the steps had less than {LOW:.0%} of the peak rate"
     course = f"the loss of the last half has a slope of {slope:.1f} standard errors"
     idle = not holds(share, "<", evidence.resolved.spec.thresholds.idle_steps)
     if idle and slope > FALLING:
-        return Found("WARN", f"{course}, and {told}: the schedule explains the plateau", share, _shown(rows, low))
-    return Found("PASS", f"{told}; {course}", share)
+        return Found("WARN", f"{course}, and {message}: the schedule explains the plateau", share, _shown(rows, low))
+    return Found("PASS", f"{message}; {course}", share)
 
 
 @CHECKS.add(
@@ -185,11 +185,11 @@ def _speed(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def seconds_of(evidence: Evidence) -> list[float]:
     """Return the seconds of the last steps, as many as the job that ended timed; empty where it recorded none."""
-    told: Any = manifest_of(evidence).facts.get("step_seconds")
-    if not isinstance(told, list) or len(told) > len(steps_of(evidence)):
+    seconds: Any = manifest_of(evidence).facts.get("step_seconds")
+    if not isinstance(seconds, list) or len(seconds) > len(steps_of(evidence)):
         return []
-    times = [float(one) for one in told if isinstance(one, int | float) and 0 <= one < math.inf]
-    return times if len(times) == len(told) else []
+    times = [float(one) for one in seconds if isinstance(one, int | float) and 0 <= one < math.inf]
+    return times if len(times) == len(seconds) else []
 
 
 @CHECKS.add(
@@ -214,8 +214,8 @@ def _tokenizer(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("NOT_APPLICABLE", "the granted model has no tokenizer of its own")
     if wrong:
         shown = tuple({"file": one.file, "what": one.what} for one in wrong)
-        told = "; ".join(f"{one.what} ({one.file})" for one in wrong)
-        return Found("FAIL", f"not those of the granted model: {told}", float(len(wrong)), shown)
+        message = "; ".join(f"{one.what} ({one.file})" for one in wrong)
+        return Found("FAIL", f"not those of the granted model: {message}", float(len(wrong)), shown)
     return Found("PASS", "vocabulary, merges, added tokens, end token and chat template are the granted model's", 0.0)
 
 

@@ -38,16 +38,16 @@ def _circular(evidence: Evidence, _: MetricSet | None) -> Found:
     own = family_in(evidence.resolved.spec.model.source)
     circle = [one for one in taught if one.circular or {own, one.student} & set(one.families)]
     families = ", ".join(sorted({family for one in taught for family in one.families}))
-    told = f"{len(taught)} of {len(rows)} pairs are what {families} did"
+    message = f"{len(taught)} of {len(rows)} pairs are what {families} did"
     figure = float(len(circle))
     if circle:
         shown = ({"families": list(circle[0].families), "student": circle[0].student, "why": list(circle[0].circular)},)
         if any(not one.override for one in circle):
-            detail = f"{told}: {len(circle)} imitate the model's own family, and nobody accepted that"
+            detail = f"{message}: {len(circle)} imitate the model's own family, and nobody accepted that"
             return Found("FAIL", detail, figure, shown, repairable=False)
-        return Found("WARN", f"{told}: {len(circle)} in a circle, accepted: {circle[0].override}", figure, shown)
+        return Found("WARN", f"{message}: {len(circle)} in a circle, accepted: {circle[0].override}", figure, shown)
     students = {one.student for one in taught}
     if own is not None and students != {own}:
-        return Found("WARN", f"{told}, made for {', '.join(sorted(students))}; the model is of {own}", figure)
+        return Found("WARN", f"{message}, made for {', '.join(sorted(students))}; the model is of {own}", figure)
     licenses = sorted({text for one in taught for text in one.licenses})
-    return Found("PASS", f"{told}; {'; '.join(licenses) or 'no licence is stated'}", figure)
+    return Found("PASS", f"{message}; {'; '.join(licenses) or 'no licence is stated'}", figure)

@@ -104,10 +104,10 @@ def _group(given: GrpoParameters, rows: Sequence[Rollout], said: Sequence[Judgem
     ]
     rewards = [combined(one, weights) for one in valued]
     each = advantages(rewards, scale=given.scale_rewards)
-    told: list[str | None] = [None] * len(rows)
+    hinted: list[str | None] = [None] * len(rows)
     if given.weights.sdpo:
         feedback = given.distilled.feedback
-        told = hints([one.text for one in rows], passed, [one.reason for one in said], feedback)
+        hinted = hints([one.text for one in rows], passed, [one.reason for one in said], feedback)
     tied = max(rewards) - min(rewards) < _TIED
     for place, row in enumerate(rows):
         yield Worth(
@@ -116,7 +116,7 @@ def _group(given: GrpoParameters, rows: Sequence[Rollout], said: Sequence[Judgem
             rewards=valued[place],
             reward=rewards[place],
             advantage=each[place],
-            hint=told[place],
+            hint=hinted[place],
             tied=tied,
             first=False,
             last=False,

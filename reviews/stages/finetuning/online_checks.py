@@ -82,8 +82,8 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     takes = {step: each * sharers for step, sharers in _sharers(evidence, list(counts)).items()}
     short = [{"step": step, "answers": n, "due": takes[step]} for step, n in counts.items() if n != takes[step]]
     if short:
-        told = f"{len(short)} steps have not the answers that are due, {each} of each process"
-        return Found("FAIL", told, float(len(short)), tuple(short))
+        message = f"{len(short)} steps have not the answers that are due, {each} of each process"
+        return Found("FAIL", message, float(len(short)), tuple(short))
     if [one.row.item for one in kept_of(evidence)] != list(kept):
         return Found("FAIL", f"the answers to the {len(kept)} prompts that were kept out are others")
     return Found("PASS", f"{due} steps on {sum(counts.values())} answers; {len(kept)} prompts were kept out", 0.0)
@@ -112,10 +112,10 @@ def _rewards(evidence: Evidence, _: MetricSet | None) -> Found:
         same = same and all(math.isclose(row.rewards[name], value, abs_tol=1e-6) for name, value in one.rewards.items())
         same = same and math.isclose(row.reward, one.reward, abs_tol=1e-5)
         if not (same and math.isclose(row.advantage, one.advantage, rel_tol=_ROUNDING, abs_tol=_ROUNDING)):
-            told = {"line": line, "step": row.step, "item": row.item, "reward": row.reward, "judged again": one.reward}
-            wrong.append(told | {"advantage": row.advantage, "due": round(one.advantage, 6)})
-    told = f"{len(wrong)} of {len(every)} answers are worth something else than their rows say"
-    return unless(wrong, told, f"{len(every)} answers are worth what their rows say", repairable=False)
+            facts = {"line": line, "step": row.step, "item": row.item, "reward": row.reward, "judged again": one.reward}
+            wrong.append(facts | {"advantage": row.advantage, "due": round(one.advantage, 6)})
+    facts = f"{len(wrong)} of {len(every)} answers are worth something else than their rows say"
+    return unless(wrong, facts, f"{len(every)} answers are worth what their rows say", repairable=False)
 
 
 @CHECKS.add(
@@ -130,7 +130,7 @@ def _channels(evidence: Evidence, _: MetricSet | None) -> Found:
     due = {name for name, weight in weights.items() if weight}
     if other := [row.step for row in rows if set(row.channels) != due]:
         return Found("FAIL", f"step {other[0]} is not of the channels {', '.join(sorted(due))}", float(len(other)))
-    told: list[str] = []
+    parts: list[str] = []
     for name in sorted(due):
         some = [row.channels[name] for row in rows]
         fired = [one for one in some if one.rows]
@@ -138,8 +138,8 @@ def _channels(evidence: Evidence, _: MetricSet | None) -> Found:
             return Found("FAIL", f"channel {name} learned from no row in {len(rows)} steps", 0.0)
         if dead := sum(one.grad_norm == 0 or not math.isfinite(one.grad_norm) or not one.tokens for one in fired):
             return Found("FAIL", f"channel {name}: rows of {dead} steps made no gradient", float(dead))
-        told.append(f"{name} {sum(one.rows for one in fired)} rows in {len(fired)} steps")
-    return Found("PASS", f"{'; '.join(told)}, of {len(rows)}", float(len(due)))
+        parts.append(f"{name} {sum(one.rows for one in fired)} rows in {len(fired)} steps")
+    return Found("PASS", f"{'; '.join(parts)}, of {len(rows)}", float(len(due)))
 
 
 @CHECKS.add(
@@ -158,10 +158,10 @@ def _whole_pairs(evidence: Evidence, _: MetricSet | None) -> Found:
     left_out, most = len(rows) - read, given.replayed_pairs.max_length
     detail = f"{read:.0f} of {len(rows)} pairs were read"
     if left_out or cut:
-        told = (
+        message = (
             f"{detail}; {left_out:.0f} have a response of more than {most} tokens, {cut:.0f} lost some of their prompt"
         )
-        return Found("WARN", told, left_out + cut)
+        return Found("WARN", message, left_out + cut)
     return Found("PASS", f"{detail}, each within {most} tokens", 0.0)
 
 
@@ -183,14 +183,18 @@ def _witnessed(evidence: Evidence, _: MetricSet | None) -> Found:
         raise EvidenceMissing("the witness did not read the answers of the steps that it trained again")
     if (kept := kept_of(evidence)) and {row.part for row in rows if row.part} != {"before", "after"}:
         raise EvidenceMissing("the witness did not read the answers to prompts that were kept out")
-    told = f"{len(found)} of {len(every)} answers read again with the weights of their step"
+    message = f"{len(found)} of {len(every)} answers read again with the weights of their step"
     wrong = list(wrong_rows(witness.challenge.ended, rows, coarser_type(evidence, GREEDY_GAP)))
     if wrong:
         return Found(
-            "FAIL", f"{told}: {len(wrong)} are not what they write", float(len(wrong)), tuple(wrong), repairable=False
+            "FAIL",
+            f"{message}: {len(wrong)} are not what they write",
+            float(len(wrong)),
+            tuple(wrong),
+            repairable=False,
         )
     more = f", and {min(len(kept), 16)} to prompts kept out" if kept else ""
-    return Found("PASS", f"{told}{more}, at temperature {given.temperature:g}", 0.0)
+    return Found("PASS", f"{message}{more}, at temperature {given.temperature:g}", 0.0)
 
 
 def _is_answer(line: Any) -> bool:

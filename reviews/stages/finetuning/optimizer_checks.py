@@ -96,8 +96,8 @@ def _schedule(evidence: Evidence, _: MetricSet | None) -> Found:
         if distances[place] > most
     )
     worst = distances.index(farthest)
-    told = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {due[worst + shift]:.3g}"
-    return Found("FAIL", told, farthest / peak, shown)
+    message = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {due[worst + shift]:.3g}"
+    return Found("FAIL", message, farthest / peak, shown)
 
 
 def _distances(rates: list[float], due: list[float], shift: int) -> list[float]:
@@ -136,8 +136,8 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
     passes = _passes(evidence)
     possible, least = _possible_drop(evidence), DEAD * first
     if possible < _SURE * least:
-        told = f"steps at the logged rates can lower it by {possible:.2g} at most, so nothing can be learnt"
-        return Found("FAIL", f"{detail}; {told}: the learning rate is too small", possible / first)
+        message = f"steps at the logged rates can lower it by {possible:.2g} at most, so nothing can be learnt"
+        return Found("FAIL", f"{detail}; {message}: the learning rate is too small", possible / first)
     if passes is not None:
         detail += f"; on the same rows from {passes[0]:.6g} in the first pass to {passes[1]:.6g} in the last"
         if abs(passes[0] - passes[1]) <= DEAD * abs(passes[0]):

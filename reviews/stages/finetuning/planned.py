@@ -39,9 +39,11 @@ def schedules_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Fou
         wrong.append({"stage": stage.name, "steps at most": steps, "of warm-up": warmup})
     if wrong:
         first = wrong[0]
-        told = f"'{first['stage']}' takes at most {first['steps at most']} steps, {first['of warm-up']} of them warm-up"
+        message = (
+            f"'{first['stage']}' takes at most {first['steps at most']} steps, {first['of warm-up']} of them warm-up"
+        )
         why = ": the rate never reaches its peak" if certain else ""
-        return Found("FAIL" if certain else "WARN", told + why, float(len(wrong)), tuple(wrong), repairable=False)
+        return Found("FAIL" if certain else "WARN", message + why, float(len(wrong)), tuple(wrong), repairable=False)
     if not known:
         return Found("NOT_APPLICABLE", "no stage trains on rows whose number is known beforehand")
     return Found("PASS", f"the warm-up of {known} training{'s' if known > 1 else ''} is a small part of the steps", 0.0)

@@ -59,11 +59,11 @@ def _training(evidence: Evidence, _: MetricSet | None) -> Found:
         for one in replayed
         if (why := differs(rows, one, most, begins=one.step in begun))
     ]
-    told = f"{len(replayed)} of {witness.challenge.of} steps trained again from the granted data"
+    message = f"{len(replayed)} of {witness.challenge.of} steps trained again from the granted data"
     if wrong:
-        return Found("FAIL", f"{told}: {len(wrong)} differ", float(len(wrong)), tuple(wrong), repairable=False)
+        return Found("FAIL", f"{message}: {len(wrong)} differ", float(len(wrong)), tuple(wrong), repairable=False)
     worst = max(_apart(one.loss, rows[one.step - 1].loss) for one in replayed)
-    return Found("PASS", f"{told}: batches are equal, losses within {worst:.1e}", 0.0)
+    return Found("PASS", f"{message}: batches are equal, losses within {worst:.1e}", 0.0)
 
 
 def _is_step(line: Any) -> bool:

@@ -66,9 +66,12 @@ def _equal(evidence: Evidence, _: Distributed) -> Found:
     """Compare the digests of all weights: at the start, after each synchronisation, and where the next round begins."""
     rounds = _rounds(evidence)
     wrong = list(_differing(rounds))
-    told = f"{len(rounds)} synchronisations"
+    message = f"{len(rounds)} synchronisations"
     return unless(
-        wrong, f"{told}: {wrong[0]['why'] if wrong else ''}", f"{told}, the same digest after each", repairable=False
+        wrong,
+        f"{message}: {wrong[0]['why'] if wrong else ''}",
+        f"{message}, the same digest after each",
+        repairable=False,
     )
 
 
@@ -102,8 +105,8 @@ def _apart(evidence: Evidence, _: Distributed) -> Found:
             wrong.append({"sync": sync, "why": "two replicas had the same weights before it"})
         wrong += [{"sync": sync, "replica": row.replica, "why": "it did not move"} for row in own if not row.drift]
     drifts = [row.drift for rows in rounds.values() for row in rows]
-    told = f"before a synchronisation the replicas had moved by {min(drifts):.3g} to {max(drifts):.3g}"
-    return unless(wrong, f"{told}; {len(wrong)} times not by themselves", f"{told}, each by itself")
+    message = f"before a synchronisation the replicas had moved by {min(drifts):.3g} to {max(drifts):.3g}"
+    return unless(wrong, f"{message}; {len(wrong)} times not by themselves", f"{message}, each by itself")
 
 
 @CHECKS.add(
@@ -136,12 +139,12 @@ def _quorum(evidence: Evidence, given: Distributed) -> Found:
             if row.counts and (row.first_step, row.last_step) != due
         ]
     fewest = min(len(rows) for rows in rounds.values())
-    told = f"{len(rounds)} synchronisations, each of at least {fewest} replicas{_history(evidence)}"
+    message = f"{len(rounds)} synchronisations, each of at least {fewest} replicas{_history(evidence)}"
     if wrong:
-        return Found("FAIL", f"{told}: {wrong[0]['why']}", float(len(wrong)), tuple(wrong), repairable=False)
+        return Found("FAIL", f"{message}: {wrong[0]['why']}", float(len(wrong)), tuple(wrong), repairable=False)
     if fewest < given.replicas:
-        return Found("WARN", f"{told}: {given.replicas} were granted", float(fewest))
-    return Found("PASS", told, float(fewest))
+        return Found("WARN", f"{message}: {given.replicas} were granted", float(fewest))
+    return Found("PASS", message, float(fewest))
 
 
 def _history(evidence: Evidence) -> str:
@@ -168,8 +171,8 @@ def _samples(evidence: Evidence, given: Distributed) -> Found:
         for row in own:
             each[row.replica] = each.get(row.replica, 0) + row.tokens
         logged = sum(step.tokens for step in steps[given.last_step(sync - 1, len(steps)) : sync * given.sync_every])
-        if logged != (told := sum(row.tokens for row in own)):
-            why = f"round {sync}: its replicas trained on {told} tokens, its steps on {logged}"
+        if logged != (tokens := sum(row.tokens for row in own)):
+            why = f"round {sync}: its replicas trained on {tokens} tokens, its steps on {logged}"
             return Found("FAIL", why, float(sync), repairable=False)
     due = manifest_of(evidence).facts.get("sequences_due")
     if not isinstance(due, int) or due < 1:
@@ -197,9 +200,9 @@ def _bytes(evidence: Evidence, _: Distributed) -> Found:
     rows = [row for some in _rounds(evidence).values() for row in some]
     wrong = [row.model_dump(include={"sync", "replica", "bytes"}) for row in rows if row.bytes != _FLOAT32 * trained]
     rounds, steps = len({row.sync for row in rows}), len(steps_of(evidence))
-    told = f"{rounds} times {rows[0].bytes} bytes a replica"
-    told += f", {rounds / steps:.3g} of what averaging gradients at every step sends"
-    return unless(wrong, f"{told}; {trained} parameters of float32 are {_FLOAT32 * trained}", told)
+    message = f"{rounds} times {rows[0].bytes} bytes a replica"
+    message += f", {rounds / steps:.3g} of what averaging gradients at every step sends"
+    return unless(wrong, f"{message}; {trained} parameters of float32 are {_FLOAT32 * trained}", message)
 
 
 @CHECKS.add(
@@ -219,9 +222,9 @@ def _single(evidence: Evidence, _: Distributed) -> Found:
     theirs = next(one.value for name, one in evidence.earlier[single.name].metrics.items() if name.endswith(_TOKENS))
     ours = sum(step.tokens for step in steps_of(evidence))
     apart = Fraction(abs(ours - round(theirs)), round(theirs))
-    told = f"{ours} tokens by replicas, {theirs:.0f} in one process ('{single.name}')"
+    message = f"{ours} tokens by replicas, {theirs:.0f} in one process ('{single.name}')"
     fits = holds(apart, "<=", evidence.resolved.spec.thresholds.lost_sequences)
-    return Found("PASS" if fits else "WARN", told, float(apart))
+    return Found("PASS" if fits else "WARN", message, float(apart))
 
 
 def _is_single(other: Stage, evidence: Evidence) -> bool:

@@ -52,11 +52,11 @@ def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> F
     if not found:
         return Found("NOT_APPLICABLE", "how many tokens there will be is not known beforehand: training.scaling counts")
     share, first = min(found, key=lambda one: one[0])
-    told = f"'{first['stage']}' can get {share:.2%} of the tokens that its rule asks for, at the most"
+    message = f"'{first['stage']}' can get {share:.2%} of the tokens that its rule asks for, at the most"
     shown = tuple(row for part, row in found if part < 1)
     if share < REFUSED:
-        return Found("FAIL", told, share, shown, repairable=False)
-    return Found("WARN", told, share, shown) if share < 1 else Found("PASS", told, share)
+        return Found("FAIL", message, share, shown, repairable=False)
+    return Found("WARN", message, share, shown) if share < 1 else Found("PASS", message, share)
 
 
 @CHECKS.add(
@@ -72,11 +72,11 @@ def _scaling(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("NOT_APPLICABLE", "the stage registers no rule: it does not train from scratch")
     has, rule = parameters_of(evidence.outputs.get("checkpoint")), given.scaling
     if abs(has - rule.parameters) > _APART * has:
-        told = f"the checkpoint has {has} parameters, the rule states {rule.parameters}"
-        return Found("FAIL", told, float(has), repairable=False)
+        message = f"the checkpoint has {has} parameters, the rule states {rule.parameters}"
+        return Found("FAIL", message, float(has), repairable=False)
     distinct = sum(row.tokens for row in steps_of(evidence)) / given.epochs * distinct_share(evidence)
     share = worth(distinct, given.epochs) / (has * rule.tokens_per_parameter)
-    told = f"about {distinct:.0f} distinct tokens in {given.epochs} passes are {share:.2%} of what the rule asks for"
+    message = f"about {distinct:.0f} distinct tokens in {given.epochs} passes are {share:.2%} of what the rule asks for"
     if share < REFUSED:
-        return Found("FAIL", told, share, repairable=False)
-    return Found("WARN" if share < 1 else "PASS", told, share)
+        return Found("FAIL", message, share, repairable=False)
+    return Found("WARN" if share < 1 else "PASS", message, share)

@@ -37,8 +37,8 @@ def _validation(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"examples were read after steps {read}; due were {asked}")
     for step, rows in points.items():
         if [one.example for one in rows] != list(split.validation):
-            told = f"{len(rows)} examples were read after step {step}"
-            return Found("FAIL", f"{told}, the {len(split.validation)} that were kept out are others")
+            message = f"{len(rows)} examples were read after step {step}"
+            return Found("FAIL", f"{message}, the {len(split.validation)} that were kept out are others")
         if renamed := [one.example for one in rows if one.group != examples[one.example].group]:
             return Found("FAIL", f"example {renamed[0]} has another group than its line")
     trained = {_text(examples[place]) for place in split.train}

@@ -73,10 +73,10 @@ def course_of(evidence: Evidence) -> Course | None:
 
 def _course(changed: int, shifts: tuple[Shift, ...], rates: list[float]) -> Course:
     due, fine = math.hypot(*rates), _ROUNDED * max(rates)
-    told = [one.moved for one in shifts if one.finest <= fine]
-    if not due or not told:
+    parts = [one.moved for one in shifts if one.finest <= fine]
+    if not due or not parts:
         return Course(changed)
-    return Course(changed, max(told), due, max(told) / due)
+    return Course(changed, max(parts), due, max(parts) / due)
 
 
 def parameters_of(folder: Path | None) -> int:

@@ -49,8 +49,8 @@ def guard_rows(evidence: Evidence) -> tuple[BaseModelCheckRow, ...]:
     for model, form in dict.fromkeys((row.model, row.form) for row in rows):
         some = asked_of(rows, model, form)
         if sorted(row.sentinel for row in some) != wanted:
-            told = f"the {model} model as {form} answered {len(some)} sentinels, not {len(wanted)}, each once"
-            raise EvidenceMissing(told, where=what)
+            message = f"the {model} model as {form} answered {len(some)} sentinels, not {len(wanted)}, each once"
+            raise EvidenceMissing(message, where=what)
     for model in ("declared", "control"):
         if not asked_of(rows, model, "completion"):
             raise EvidenceMissing(f"the {model} model was given no sentinel as bare text", where=what)

@@ -189,9 +189,9 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
         # A chat template is not known here: it has to hold the text.
         if used != form or not text or (prompt != text if form == "completion" else text.strip() not in prompt)
     ]
-    told = f"{len(wrong)} of {len(expected)} prompts are not the registered ones in the form '{form}'"
+    message = f"{len(wrong)} of {len(expected)} prompts are not the registered ones in the form '{form}'"
     right = f"all {len(expected)} prompts are the registered ones in the form '{form}'"
-    return unless(wrong, told, right, repairable=False)
+    return unless(wrong, message, right, repairable=False)
 
 
 def _text_of(row: SelfInstructRow, calls: Sequence[Call], parameters: SelfInstructParameters) -> str:
@@ -242,11 +242,11 @@ def _repeatable(evidence: Evidence, _: MetricSet | None) -> Found:
     if all(other):
         return Found("FAIL", "another seed changed nothing: the registered seed is not used")
     if not all(same):
-        told = f"{same.count(False)} of {len(same)} calls gave another text with the same seed"
+        message = f"{same.count(False)} of {len(same)} calls gave another text with the same seed"
         engine = instructed(evidence).parameters.engine
         if ENGINES[engine].repeatable:
-            return Found("FAIL", told)
-        return Found("WARN", f"{told}; engine '{engine}' does not promise to repeat itself")
+            return Found("FAIL", message)
+        return Found("WARN", f"{message}; engine '{engine}' does not promise to repeat itself")
     return Found("PASS", f"{len(same)} calls repeat themselves with their seed and differ with another")
 
 
@@ -285,8 +285,8 @@ def _written(evidence: Evidence, found: Instructed, most: float) -> Found:
     shown = tuple(shown_overlap(overlap) for overlap in spread(named))
     detail = f"{len(taken)} of {len(items)} kept instructions are held-out prompts ({ways})"
     if not holds(exact_share, "<=", most):
-        told = f"{detail}: more than a few by chance, model or seeds may know the split"
-        return Found("FAIL", told, share, shown, repairable=False)
+        message = f"{detail}: more than a few by chance, model or seeds may know the split"
+        return Found("FAIL", message, share, shown, repairable=False)
     return Found("WARN", f"{detail}; they are taken out, no later stage reads them", share, shown)
 
 

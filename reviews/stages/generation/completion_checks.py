@@ -92,8 +92,8 @@ def _edges(evidence: Evidence, _: MetricSet | None) -> Found:
         {"where": edge.where, "text": edge.text, "completions": edge.times, "of": edge.of, "kind": edge.scope or "all"}
         for edge in edges
     )
-    told = listed(f"{edge.where} '{edge.text}' in {edge.share:.2f} of {edge.scope or 'all'}" for edge in edges)
-    return Found("WARN", f"beginnings or endings that many completions share: {told}", edges[0].share, shown)
+    message = listed(f"{edge.where} '{edge.text}' in {edge.share:.2f} of {edge.scope or 'all'}" for edge in edges)
+    return Found("WARN", f"beginnings or endings that many completions share: {message}", edges[0].share, shown)
 
 
 @CHECKS.add(

@@ -42,8 +42,8 @@ def judged_rows(evidence: Evidence) -> tuple[Judged, ...]:
     for row in rows:
         item = items.get(row.item)
         if item is None or item.prompt != row.prompt:
-            told = f"row of item '{row.item}' does not belong to a registered prompt"
-            raise EvidenceMissing(told, where="generation rows")
+            message = f"row of item '{row.item}' does not belong to a registered prompt"
+            raise EvidenceMissing(message, where="generation rows")
         if not row.truncated:
             asked.append((item, row.completion))
     said = judged(evidence.resolved.spec.task, asked)

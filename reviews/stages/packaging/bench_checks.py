@@ -51,10 +51,10 @@ def _rounds(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _steady(evidence: Evidence, metrics: MetricSet | None) -> Found:
     spread = need(metrics, "speed_spread")
-    told = f"the rates spread by {spread:.1%} of their mean"
+    message = f"the rates spread by {spread:.1%} of their mean"
     if _is_steady(evidence, metrics):
-        return Found("PASS", told, spread)
-    return Found("WARN", f"{told}: the worst round counts", spread)
+        return Found("PASS", message, spread)
+    return Found("WARN", f"{message}: the worst round counts", spread)
 
 
 def _is_steady(evidence: Evidence, metrics: MetricSet | None) -> bool:
@@ -68,8 +68,8 @@ def _is_steady(evidence: Evidence, metrics: MetricSet | None) -> bool:
 def _floor(evidence: Evidence, metrics: MetricSet | None) -> Found:
     floor, median = evidence.granted(BenchParameters).floor, need(metrics, "tokens_per_second")
     rate = median if _is_steady(evidence, metrics) else min(_rates(evidence, "engine"))
-    told = f"{rate:.4g} tokens a second, the floor is {floor:g}"
-    return Found("PASS" if rate >= floor else "FAIL", told, rate)
+    message = f"{rate:.4g} tokens a second, the floor is {floor:g}"
+    return Found("PASS" if rate >= floor else "FAIL", message, rate)
 
 
 @CHECKS.add(
@@ -81,8 +81,8 @@ def _ratio(evidence: Evidence, metrics: MetricSet | None) -> Found:
     least, ratio = evidence.granted(BenchParameters).least_ratio, need(metrics, "speed_ratio")
     if not _is_steady(evidence, metrics):
         ratio = min(_rates(evidence, "engine")) / max(_rates(evidence, "plain"))
-    told = f"{ratio:.3g} times as fast as a plain run, at least {least:g} is registered"
-    return Found("PASS" if ratio >= least else "FAIL", told, ratio)
+    message = f"{ratio:.3g} times as fast as a plain run, at least {least:g} is registered"
+    return Found("PASS" if ratio >= least else "FAIL", message, ratio)
 
 
 @CHECKS.add(
@@ -95,5 +95,5 @@ def _times(evidence: Evidence, _: MetricSet | None) -> Found:
         raise EvidenceMissing("nobody saw how long the job took")
     timed = sum(row.seconds for row in _rows(evidence))
     most = evidence.observed.at_most_s + evidence.observed.spare()
-    told = f"{timed:.4g} s were timed, the job was seen for at most {evidence.observed.at_most_s:.4g} s"
-    return Found("PASS" if timed <= most else "FAIL", told, timed)
+    message = f"{timed:.4g} s were timed, the job was seen for at most {evidence.observed.at_most_s:.4g} s"
+    return Found("PASS" if timed <= most else "FAIL", message, timed)

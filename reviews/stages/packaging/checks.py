@@ -39,22 +39,22 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
         raise EvidenceMissing("checkpoint or package is not there")
     spec = evidence.resolved.spec
     packed, evaluated = evidence.stage.inputs["model"], spec.stage(spec.analysis.treatment).inputs.get("model")
-    told = f"{packed} is packed, the registered comparison evaluates {evaluated}"
+    change = f"{packed} is packed, the registered comparison evaluates {evaluated}"
     if evaluated not in trained_from(spec, packed):
-        return Found("FAIL", told, repairable=False)
+        return Found("FAIL", change, repairable=False)
     names = sorted(path.name for path in before.glob("*.safetensors"))
     found = sorted(path.relative_to(after).as_posix() for path in after.rglob("*.safetensors"))
     if not names or not found:
         raise EvidenceMissing("there are no weight files to compare")
     if names != found or any(digest_file(before / name) != digest_file(after / name) for name in names):
         return Found("FAIL", "the weights in the package are not those of the evaluated checkpoint", repairable=False)
-    if told := changed_since(evidence, "model"):
-        return Found("FAIL", told, repairable=False)
+    if change := changed_since(evidence, "model"):
+        return Found("FAIL", change, repairable=False)
     if wrong := [*_loaded_instead(before, after), *_described_otherwise(before, after)]:
-        told = f"the package computes otherwise than the evaluated checkpoint: {listed(wrong)}"
-        return Found("FAIL", told, float(len(wrong)), tuple({"file": one} for one in wrong), repairable=False)
+        change = f"the package computes otherwise than the evaluated checkpoint: {listed(wrong)}"
+        return Found("FAIL", change, float(len(wrong)), tuple({"file": one} for one in wrong), repairable=False)
     if packed != evaluated:
-        return Found("WARN", f"{told}: it was trained on after that, and never evaluated")
+        return Found("WARN", f"{change}: it was trained on after that, and never evaluated")
     return Found("PASS", f"{len(names)} weight files are those of the evaluated checkpoint", float(len(names)))
 
 

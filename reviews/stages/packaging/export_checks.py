@@ -56,8 +56,8 @@ def _file(evidence: Evidence, _: MetricSet | None) -> Found:
     folder, model = evidence.outputs.get("export"), evidence.inputs.get("model")
     if folder is None or model is None or not model.is_dir():
         raise EvidenceMissing("export or checkpoint is not there")
-    if told := changed_since(evidence, "model"):
-        return Found("FAIL", told, repairable=False)
+    if change := changed_since(evidence, "model"):
+        return Found("FAIL", change, repairable=False)
     files = sorted(folder.rglob("*.gguf"))
     if len(files) != 1:
         return Found("FAIL", f"the export holds {len(files)} GGUF files instead of one", float(len(files)))
@@ -83,8 +83,8 @@ def _tokens(evidence: Evidence, metrics: MetricSet | None) -> Found:
     rows = read_rows(evidence.outputs.get("texts"), ExportTextRow, "export texts")
     wrong = [row for row in rows if row.expected != row.read]
     if wrong:
-        told = f"{len(wrong)} of {len(rows)} texts become other tokens in llama.cpp"
-        return Found("FAIL", told, float(len(wrong)), tuple({"text": row.text} for row in wrong), repairable=False)
+        message = f"{len(wrong)} of {len(rows)} texts become other tokens in llama.cpp"
+        return Found("FAIL", message, float(len(wrong)), tuple({"text": row.text} for row in wrong), repairable=False)
     return Found("PASS", f"{len(rows)} texts become the same tokens in llama.cpp", float(len(rows)))
 
 
@@ -108,10 +108,10 @@ def _answers(evidence: Evidence, metrics: MetricSet | None) -> Found:
     bar = BARS[given.format]
     same, distance = need(metrics, "same_top_tokens"), need(metrics, "logit_distance")
     divergence = need(metrics, "logit_divergence")
-    told = (
+    message = (
         f"{same:.1%} of the tokens are the same (at least {bar.same_tokens:.1%}), logits differ by {distance:.2g} (at "
         f"most {bar.largest_distance:g}), by {divergence:.2g} nats on average (at most {bar.mean_divergence:g})"
     )
     apart = same < bar.same_tokens or distance > bar.largest_distance or divergence > bar.mean_divergence
     others = tuple({"item": row.item, "largest": row.largest} for row in rows if row.expected != row.read)
-    return Found("FAIL" if apart else "PASS", f"{given.format}: {told}", same, others if apart else ())
+    return Found("FAIL" if apart else "PASS", f"{given.format}: {message}", same, others if apart else ())

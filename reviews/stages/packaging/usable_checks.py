@@ -48,8 +48,8 @@ def _files(evidence: Evidence, _: MetricSet | None) -> Found:
         inherited = [one for one in flaws if one[:3] in had]
         if inherited and len(inherited) == len(flaws):
             first = flaws[0]
-            told = f"{first.line()}: as the model that it was made of"
-            return Found("WARN", told, float(len(inherited)), _rows(inherited))
+            message = f"{first.line()}: as the model that it was made of"
+            return Found("WARN", message, float(len(inherited)), _rows(inherited))
         flaws = [one for one in flaws if one not in inherited]
     if kind_of(evidence.stage).runs_code and flaws and {one.name for one in flaws} == {_ZERO}:
         return Found("WARN", f"{flaws[0].line()}: the script may have meant it", float(len(flaws)), _rows(flaws))

@@ -56,8 +56,8 @@ def problems_of(evidence: Evidence) -> tuple[Item, ...]:
     found = items[: evidence.granted(CodeEvalParameters).max_problems]
     for item in found:
         if not all(isinstance(item.constraint.get(name), str) for name in ("entry_point", "tests")):
-            told = f"problem '{plain(item.id, 60)}' has no constraint.entry_point or constraint.tests"
-            raise EvidenceMissing(told, where="problems")
+            message = f"problem '{plain(item.id, 60)}' has no constraint.entry_point or constraint.tests"
+            raise EvidenceMissing(message, where="problems")
     return found
 
 
@@ -155,8 +155,8 @@ def _harness(evidence: Evidence, _: MetricSet | None) -> Found:
     shown += (*({"problem": id, "found": "a function that returns nothing passes"} for id in let),)
     if shown:
         first = shown[0]
-        told = f"problem {plain(first['problem'], 60)}: {first['found']}; {len(shown)} in all"
-        return Found("FAIL", told, float(len(shown)), shown, repairable=False)
+        message = f"problem {plain(first['problem'], 60)}: {first['found']}; {len(shown)} in all"
+        return Found("FAIL", message, float(len(shown)), shown, repairable=False)
     if not solved:
         return Found("WARN", "no problem brings a solution: only that nothing empty passes is known", 0.0)
     return Found("PASS", f"{len(solved)} solutions pass, and no empty function of {len(problems)}", 0.0)

@@ -58,14 +58,14 @@ def checkpoint(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"all {change.tensors} tensors are those of '{role}': nothing was trained", 0.0)
     if copied := _copied(evidence, role, folder):
         return Found("FAIL", f"the weights are those of the input '{copied}': nothing was trained", change.whole)
-    told = (
+    message = (
         f"{change.changed} of {change.tensors} tensors differ from those of '{role}', all together by "
         f"{change.whole:.3g}, most by {change.largest:.3g} in {change.largest_in}; trained by the builder's script "
         f"{stated['code']}"
     )
     if change.whole >= REPLACED:
-        return Found("WARN", f"{told}: the weights were replaced rather than trained", change.whole)
-    return Found("PASS", told, change.whole)
+        return Found("WARN", f"{message}: the weights were replaced rather than trained", change.whole)
+    return Found("PASS", message, change.whole)
 
 
 def _other_files(base: Path, folder: Path) -> list[str]:

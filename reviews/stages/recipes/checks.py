@@ -50,12 +50,12 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
 @CHECKS.add(SANDBOX, "The builder's code ran in a sandbox", source="agents that read the answers")
 def _sandbox(evidence: Evidence, _: MetricSet | None) -> Found:
     """Read the manifest, which Peergate's own process beside the sandbox wrote."""
-    told = manifest_of(evidence).facts.get("sandbox")
-    if not isinstance(told, str) or not told:
+    sandbox = manifest_of(evidence).facts.get("sandbox")
+    if not isinstance(sandbox, str) or not sandbox:
         raise EvidenceMissing("the manifest does not say what the script ran in")
-    if told == "none":
+    if sandbox == "none":
         return Found("FAIL", "the script ran without a sandbox", repairable=False)
-    return Found("PASS", f"the script ran in {told}")
+    return Found("PASS", f"the script ran in {sandbox}")
 
 
 @CHECKS.add("recipe.kept", "All that was left was kept", source="links out of a sandbox", blocking=False)
@@ -105,8 +105,8 @@ def _heldout(evidence: Evidence, _: MetricSet | None) -> Found:
     shown += [{"file": _SCRIPT, "item": id} for id in _near(evidence, strings)]
     shown = list({(one["file"], one["item"]): one for one in shown}.values())
     if shown:
-        told = listed(f"{one['item']} in {one['file']}" for one in shown)
-        detail = f"held-out prompts are in the script or in what it left: {told}"
+        message = listed(f"{one['item']} in {one['file']}" for one in shown)
+        detail = f"held-out prompts are in the script or in what it left: {message}"
         return Found("FAIL", detail, float(len(shown)), tuple(shown), repairable=False)
     answered = [item.id for item in evidence.heldout if _answers(item, written)]
     if answered:

@@ -116,8 +116,8 @@ def _accounted(evidence: Evidence, _: MetricSet | None) -> Found:
     if account.used + skipped != account.records:
         return Found("FAIL", f"{account.records} records, {account.used} used and {skipped} skipped", repairable=False)
     why = ", ".join(f"{count} {reason}" for reason, count in account.skipped.items()) or "none"
-    told = f"{account.records} records, {account.used} used; skipped: {why}; {account.states} states"
-    return Found("PASS", told, float(account.states))
+    message = f"{account.records} records, {account.used} used; skipped: {why}; {account.states} states"
+    return Found("PASS", message, float(account.states))
 
 
 @CHECKS.add(
@@ -134,8 +134,8 @@ def _shown(evidence: Evidence, _: MetricSet | None) -> Found:
     if complete.status != "PASS":
         return complete
     wrong = [{"state": row.item, "sample": row.sample} for row in rows if row.prompt != due[row.item]]
-    told = f"{len(wrong)} of {len(rows)} answers are to something else than the state that they name"
-    return unless(wrong[:_SHOWN], told, f"{len(due)} states, {given.answers} answers to each", repairable=False)
+    message = f"{len(wrong)} of {len(rows)} answers are to something else than the state that they name"
+    return unless(wrong[:_SHOWN], message, f"{len(due)} states, {given.answers} answers to each", repairable=False)
 
 
 @CHECKS.add(
@@ -148,6 +148,6 @@ def _pairs(evidence: Evidence, _: MetricSet | None) -> Found:
     due, left = _made(evidence), list(_left(evidence))
     if left != due:
         wrong = tuple({"chosen": one.chosen, "rejected": one.rejected} for one in left if one not in due)
-        told = f"{len(left)} pairs, {len(due)} follow from the answers; {len(wrong)} of them do not"
-        return Found("FAIL", told, float(len(wrong)), wrong[:_SHOWN], repairable=False)
+        message = f"{len(left)} pairs, {len(due)} follow from the answers; {len(wrong)} of them do not"
+        return Found("FAIL", message, float(len(wrong)), wrong[:_SHOWN], repairable=False)
     return Found("PASS", f"all {len(due)} pairs follow from the answers, and no others", float(len(due)))

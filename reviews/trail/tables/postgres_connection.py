@@ -105,15 +105,15 @@ class Database:
                 self._is_gone = False
                 return done
             except Exception as error:
-                told = self.told(error)
-                if told is None:
+                failure = self.told(error)
+                if failure is None:
                     raise
-                if not isinstance(told, DatabaseUnreachable):
-                    raise told from error
+                if not isinstance(failure, DatabaseUnreachable):
+                    raise failure from error
                 if time.monotonic() >= until:
                     # Closing things afterwards does not wait again.
                     self._is_gone = True
-                    raise told from error
+                    raise failure from error
             time.sleep(min(pause, 1.0))
             pause = pause * 2 or 0.05
             with suppress(Error):

@@ -37,9 +37,9 @@ class SqliteTable:
                 self.connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}PRAGMA user_version={FORMAT}; COMMIT;")
         except BaseException as error:
             self.connection.close()
-            told = self.told(error, writing=True)
-            if told is not None:
-                raise told from error
+            failure = self.told(error, writing=True)
+            if failure is not None:
+                raise failure from error
             raise
 
     def _write_ahead(self) -> None:

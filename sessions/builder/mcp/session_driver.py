@@ -56,9 +56,9 @@ def find_target(named: str, runs: Path, name: str | None, profile: str | None = 
         return Target(run, spec, profile)
     opened = read_entries(run / TRAIL)[0].body
     if opened.get("registration") != resolved.registration():
-        told = f"the session was opened with {opened.get('registration')}, the spec is {resolved.registration()} now"
+        message = f"the session was opened with {opened.get('registration')}, the spec is {resolved.registration()} now"
         hint = "name the run folder to continue it, or choose another --name"
-        raise UserError(told, where=str(run), hint=hint)
+        raise UserError(message, where=str(run), hint=hint)
     _require_external(opened.get("builder"), run)
     return Target(run)
 

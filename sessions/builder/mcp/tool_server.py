@@ -110,8 +110,8 @@ async def _ask(exchange: Exchange, call: ToolCall, context: _Context) -> tuple[l
     while exchange.phases == answer.ended and not exchange.ended and time.monotonic() < until:
         await anyio.sleep(LOOK_S)
     opened = exchange.heading if exchange.phases != answer.ended else ""
-    told, is_error = what_was_launched(exchange, answer) if answer.launches else (result.text, result.is_error)
-    return [told, opened or _idle(exchange)], is_error, ""
+    text, is_error = what_was_launched(exchange, answer) if answer.launches else (result.text, result.is_error)
+    return [text, opened or _idle(exchange)], is_error, ""
 
 
 def what_was_launched(exchange: Exchange, answer: Answer) -> tuple[str, bool]:

@@ -96,8 +96,8 @@ def cancel_job(work: Work, arguments: CancelJob) -> str:
     """End the job of the attempt; its rows so far stay evidence of what happened."""
     session = work.session
     if sees_heldout(session.resolved.spec, work.stage):
-        told = f"stage '{work.stage.name}' sees held-out items: whoever is judged by them cannot end it half-way"
-        raise Refused(told)
+        message = f"stage '{work.stage.name}' sees held-out items: whoever is judged by them cannot end it half-way"
+        raise Refused(message)
     folder = job_folder(session.run, work.key)
     session.launcher.cancel(folder, f"{session.builder.name}: {plain(arguments.reason, REASON)}")
     until = time.monotonic() + CANCEL_WAIT_S
@@ -125,19 +125,19 @@ def job_logs(work: Work, arguments: JobLogs) -> str:
     while lines and before > 0:
         before -= len(lines.pop(0)) + 1
     shown = [plain(line, LINE) for line in lines[-arguments.lines :]]
-    told = "\n".join(shown)[-LOG_CHARACTERS:]
-    return f"the end of the log of {work.key}\n{enclose('log', told)}"
+    text = "\n".join(shown)[-LOG_CHARACTERS:]
+    return f"the end of the log of {work.key}\n{enclose('log', text)}"
 
 
 def run_checks(work: Work, _: RunChecks) -> str:
     """Run the checks of the stage's kind on the evidence, without the rows they show."""
-    told: list[str] = []
+    parts: list[str] = []
     for one in check_list.run_checks(work.session.evidence(*work.at), work.session.metrics(*work.at)):
         closes = one.blocking and one.status not in ("PASS", "WARN", "NOT_APPLICABLE")
-        told.append(f"{one.status} {one.id}{', keeps the gate closed' if closes else ''}: {_detail(work, one.detail)}")
+        parts.append(f"{one.status} {one.id}{', keeps the gate closed' if closes else ''}: {_detail(work, one.detail)}")
         if one.required_change is not None and one.status != "PASS":
-            told.append(f"  required: {_detail(work, one.required_change.text)}")
-    return enclose("checks", plain("\n".join(told), CHECKS_CHARACTERS))
+            parts.append(f"  required: {_detail(work, one.required_change.text)}")
+    return enclose("checks", plain("\n".join(parts), CHECKS_CHARACTERS))
 
 
 def _detail(work: Work, text: str) -> str:

@@ -40,9 +40,11 @@ def look_up(_: Work, arguments: LookUp) -> str:
     found = _definitions(root, parts)
     if not found:
         raise Refused(f"{library} {version(library)} defines no '{'.'.join(parts)}' in Python")
-    told = [f"{one.path.relative_to(root.parent)}:{one.node.lineno}\n{_text(one.node)}" for one in found[:MOST_MATCHES]]
+    sentences = [
+        f"{one.path.relative_to(root.parent)}:{one.node.lineno}\n{_text(one.node)}" for one in found[:MOST_MATCHES]
+    ]
     more = f"; {len(found) - MOST_MATCHES} more of this name" if len(found) > MOST_MATCHES else ""
-    return f"{arguments.name}, {library} {version(library)}{more}\n{enclose('documentation', chr(10).join(told))}"
+    return f"{arguments.name}, {library} {version(library)}{more}\n{enclose('documentation', chr(10).join(sentences))}"
 
 
 def _root(library: str) -> Path | None:
@@ -90,14 +92,14 @@ def _read(path: Path) -> ast.Module:
 
 def _text(node: _Definition) -> str:
     """Return signature and docstring; of a class also its fields and the signature of its constructor."""
-    told = [_signature(node)]
+    parts = [_signature(node)]
     if isinstance(node, ast.ClassDef):
-        told += [f"    {ast.unparse(one)}" for one in node.body if isinstance(one, ast.AnnAssign)]
-        told += [
+        parts += [f"    {ast.unparse(one)}" for one in node.body if isinstance(one, ast.AnnAssign)]
+        parts += [
             f"    {_signature(one)}" for one in node.body if isinstance(one, _Definition) and one.name == "__init__"
         ]
-    told.append(plain(ast.get_docstring(node) or "(no docstring)", DOCSTRING))
-    return "\n".join(told)
+    parts.append(plain(ast.get_docstring(node) or "(no docstring)", DOCSTRING))
+    return "\n".join(parts)
 
 
 def _signature(node: _Definition) -> str:

@@ -52,10 +52,10 @@ def propose_sweep(work: Work, arguments: ProposeSweep) -> str:
     points = tuple(dict.fromkeys(arguments.values))
     count = len(points)
     if count < 2 or count > stage.gate.max_rounds:
-        told = (
+        message = (
             f"a sweep has at least 2 values, and at most the {stage.gate.max_rounds} attempts registered for the stage"
         )
-        raise Refused(f"{told}: these are {count}")
+        raise Refused(f"{message}: these are {count}")
     for one in points:
         _require_registered(stage, arguments.parameter, one)
     drafts: list[dict[str, Any]] = []

@@ -52,9 +52,9 @@ def read_spec(work: Work, arguments: ReadSpec) -> str:
 
 def list_artifacts(work: Work, _: ListArtifacts) -> str:
     """List what can be read."""
-    told = [f"{one.name}: {one.what}" for one in artifacts(work.session)]
+    parts = [f"{one.name}: {one.what}" for one in artifacts(work.session)]
     withheld = "Held-out items and what was generated from them cannot be read; read_metrics gives their metrics."
-    return "\n".join([*told, withheld])
+    return "\n".join([*parts, withheld])
 
 
 def read_artifact(work: Work, arguments: ReadArtifact) -> str:
@@ -79,7 +79,7 @@ def read_metrics(work: Work, arguments: ReadMetrics) -> str:
         why = work.wall.clean(body["why"], WHY)
         raise Refused(f"{body['stage']}.{body['attempt']} could not be measured: {mark('reason', why)}")
     found = MetricSet.model_validate(session.store.get_value(body["metrics"]))
-    told = {
+    facts = {
         one.id: {
             "value": one.value,
             "n": one.n,
@@ -90,7 +90,7 @@ def read_metrics(work: Work, arguments: ReadMetrics) -> str:
         }
         for one in found.metrics.values()
     }
-    return json.dumps({"stage": found.stage, "attempt": found.attempt, "metrics": told}, indent=1)
+    return json.dumps({"stage": found.stage, "attempt": found.attempt, "metrics": facts}, indent=1)
 
 
 class Readable(NamedTuple):
@@ -131,8 +131,8 @@ def artifacts(session: Session) -> Iterator[Readable]:
             elif made is not None and made["stored"]:
                 yield Readable(name, made["digest"], f"{made['bytes']} bytes, one JSON a line", ".jsonl")
     for number, note in enumerate(session.trail.iterate("note"), 1):
-        told = f"{note.body['what']} note of {note.body['stage']}.{note.body['attempt']}"
-        yield Readable(f"note.{number}", note.body["text"], told, ".md")
+        message = f"{note.body['what']} note of {note.body['stage']}.{note.body['attempt']}"
+        yield Readable(f"note.{number}", note.body["text"], message, ".md")
 
 
 def _files(session: Session, name: str, digest: str) -> Iterator[Readable]:

@@ -84,8 +84,8 @@ def launch_stage(work: Work, arguments: LaunchStage) -> str:
     """End the planning; the session mints the grant and starts the job next."""
     opening = open_stage(work.session)
     if arguments.stage != opening.stage:
-        told = f"stage '{arguments.stage}' has no grant: only '{opening.stage}' (attempt {opening.attempt}) is open"
-        raise Refused(f"{told}, and later stages open when its gate has decided")
+        message = f"stage '{arguments.stage}' has no grant: only '{opening.stage}' (attempt {opening.attempt}) is open"
+        raise Refused(f"{message}, and later stages open when its gate has decided")
     changes: dict[str, float | int | str | bool] = dict(arguments.changes)
     _require_mended(work, changes)
     if arguments.code is not None:
@@ -106,17 +106,17 @@ def _require_mended(work: Work, changes: Mapping[str, Any]) -> None:
     for name, value in sorted(view.required.items()):
         low, high = view.ranges.get(name, (math.inf, -math.inf))
         if low <= value <= high and changes.get(name) != value:
-            told = (
+            message = (
                 f"the gate requires {name} = {value:g}, and this launch has {changes.get(name, view.parameters[name])}"
             )
-            raise Refused(f"{told}: put it into changes, or end with ask_person")
+            raise Refused(f"{message}: put it into changes, or end with ask_person")
 
 
 def write_recipe(work: Work, arguments: WriteRecipe) -> str:
     """Keep the script of a recipe, without running it."""
     if not kind_of(work.stage).runs_code:
-        told = f"stage '{work.stage.name}' is of kind {work.stage.kind}"
-        raise Refused(f"{told}; only stages of kind recipe take a script")
+        message = f"stage '{work.stage.name}' is of kind {work.stage.kind}"
+        raise Refused(f"{message}; only stages of kind recipe take a script")
     if not work.stage.allow_code:
         raise Refused(f"stage '{work.stage.name}' runs the registered script; launch_stage needs no code")
     return f"kept as {keep_recipe(work.session.store, arguments.script)}; launch_stage takes that as code"
@@ -124,11 +124,11 @@ def write_recipe(work: Work, arguments: WriteRecipe) -> str:
 
 def hand_in(work: Work, arguments: HandIn) -> str:
     """End a helper's task with its result."""
-    told = keep_note(work, "helper", arguments.result)
+    note = keep_note(work, "helper", arguments.result)
     text = work.session.store.put_text(arguments.result)
     notes = enumerate(work.session.trail.iterate("note"), 1)
     work.handed_in = next(f"note.{number}" for number, one in notes if one.body["text"] == text)
-    return told
+    return note
 
 
 def ask_person(work: Work, arguments: AskPerson) -> str:
@@ -145,12 +145,12 @@ def submit_stage(work: Work, arguments: SubmitStage) -> str:
     measured = work.session.metrics(*work.at)
     here = {work.stage.name: measured} if measured else {}
     results = look_up(arguments.claims, {**work.session.evidence(*work.at).earlier, **here})
-    told = [f"{one.status}: {one.claim.stage} {one.claim.metric} = {one.claim.value:g}" for one in results]
+    parts = [f"{one.status}: {one.claim.stage} {one.claim.metric} = {one.claim.value:g}" for one in results]
     if any(one.status == "contradicted" for one in results):
         hint = "nothing was submitted: read_metrics gives the measured values; correct or drop a claim"
-        raise Refused("\n".join([f"{SENT_BACK}: the rows contradict a claim", *told, hint]))
+        raise Refused("\n".join([f"{SENT_BACK}: the rows contradict a claim", *parts, hint]))
     work.submission = arguments
-    return "\n".join([*told, f"{work.key} is submitted; its gate decides next"])
+    return "\n".join([*parts, f"{work.key} is submitted; its gate decides next"])
 
 
 def _require_number(claim: Claim) -> None:
@@ -193,5 +193,5 @@ def delegate(work: Work, arguments: Delegate) -> str:
         error or one.ended_by or "it ended without handing anything in"
         for one, error in zip(benches, errors, strict=True)
     )
-    told = [one.work.handed_in or f"nothing was handed in: {reason}" for one, reason in zip(benches, why, strict=True)]
-    return "\n".join(f"task {number}: {one}" for number, one in enumerate(told, 1))
+    parts = [one.work.handed_in or f"nothing was handed in: {reason}" for one, reason in zip(benches, why, strict=True)]
+    return "\n".join(f"task {number}: {one}" for number, one in enumerate(parts, 1))

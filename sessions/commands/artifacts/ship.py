@@ -132,8 +132,8 @@ def push(
             print_line(flaw.line())
         raise typer.Exit(int(ExitCode.REJECTED))
     if as_json:
-        told: dict[str, Any] = {"to": to, "sent": not dry_run, "key": done.key_id, "files": done.files}
-        print_json(told)
+        facts: dict[str, Any] = {"to": to, "sent": not dry_run, "key": done.key_id, "files": done.files}
+        print_json(facts)
         return
     evidence = [name for name in done.files if name.startswith(f"{EVIDENCE}/")]
     for name in sorted(done.files.keys() - set(evidence)):

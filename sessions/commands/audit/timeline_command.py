@@ -30,17 +30,17 @@ app = typer.Typer()
 def log(run: TrailRun = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Print the timeline of a session: gates, who judged, outcomes, costs."""
     place = place_of(run, runs)
-    told = list(tell(place.entries(), place.store))
+    steps = list(tell(place.entries(), place.store))
     if as_json:
-        rows = [(one.entry, {"what": one.what, "lines": list(one.lines)}) for one in told]
+        rows = [(one.entry, {"what": one.what, "lines": list(one.lines)}) for one in steps]
         log = [{"entry": one.entry.seq, "time": when(one), "kind": one.entry.kind} | said for one, said in rows]
         print_json({"log": log})
         return
-    for one in told:
+    for one in steps:
         print_line(f"{when(one.entry)}  entry {one.entry.entry.seq}: {masked_line(one.what, 300)}")
         for line in one.lines:
             print_line(f"    {masked_line(line, 300)}")
-    if not told:
+    if not steps:
         print_line("nothing was decided, launched or asked yet")
 
 

@@ -194,8 +194,8 @@ def desk_of(asked: Asked) -> Desk:
     }
     values = {name: value for name, value in given.items() if value is not None}
     if asked.session is not None and (values or asked.reviewer is not None):
-        told = f"the reviewer of session '{asked.session}' is registered: it cannot be chosen here"
-        raise UserError(told, hint="leave --session out to ask somebody else")
+        message = f"the reviewer of session '{asked.session}' is registered: it cannot be chosen here"
+        raise UserError(message, hint="leave --session out to ask somebody else")
     if asked.reviewer is not None and values:
         raise UserError("--reviewer names a file that says everything", hint="leave the other options out")
     if values and "vendor" not in values:
@@ -213,11 +213,11 @@ def valid(form: type[RequestT], /, **values: Any) -> RequestT:
         return form.model_validate({name: value for name, value in values.items() if value is not None})
     except ValidationError as error:
         said = [explain(entry, form) for entry in error.errors(include_url=False)]
-        told = [
+        parts = [
             f"--{str(one.loc[0]).replace('_', '-')}: {one.message}{f' ({one.hint})' if one.hint else ''}"
             for one in said
         ]
-        raise UserError("\n".join(dict.fromkeys(told))) from error
+        raise UserError("\n".join(dict.fromkeys(parts))) from error
 
 
 def say(text: str) -> None:

@@ -81,8 +81,8 @@ def draft(
 
 def _tell(answer: DraftAnswer, drafting: Drafting) -> None:
     say(answer.reasoning)
-    for told, lines in (("assumed", answer.assumptions), ("open", answer.open_questions)):
+    for title, lines in (("assumed", answer.assumptions), ("open", answer.open_questions)):
         for line in lines:
-            say(f"{told}: {line}")
+            say(f"{title}: {line}")
     for line in drafting.forecast.lines() if drafting.forecast else ():
         say(line)

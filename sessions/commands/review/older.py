@@ -60,10 +60,10 @@ def print_trail(trail: Trail) -> None:
         for one in trail.records
     ]
     print_table(("source", "status", "verdict", "confidence", "evidence"), rows)
-    told = ", ".join(f"{count} {name}" for name, count in counts(trail.records).items()) or "none"
+    message = ", ".join(f"{count} {name}" for name, count in counts(trail.records).items()) or "none"
     duplicates = sum(one.kind in ("copy", "duplicate") for one in trail.pairs)
     print_line()
-    print_line(f"{len(trail.records)} records: {told}; {duplicates} of them stored twice")
+    print_line(f"{len(trail.records)} records: {message}; {duplicates} of them stored twice")
     pairs = ((zip(one.sources, one.verdicts, strict=True), one.opposite) for one in trail.contradictions)
     between = [
         ", ".join(f"{source}: {verdict}" for source, verdict in pair) + ("" if opposite else " (in degree)")

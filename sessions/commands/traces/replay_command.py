@@ -69,8 +69,8 @@ def replay_traces(
     replies = Replies(place)
     waiting = [one for one in calls if one.key not in replies.found]
     most = sum(one.cap_usd for one in waiting)
-    told = f"{len(shown)} states, {len(calls)} calls, {len(waiting)} of them not made yet: at most {most:.4f} USD"
-    (print_line if dry_run and not as_json else say)(told)
+    message = f"{len(shown)} states, {len(calls)} calls, {len(waiting)} of them not made yet: at most {most:.4f} USD"
+    (print_line if dry_run and not as_json else say)(message)
     if dry_run:
         if as_json:
             print_json({"states": len(shown), "calls": len(calls), "left": len(waiting), "most_usd": round(most, 6)})

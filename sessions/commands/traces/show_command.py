@@ -39,9 +39,9 @@ def stats(folder: Folder = Path("traces"), as_json: Json = False) -> None:
     tools = Counter(part.tool for one in found for part in one.parts if part.type == "tool_use")
     lengths = sorted(len(history(traces.turns, one)) for one in found)
     if as_json:
-        told = traces.account.model_dump(mode="json", exclude={"files"})
+        account = traces.account.model_dump(mode="json", exclude={"files"})
         middle = lengths[len(lengths) // 2]
-        print_json(told | {"models": models, "tools": tools, "history": {"median": middle, "most": lengths[-1]}})
+        print_json(account | {"models": models, "tools": tools, "history": {"median": middle, "most": lengths[-1]}})
         return
     print_account(traces.account)
     print_line()
@@ -73,8 +73,8 @@ def show(
     chosen = _chosen(found, state)
     before = history(traces.turns, chosen)
     if as_json:
-        told = [one.model_dump(mode="json") for one in before]
-        print_json({"state": chosen.model_dump(mode="json"), "history": told})
+        parts = [one.model_dump(mode="json") for one in before]
+        print_json({"state": chosen.model_dump(mode="json"), "history": parts})
         return
     hidden = max(0, len(before) - turns)
     if hidden:

@@ -73,17 +73,20 @@ def find() -> Environment:
         hint = f"{sys.executable} -m sessions.jobs.benchmarks.environment makes it, and so does `peergate start`"
         raise Blocked("its Python environment is not on this machine", where=where, hint=f"{hint}; or name {VARIABLE}")
     try:
-        told = _asked(str(python))
+        facts = _asked(str(python))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         hint = f"name the interpreter of an environment with inspect_ai in {VARIABLE}"
         raise Blocked(f"'{python}' does not run: {type(error).__name__}", where=where, hint=hint) from error
-    version = told["packages"].get("inspect-ai")
+    version = facts["packages"].get("inspect-ai")
     if version is None or _numbers(version) < LEAST:
         least = ".".join(map(str, LEAST))
         has = f"has inspect_ai {version}" if version else "has no inspect_ai"
         raise Blocked(f"'{python}' {has}, at least {least} is needed", where=where, hint="install it there")
     return Environment(
-        str(python), tuple(dict.fromkeys((told["prefix"], told["base"]))), told["packages"], digest_value(told["files"])
+        str(python),
+        tuple(dict.fromkeys((facts["prefix"], facts["base"]))),
+        facts["packages"],
+        digest_value(facts["files"]),
     )
 
 
@@ -107,9 +110,9 @@ def require_own(library: str, where: str = "") -> None:
 def own(library: str) -> Environment:
     """Return Peergate's own environment, which has to hold a library; raises Blocked if it does not."""
     require_own(library)
-    told = _asked(sys.executable)
-    digest = digest_value(told["files"])
-    return Environment(sys.executable, (told["prefix"], told["base"]), told["packages"], digest, library)
+    facts = _asked(sys.executable)
+    digest = digest_value(facts["files"])
+    return Environment(sys.executable, (facts["prefix"], facts["base"]), facts["packages"], digest, library)
 
 
 def prepare(spec: SessionSpec, say: Callable[[str], None]) -> None:

@@ -52,10 +52,10 @@ def provider(inputs: Path, settings: dict[str, Any]) -> Any:
                 if (value := getattr(config, name, None)) is not None:
                     asked[SERVED.get(name, name)] = value
             found = await client.post("/v1/chat/completions", json=asked)
-            told = found.json()
+            facts = found.json()
             if found.status_code != 200:
-                raise Refused(told["error"]["message"])
-            (choice,), usage = told["choices"], told["usage"]
+                raise Refused(facts["error"]["message"])
+            (choice,), usage = facts["choices"], facts["usage"]
             return ModelOutput(
                 model="model",
                 choices=[
@@ -69,7 +69,7 @@ def provider(inputs: Path, settings: dict[str, Any]) -> Any:
                     output_tokens=usage["completion_tokens"],
                     total_tokens=usage["total_tokens"],
                 ),
-                response_id=told["id"],
+                response_id=facts["id"],
             )
 
         def max_connections(self) -> int:

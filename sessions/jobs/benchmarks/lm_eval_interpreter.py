@@ -54,12 +54,12 @@ def ask(key: str, context: Any, given: dict[str, Any]) -> tuple[str, str]:
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         connection.request("POST", "/v1/chat/completions", json.dumps(asked).encode(), headers)
         found = connection.getresponse()
-        told = json.loads(found.read())
+        facts = json.loads(found.read())
     finally:
         connection.close()
     if found.status != 200:
-        raise Refused(told["error"]["message"])
-    return told["id"], told["choices"][0]["message"]["content"]
+        raise Refused(facts["error"]["message"])
+    return facts["id"], facts["choices"][0]["message"]["content"]
 
 
 def served(settings: dict[str, Any], ids: dict[int, list[str]]) -> Any:

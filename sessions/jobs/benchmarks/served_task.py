@@ -125,7 +125,7 @@ def _run(job: Job[Any], host: bubblewrap.Host, folder: Path, harness: Harness) -
             job,
             limits,
             {"code": sandbox.CODE, "out": sandbox.OUT},
-            lambda told: sandbox.arguments(host, work, limits, [told], refusing),
+            lambda message: sandbox.arguments(host, work, limits, [message], refusing),
             {},
             (refusing,),
         )

@@ -78,7 +78,7 @@ class SessionCluster:
     @property
     def is_own(self) -> bool:
         """Whether its jobs run on this machine, on a cluster that Peergate started."""
-        return named_cluster() is None and ("address" not in (told := _recorded(self._run)) or "pid" in told)
+        return named_cluster() is None and ("address" not in (recorded := _recorded(self._run)) or "pid" in recorded)
 
     def _start(self) -> Cluster:
         if find_spec("ray") is None:

@@ -83,13 +83,13 @@ class RayEngine:
 
     def poll(self, handle: str) -> EngineStatus:
         """Return the cluster's state of the job; a job it does not know any more is lost to it."""
-        told = self._of_job("GET", handle)
-        if told is None:
+        answered = self._of_job("GET", handle)
+        if answered is None:
             return EngineStatus("lost")
-        state = STATES.get(str(told.get("status")))
+        state = STATES.get(str(answered.get("status")))
         if state is None:
-            raise EngineUnavailable(f"Ray says {plain(str(told.get('status')), 40)!r} of a job", where=handle)
-        return EngineStatus(state, plain(str(told.get("message") or ""), TOLD))
+            raise EngineUnavailable(f"Ray says {plain(str(answered.get('status')), 40)!r} of a job", where=handle)
+        return EngineStatus(state, plain(str(answered.get("message") or ""), TOLD))
 
     def cancel(self, handle: str) -> None:
         """Have the cluster end the job: SIGTERM, and SIGKILL three seconds later."""
@@ -97,20 +97,20 @@ class RayEngine:
 
     def logs(self, handle: str) -> bytes:
         """Return the output with Ray's own lines; raise EngineUnavailable also if it is not UTF-8 (HTTP 500)."""
-        told = (self._of_job("GET", handle, "/logs") or {}).get("logs")
-        return told.encode() if isinstance(told, str) else b""
+        text = (self._of_job("GET", handle, "/logs") or {}).get("logs")
+        return text.encode() if isinstance(text, str) else b""
 
     def _of_job(self, method: str, key: str, what: str = "") -> dict[str, Any] | None:
         """Return the cluster's answer about a job; None if it does not know it."""
         status, answer = self._ask(method, f"/api/jobs/{quote(key, safe='')}{what}")
         if status == 404:
             return None
-        told = None
+        answered = None
         with suppress(ValueError):
-            told = json.loads(answer) if status == 200 else None
-        if not isinstance(told, dict):
+            answered = json.loads(answer) if status == 200 else None
+        if not isinstance(answered, dict):
             raise EngineUnavailable(f"Ray answered with HTTP {status}: {_last_line(answer)}", where=key)
-        return told
+        return answered
 
     def _ask(self, method: str, path: str, body: Any = None, *, start: bool = False) -> tuple[int, bytes]:
         import httpx

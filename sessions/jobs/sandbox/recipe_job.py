@@ -109,12 +109,12 @@ def _require_room(job: Job, parameters: RecipeParameters) -> None:
         return
     base = sum(path.stat().st_size for path in job.inputs[parameters.trains].glob("*.safetensors")) / _MB
     if base > parameters.output_mb:
-        told = f"the weights of '{parameters.trains}' have {base:.1f} MB, output_mb is {parameters.output_mb}"
-        refuse(f"{job.order.key}: {told}: the trained ones would not fit")
+        message = f"the weights of '{parameters.trains}' have {base:.1f} MB, output_mb is {parameters.output_mb}"
+        refuse(f"{job.order.key}: {message}: the trained ones would not fit")
     needed, free = parameters.memory_mb + parameters.output_mb, psutil.virtual_memory().available // _MB
     if needed > free:
-        told = f"memory_mb {parameters.memory_mb} and output_mb {parameters.output_mb}, which is memory too"
-        refuse(f"{job.order.key}: {free} MB of memory are free here, the stage may use {needed} ({told})")
+        message = f"memory_mb {parameters.memory_mb} and output_mb {parameters.output_mb}, which is memory too"
+        refuse(f"{job.order.key}: {free} MB of memory are free here, the stage may use {needed} ({message})")
 
 
 def _checkpoint(job: Job, role: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _inside(job: Job[RecipeParameters], script: Path, host: bubblewrap.Host) -> 
             job,
             job.parameters,
             {"code": sandbox.CODE, "out": sandbox.OUT, **_packages()},
-            lambda told: sandbox.arguments(host, work, job.parameters, [told], refusing),
+            lambda message: sandbox.arguments(host, work, job.parameters, [message], refusing),
             {},
             (refusing,),
         )
@@ -198,7 +198,7 @@ def _outside(job: Job[RecipeParameters], script: Path, folder: Path) -> Ran:
     variables = sandbox.variables(job.parameters, str(inputs), str(out)) | {"HOME": str(folder)}
     command = [sys.executable, "-I", "-B", str(STARTER)]
     places = {"code": str(script), "out": str(out), **_packages()}
-    return run_script(job, job.parameters, places, lambda told: [*command, told], variables)
+    return run_script(job, job.parameters, places, lambda message: [*command, message], variables)
 
 
 def _packages() -> dict[str, str]:
@@ -308,8 +308,8 @@ class _Log(threading.Thread):
         *lines, self._line = (self._line + piece).split(b"\n")
         self._line = self._line[: PROGRESS_BYTES + 1]
         for line in reversed(lines):
-            if len(line) <= PROGRESS_BYTES and (told := progress_in(line.decode("utf-8", "replace"))):
-                done, total, note = told
+            if len(line) <= PROGRESS_BYTES and (progress := progress_in(line.decode("utf-8", "replace"))):
+                done, total, note = progress
                 self._job.progress(done, total, "steps", **note)
                 break
 

@@ -80,14 +80,14 @@ def launched(call: Callable[..., Any], name: str) -> dict[str, Any] | None:
     if not asked:
         return None
     newest: Any = max(asked, key=operator.attrgetter("created_at"))
-    told = {"id": newest.request_id, "status": newest.status, "kind": "", "error": ""}
+    facts = {"id": newest.request_id, "status": newest.status, "kind": "", "error": ""}
     if newest.status == "FAILED":
         try:
             # It has ended, so this does not wait: it raises what the launch did.
             call("get", request_id=newest.request_id)
         except Exception as error:
-            told |= {"kind": type(error).__name__, "error": f"{type(error).__name__}: {error}"}
-    return told
+            facts |= {"kind": type(error).__name__, "error": f"{type(error).__name__}: {error}"}
+    return facts
 
 
 def main() -> int:
@@ -96,10 +96,10 @@ def main() -> int:
     try:
         # Progress bars and hints of the library go to stderr, not into the answer.
         with contextlib.redirect_stdout(sys.stderr):
-            told = answer(asked)
+            answered = answer(asked)
     except Exception as error:
-        told = {"error": f"{type(error).__name__}: {error}"}
-    print(json.dumps(told))
+        answered = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(answered))
     return 0
 
 

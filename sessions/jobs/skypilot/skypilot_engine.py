@@ -64,20 +64,20 @@ class SkyEngine:
     def submit(self, key: str, argv: Sequence[str], resources: Resources) -> str:
         """Have a machine rented for a command, unless one exists, is being launched, or never can be."""
         name = machine_name(key)
-        told = self._ask({"do": "find", "name": name}, key)
-        if not told["found"] and _may_be_launched(told.get("launch")):
+        answered = self._ask({"do": "find", "name": name}, key)
+        if not answered["found"] and _may_be_launched(answered.get("launch")):
             self._ask({"do": "submit", "name": name, "task": self.task(key, argv, resources)}, key)
         return name
 
     def find(self, key: str) -> str | None:
         """Return the machine's name if SkyPilot knows the machine or its launch."""
-        told = self._ask({"do": "find", "name": machine_name(key)}, key)
-        return machine_name(key) if told["found"] or told.get("launch") else None
+        answered = self._ask({"do": "find", "name": machine_name(key)}, key)
+        return machine_name(key) if answered["found"] or answered.get("launch") else None
 
     def poll(self, handle: str) -> EngineStatus:
         """Return what SkyPilot says of the machine and its newest job."""
-        told = self._ask({"do": "poll", "name": handle}, handle)
-        cluster, job, launch = told["cluster"], told["job"], told.get("launch")
+        answered = self._ask({"do": "poll", "name": handle}, handle)
+        cluster, job, launch = answered["cluster"], answered["job"], answered.get("launch")
         if launch is not None and launch["status"] == "FAILED":
             # A machine whose launch failed begins nothing, and is paid for.
             again = cluster is None and launch["kind"] == NO_MACHINE
@@ -97,8 +97,8 @@ class SkyEngine:
 
     def logs(self, handle: str) -> bytes:
         """Return what the command printed."""
-        told = self._ask({"do": "logs", "name": handle}, handle).get("logs")
-        return told.encode() if isinstance(told, str) else b""
+        text = self._ask({"do": "logs", "name": handle}, handle).get("logs")
+        return text.encode() if isinstance(text, str) else b""
 
     def task(self, key: str, argv: Sequence[str], resources: Resources) -> dict[str, Any]:
         """Return the SkyPilot task of a job; raise Blocked if its price cap or the kind of its GPUs is missing."""
@@ -138,17 +138,17 @@ class SkyEngine:
                 timeout=ASK_S,
                 check=False,
             )
-            told = json.loads(done.stdout.splitlines()[-1])
+            answered = json.loads(done.stdout.splitlines()[-1])
         except subprocess.TimeoutExpired as error:
             raise EngineUnavailable(f"SkyPilot did not answer in {ASK_S:.0f} s", where=where) from error
         except (OSError, IndexError, ValueError) as error:
             raise EngineUnavailable(
                 f"SkyPilot did not answer: {type(error).__name__}", where=where, hint=f"its interpreter: {self._python}"
             ) from error
-        if not isinstance(told, dict) or "error" in told:
-            said = told.get("error") if isinstance(told, dict) else told
+        if not isinstance(answered, dict) or "error" in answered:
+            said = answered.get("error") if isinstance(answered, dict) else answered
             raise EngineUnavailable(f"SkyPilot: {plain(str(said), 300)}", where=where)
-        return told
+        return answered
 
 
 def _may_be_launched(launch: dict[str, Any] | None) -> bool:

@@ -235,8 +235,8 @@ class Place:
 def read_table(data: bytes, where: str) -> dict[str, Table]:
     """Read tables by name, or raise AuditDamage if they are malformed."""
     try:
-        told: Any = json.loads(data)
-        return {str(name): Table.model_validate(one) for name, one in told.items()}
+        table: Any = json.loads(data)
+        return {str(name): Table.model_validate(one) for name, one in table.items()}
     except (ValueError, ValidationError, AttributeError, RecursionError) as error:
         raise AuditDamage("this is no table of files", where=where) from error
 
@@ -254,5 +254,5 @@ def _reaching(url: str) -> Generator[None]:
     except (AuditDamage, EngineUnavailable, FileNotFoundError):
         raise
     except Exception as error:
-        told = plain(f"{type(error).__name__}: {error}", 200)
-        raise EngineUnavailable(f"the place cannot be used: {told}", where=url) from error
+        message = plain(f"{type(error).__name__}: {error}", 200)
+        raise EngineUnavailable(f"the place cannot be used: {message}", where=url) from error

@@ -62,8 +62,8 @@ def run(command: list[str], seconds: float) -> None:
         check=False,
     )
     if done.returncode != 0:
-        told = done.stdout.decode("utf-8", "replace")[-TAIL:].strip()
-        raise RuntimeError(f"{' '.join(command[:4])} ended with {done.returncode}: {told}")
+        message = done.stdout.decode("utf-8", "replace")[-TAIL:].strip()
+        raise RuntimeError(f"{' '.join(command[:4])} ended with {done.returncode}: {message}")
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ SAVE_EVERY_S = 30.0
 
 def end_keeper(layout: Layout) -> None:
     """End a keeper that is to be replaced."""
-    told = read_record(layout.own / KEEPER)
-    if told is not None and lives(layout.own / KEEPER):
-        process = psutil.Process(told["pid"])
+    record = read_record(layout.own / KEEPER)
+    if record is not None and lives(layout.own / KEEPER):
+        process = psutil.Process(record["pid"])
         process.terminate()
         process.wait(10)
 
@@ -137,8 +137,8 @@ def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: st
 
 def is_pulled(layout: Layout, entries: int) -> bool:
     """Say whether an attached client reported that it keeps this many entries and their files."""
-    told = read_record(layout.own / PULLED)
-    return entries == 0 or (told is not None and told.get("entries") == entries)
+    record = read_record(layout.own / PULLED)
+    return entries == 0 or (record is not None and record.get("entries") == entries)
 
 
 def shut_down(layout: Layout, command: str | None, reason: str) -> int | None:

@@ -39,8 +39,8 @@ def version() -> None:
     from reviews.checks.measuring_code import measuring_code
     from specs.plugins import identities
 
-    told = {"protocol": PROTOCOL, "version": version("peergate"), "measuring": measuring_code()}
-    print(json.dumps(told | {"plugins": identities(), "ray": find_spec("ray") is not None}))
+    facts = {"protocol": PROTOCOL, "version": version("peergate"), "measuring": measuring_code()}
+    print(json.dumps(facts | {"plugins": identities(), "ray": find_spec("ray") is not None}))
 
 
 def begin(layout: Layout) -> None:
@@ -69,9 +69,9 @@ def begin(layout: Layout) -> None:
     keeper.stdin.close()
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        told = read_record(layout.own / ORCHESTRATOR) or {}
-        if told.get("number", 0) > before or (adopt and lives(layout.own / KEEPER)):
-            print(json.dumps({"pid": told["pid"], "number": told["number"], "begun": begun}))
+        record = read_record(layout.own / ORCHESTRATOR) or {}
+        if record.get("number", 0) > before or (adopt and lives(layout.own / KEEPER)):
+            print(json.dumps({"pid": record["pid"], "number": record["number"], "begun": begun}))
             return
         if keeper.poll() is not None:
             said = (layout.own / "keeper.log").read_bytes()[-500:].decode("utf-8", "replace").strip()
@@ -149,14 +149,14 @@ class Server:
                 log.seek(offset)
                 data = log.read(LOG_BYTES)
         ending = read_record(self.layout.own / process_state.ENDING)
-        told = process_state.orchestrator(self.layout) | self._progress.told()
-        told |= {
+        state = process_state.orchestrator(self.layout) | self._progress.told()
+        state |= {
             "keeper": lives(self.layout.own / KEEPER),
             "log": offset + len(data),
             "hours": process_state.Clock(self.layout).hours(),
             "ending": str(ending["reason"]) if ending else None,
         }
-        self.send({"status": told}, data)
+        self.send({"status": state}, data)
 
     def trail(self, _: dict[str, Any]) -> None:
         """Send the trail, and its seal if the file is at rest."""
@@ -204,14 +204,14 @@ class Server:
 
     def pulled(self, asked: dict[str, Any]) -> None:
         """Record that so many entries, with their files, are kept and verified elsewhere."""
-        told = {"entries": int(asked["entries"]), "time": time.time()}
-        process_state.write(self.layout.own / process_state.PULLED, told)
+        facts = {"entries": int(asked["entries"]), "time": time.time()}
+        process_state.write(self.layout.own / process_state.PULLED, facts)
         self.send({})
 
     def sweep_orphans(self, asked: dict[str, Any]) -> None:
         """End processes of closed sessions, with ``everything`` those of this one too."""
-        told = sweep(self.layout, everything=bool(asked.get("everything")))
-        self.send({}, json.dumps(told).encode())
+        swept = sweep(self.layout, everything=bool(asked.get("everything")))
+        self.send({}, json.dumps(swept).encode())
 
     def pause(self, _: dict[str, Any]) -> None:
         """Ask the session to pause, as `peergate pause` does."""

@@ -31,7 +31,7 @@ SMALL_FILES = 100
 def main(asked: Facts) -> Facts:
     """Gather the requested facts; a fact that fails is reported as an error, never left out."""
     root = Path(asked["root"]).expanduser().resolve()
-    told: Facts = {
+    facts: Facts = {
         "root": str(root),
         "time": time.time(),
         "python": list(sys.version_info[:3]),
@@ -49,10 +49,10 @@ def main(asked: Facts) -> Facts:
     }
     for name in asked["facts"]:
         try:
-            told[name] = ways[name](asked, root)
+            facts[name] = ways[name](asked, root)
         except Exception as error:
-            told[name] = {"error": f"{type(error).__name__}: {error}"}
-    return told
+            facts[name] = {"error": f"{type(error).__name__}: {error}"}
+    return facts
 
 
 def has_venv() -> bool:
@@ -64,7 +64,7 @@ def disk(asked: Facts, root: Path) -> Facts:
     """Write, because only that shows a quota; also measure free room and name the file system."""
     above = next(one for one in (root, *root.parents) if one.exists())
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    told: Facts = {"filesystem": filesystem(root)}
+    facts: Facts = {"filesystem": filesystem(root)}
     large, small = root / f".peergate-probe-{os.getpid()}", root / f".peergate-probe-{os.getpid()}.d"
     left, digest, begun = int(asked["write_bytes"]), hashlib.sha256(), time.monotonic()
     try:
@@ -79,8 +79,8 @@ def disk(asked: Facts, root: Path) -> Facts:
         with large.open("rb") as file:
             for piece in iter(lambda: file.read(PIECE), b""):
                 read.update(piece)
-        told["seconds"] = time.monotonic() - begun
-        told["whole"] = read.digest() == digest.digest()
+        facts["seconds"] = time.monotonic() - begun
+        facts["whole"] = read.digest() == digest.digest()
         small.mkdir()
         for number in range(SMALL_FILES):
             (small / str(number)).write_bytes(b"1")
@@ -94,8 +94,8 @@ def disk(asked: Facts, root: Path) -> Facts:
                 made.rmdir()
             made = made.parent
     status = os.statvfs(str(above))
-    told["free"] = status.f_bavail * status.f_frsize
-    return told
+    facts["free"] = status.f_bavail * status.f_frsize
+    return facts
 
 
 def filesystem(path: Path) -> str:
@@ -126,21 +126,21 @@ def hub(asked: Facts, root: Path) -> Facts:
     """Look for a whole snapshot of the model under the root; if there is none, ask the hub."""
     folder = "models--" + asked["hub"].replace("/", "--")
     snapshot = newest_snapshot(root / "home" / ".cache" / "huggingface" / "hub" / folder)
-    told: Facts = {"snapshot": str(snapshot) if snapshot else None, "lacks": lacking(snapshot) if snapshot else []}
-    if snapshot and not told["lacks"]:
-        told["reachable"] = None
-        return told
+    facts: Facts = {"snapshot": str(snapshot) if snapshot else None, "lacks": lacking(snapshot) if snapshot else []}
+    if snapshot and not facts["lacks"]:
+        facts["reachable"] = None
+        return facts
     # As huggingface_hub reads it.
     address = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
     try:
         urllib.request.urlopen(address + "/api/models/" + asked["hub"], timeout=15).close()
     except urllib.error.HTTPError as error:
-        told.update({"reachable": False, "why": f"the hub answered {error.code}"})
+        facts.update({"reachable": False, "why": f"the hub answered {error.code}"})
     except (OSError, ValueError) as error:
-        told.update({"reachable": False, "why": str(error)[:300]})
+        facts.update({"reachable": False, "why": str(error)[:300]})
     else:
-        told["reachable"] = True
-    return told
+        facts["reachable"] = True
+    return facts
 
 
 def newest_snapshot(folder: Path) -> Path | None:

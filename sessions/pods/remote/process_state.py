@@ -37,14 +37,14 @@ def identity(pid: int) -> dict[str, Any]:
 
 def orchestrator(layout: Layout) -> dict[str, Any]:
     """Return state, pid and exit code of the newest orchestrator."""
-    told = read_record(layout.own / ORCHESTRATOR)
-    if told is None:
+    record = read_record(layout.own / ORCHESTRATOR)
+    if record is None:
         return {"orchestrator": "never"}
-    pid = told.get("pid") if isinstance(told.get("pid"), int) else None
+    pid = record.get("pid") if isinstance(record.get("pid"), int) else None
     if lives(layout.own / ORCHESTRATOR):
         return {"orchestrator": "running", "pid": pid}
     ended = read_record(layout.own / EXIT)
-    if ended is None or ended.get("number") != told.get("number"):
+    if ended is None or ended.get("number") != record.get("number"):
         # A living keeper has not looked yet; without a keeper the code stays unknown.
         return {"orchestrator": "running" if lives(layout.own / KEEPER) else "gone", "pid": pid}
     if isinstance(ended.get("code"), int):
@@ -57,11 +57,11 @@ class Clock:
 
     def __init__(self, layout: Layout) -> None:
         self._path = layout.own / SINCE
-        told = read_record(self._path)
-        if told is None:
-            told = {"first": time.time(), "counted": 0.0}
-            write(self._path, told)
-        self._first, self._before = float(told["first"]), float(told["counted"])
+        record = read_record(self._path)
+        if record is None:
+            record = {"first": time.time(), "counted": 0.0}
+            write(self._path, record)
+        self._first, self._before = float(record["first"]), float(record["counted"])
         self._begun = time.monotonic()
 
     def _counted(self) -> float:

@@ -38,14 +38,14 @@ def sweep(layout: Layout, *, everything: bool = False) -> list[str]:
     """End the orphans of this root, or all of its processes and this session's (``everything``); a line for each."""
     found = processes(layout)
     orphans = [one for one in found if _is_orphan(layout, one, found, everything)]
-    told = [_told(one) for one in orphans]
+    parts = [_told(one) for one in orphans]
     left = [one.process for one in orphans]
     for end in (psutil.Process.terminate, psutil.Process.kill):
         for process in left:
             with suppress(psutil.Error):
                 end(process)
         _, left = psutil.wait_procs(left, timeout=TERM_S)
-    return told
+    return parts
 
 
 def processes(layout: Layout) -> list[Found]:

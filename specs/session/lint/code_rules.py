@@ -16,8 +16,8 @@ def lint_witness(_: SessionSpec, __: int, stage: Stage) -> Iterator[LintProblem]
     kind, loc = kind_of(stage), ("witness",)
     trains = kind.makes_weights(stage.parameters)
     if stage.witness and (kind.replayed or not trains):
-        told = "a witness can repeat its training" if trains else "the stage trains nothing"
-        yield LintProblem(loc, told, "remove the line")
+        sentence = "a witness can repeat its training" if trains else "the stage trains nothing"
+        yield LintProblem(loc, sentence, "remove the line")
     elif trains and not stage.witness and not kind.replayed:
         message = f"no witness can repeat the training of a {kind.name} stage"
         yield LintProblem(loc, message, "write witness: weights_only; the headline then says 'training not replayed'")

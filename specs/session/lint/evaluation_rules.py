@@ -37,8 +37,8 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
 def lint_example(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """Sampling shows a worked example only where the task has one, which is true of forms and not of questions."""
     if kind_of(stage).worked_examples and stage.parameters.worked_example and not _shows(spec.task):
-        told = f"task {task_file.path_of(spec.task)} has no worked example"
-        yield LintProblem(("parameters", "worked_example"), told, "worked_example: false")
+        message = f"task {task_file.path_of(spec.task)} has no worked example"
+        yield LintProblem(("parameters", "worked_example"), message, "worked_example: false")
 
 
 def lint_judge(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
@@ -110,14 +110,14 @@ def lint_heldout(spec: SessionSpec) -> Iterator[LintProblem]:
         registered = stage.name == spec.analysis.treatment
         if later is None or registered or not stage.reads_heldout or not _of_trained(spec, stage):
             continue
-        told = f"on the held-out split decides before '{later}' trains"
+        message = f"on the held-out split decides before '{later}' trains"
         for number, criterion in enumerate(stage.gate.criteria):
             if criterion.metric in SUCCESS:
-                yield LintProblem(("stages", place, "gate", "criteria", number), f"'{criterion}' {told}", hint)
+                yield LintProblem(("stages", place, "gate", "criteria", number), f"'{criterion}' {message}", hint)
         for number, test in enumerate(spec.evaluation.paired if spec.evaluation else ()):
             if test.decides and test.after == stage.name:
                 loc: Loc = ("evaluation", "paired", number, "decides")
-                yield LintProblem(loc, f"the test of '{test.after}' {told}", f"{hint}; or write decides: false")
+                yield LintProblem(loc, f"the test of '{test.after}' {message}", f"{hint}; or write decides: false")
 
 
 def lint_looks(spec: SessionSpec) -> Iterator[LintProblem]:

@@ -40,9 +40,9 @@ def unread_turns(spec: SessionSpec, files: Collection[str]) -> Iterator[LintProb
         kind = kind_of(stage)
         for role, reference in stage.inputs.items():
             if reference in files and not (kind.reads_turns or kind.runs_code):
-                told = f"'{reference}' has rows with several turns, of which a {kind.name} stage would ask the last"
+                message = f"'{reference}' has rows with several turns, of which a {kind.name} stage would ask the last"
                 hint = f"several turns are for {', '.join(names_where('reads_turns'))} stages"
-                yield LintProblem(("stages", index, "inputs", role), told, hint)
+                yield LintProblem(("stages", index, "inputs", role), message, hint)
 
 
 def verified_by(spec: SessionSpec, verifier: str) -> set[str]:

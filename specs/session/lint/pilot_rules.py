@@ -39,10 +39,10 @@ def lint_pilot(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProb
         yield from _same(stage, pilot)
         yield from _held(stage, pilot)
         return
-    told = "comes later" if stage.pilot in order[index:] else "is no earlier stage"
+    sentence = "comes later" if stage.pilot in order[index:] else "is no earlier stage"
     if stage.pilot in order[:index]:
-        told = f"is of kind {spec.stage(stage.pilot).kind}"
-    message = f"'{stage.pilot}' {told}; a pilot is an earlier stage of kind {stage.kind}"
+        sentence = f"is of kind {spec.stage(stage.pilot).kind}"
+    message = f"'{stage.pilot}' {sentence}; a pilot is an earlier stage of kind {stage.kind}"
     yield LintProblem(("pilot",), message, suggest(stage.pilot, alike, "there are"))
 
 

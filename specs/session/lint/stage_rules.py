@@ -213,5 +213,5 @@ def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
 
 
 def _a(kind: ArtifactKind) -> str:
-    told = {"checkpoint": "a checkpoint", "files": "a folder of files", "constitution": "the constitution"}
-    return told.get(kind, kind)
+    facts = {"checkpoint": "a checkpoint", "files": "a folder of files", "constitution": "the constitution"}
+    return facts.get(kind, kind)

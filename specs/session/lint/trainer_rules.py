@@ -18,23 +18,23 @@ def given_by(spec: SessionSpec, index: int) -> Given | LintProblem:
     at: Loc = ("stages", index)
     model = stage.parameters.trains
     if model is None:
-        told = f"'{stage.script}' trains a model, and the stage does not say which"
-        return LintProblem((*at, "parameters", "trains"), told, "write trains: INPUT, a checkpoint")
+        message = f"'{stage.script}' trains a model, and the stage does not say which"
+        return LintProblem((*at, "parameters", "trains"), message, "write trains: INPUT, a checkpoint")
     held: dict[str, Held | None] = {role: _rows(spec, index, role) for role in stage.inputs if role != model}
     rows: dict[str, Held] = {role: one for role, one in held.items() if one is not None}
     only = [role for role in rows if role != EVAL]
     role = TRAIN if TRAIN in rows else only[0] if len(only) == 1 else ""
     if not role:
-        told = f"'{stage.script}' needs rows to train on: examples, preferences or texts"
+        message = f"'{stage.script}' needs rows to train on: examples, preferences or texts"
         hint = f"name them `{TRAIN}`, those to evaluate on `{EVAL}`" if rows else f"inputs: {{{TRAIN}: data.NAME, …}}"
-        return LintProblem((*at, "inputs"), told, hint)
+        return LintProblem((*at, "inputs"), message, hint)
     others = sorted(set(rows) - {role, EVAL})
     if others:
-        told = f"'{stage.script}' reads no input '{others[0]}'"
-        return LintProblem((*at, "inputs", others[0]), told, f"rows are `{TRAIN}` and `{EVAL}`")
+        message = f"'{stage.script}' reads no input '{others[0]}'"
+        return LintProblem((*at, "inputs", others[0]), message, f"rows are `{TRAIN}` and `{EVAL}`")
     if EVAL in rows and rows[EVAL] != rows[role]:
-        told = f"holds {rows[EVAL]}, and '{role}' holds {rows[role]}"
-        return LintProblem((*at, "inputs", EVAL), told, "both are of one kind")
+        message = f"holds {rows[EVAL]}, and '{role}' holds {rows[role]}"
+        return LintProblem((*at, "inputs", EVAL), message, "both are of one kind")
     return Given(model, role, rows[role], EVAL if EVAL in rows else None, stage.parameters.gpu)
 
 

@@ -70,8 +70,8 @@ def _critic(prefix: str) -> tuple[RowMetric, ...]:
 
 
 def _cell(label: str, accepts: bool) -> Over:
-    told = f"the person says {label}, the critic {'accepts' if accepts else 'does not accept'}"
-    return where(told, lambda row: (row.label, row.accepted) == (label, accepts))
+    message = f"the person says {label}, the critic {'accepts' if accepts else 'does not accept'}"
+    return where(message, lambda row: (row.label, row.accepted) == (label, accepts))
 
 
 def _swapping(prefix: str, rows: Over) -> tuple[RowMetric, ...]:
@@ -107,8 +107,8 @@ def _calibrated(prefix: str, agree: Over, *cells: Over) -> tuple[RowMetric, ...]
 
 def _judge(prefix: str, rows: Over) -> tuple[RowMetric, ...]:
     """Return what is measured of a judge that compares two responses."""
-    told = "the preferred response is the person's; an abstention is no agreement"
-    agree = where(told, lambda row: row.preferred == row.label)
+    message = "the preferred response is the person's; an abstention is no agreement"
+    agree = where(message, lambda row: row.preferred == row.label)
     decided = where("the judge prefers one", lambda row: row.preferred is not None)
     return (*_swapping(prefix, rows), *_calibrated(prefix, agree, agree, decided))
 
@@ -133,8 +133,8 @@ def _dropped(prefix: str) -> tuple[RowMetric, ...]:
 
 
 def _validation(prefix: str) -> RowMetric:
-    told = number("pairs marked for validation", lambda one: one.pair.split == "validation")
-    return _pairs(f"{prefix}_for_validation", "pairs", told)
+    pairs = number("pairs marked for validation", lambda one: one.pair.split == "validation")
+    return _pairs(f"{prefix}_for_validation", "pairs", pairs)
 
 
 def _of_chains(id: str, told: str, fits: Fits, better: Literal["higher", "lower"] = "lower") -> RowMetric:

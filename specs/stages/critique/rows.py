@@ -73,8 +73,8 @@ def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin
         if abs(due.margin - given.margin) > TOLERANCE:
             return f"{name}: margin {given.margin:g} is stated, {due.margin:g} follows"
         if (due.good, due.confident) != (given.good, given.confident):
-            told = f"good {given.good}, confident {given.confident}"
-            return f"{name}: {told} is stated, good {due.good}, confident {due.confident} follows"
+            message = f"good {given.good}, confident {given.confident}"
+            return f"{name}: {message} is stated, good {due.good}, confident {due.confident} follows"
     verdict = decide(row.plain, row.swapped, agreement, margin)
     if isinstance(row, CritiqueRow):
         accepted = verdict is True

@@ -29,8 +29,8 @@ def _verified(one: Any) -> bool:
 def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
     """Return the metrics of a kind; ``prefix`` makes their ids its own."""
 
-    def of_rollouts(name: str, unit: str, told: str, better: Any, of: Any) -> tuple[RowMetric, ...]:
-        value = Value(told, lambda rows: sum(of(one) for one in rows) / len(rows))
+    def of_rollouts(name: str, unit: str, message: str, better: Any, of: Any) -> tuple[RowMetric, ...]:
+        value = Value(message, lambda rows: sum(of(one) for one in rows) / len(rows))
         return (
             metric(f"{prefix}first_{name}", unit, value, better, over=_FIRST),
             metric(f"{prefix}last_{name}", unit, value, better, over=_LAST),

@@ -164,8 +164,8 @@ def _at_limit(one: Any) -> bool:
 
 
 def _different(id: str, over: Over, of: str, twice: Over) -> RowMetric:
-    told = f"different word sequences (case, marks and white space ignored) / {of}"
-    value = Value(told, lambda rows: Fraction(len({one.words for one in rows}), len(rows)), (twice,))
+    message = f"different word sequences (case, marks and white space ignored) / {of}"
+    value = Value(message, lambda rows: Fraction(len({one.words for one in rows}), len(rows)), (twice,))
     return metric(id, "fraction", value, "higher", over=over)
 
 

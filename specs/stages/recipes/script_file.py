@@ -57,8 +57,8 @@ def require_script(text: str, where: str = "the script") -> bytes:
             tree = ast.parse(text, where)
             compile(tree, where, "exec", dont_inherit=True)
     except SyntaxError as error:
-        told = f"line {error.lineno or 0}: {error.msg}"
-        raise UserError(told, where=where, hint="nothing was kept; correct it and hand it in again") from error
+        message = f"line {error.lineno or 0}: {error.msg}"
+        raise UserError(message, where=where, hint="nothing was kept; correct it and hand it in again") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise UserError(f"cannot be compiled: {type(error).__name__}", where=where) from error
     if not tree.body:

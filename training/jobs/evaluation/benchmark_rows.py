@@ -47,8 +47,8 @@ def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, Call], score: s
     """
     by_id = {one.id: one for one in log.samples}
     if len(by_id) != len(log.samples) or set(by_id) != {item.id for item in items}:
-        told = f"the task has {len(log.samples)} samples, the stage {len(items)} items"
-        raise ValueError(f"{told}; each item has to be one sample, with its id")
+        message = f"the task has {len(log.samples)} samples, the stage {len(items)} items"
+        raise ValueError(f"{message}; each item has to be one sample, with its id")
     named = [one.id for sample in log.samples for one in sample.answers]
     if sorted(named) != sorted(calls):
         raise ValueError(f"the log names {len(named)} answers, the model gave {len(calls)}")

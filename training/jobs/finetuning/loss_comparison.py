@@ -81,7 +81,7 @@ def compare(
         own = alone(trainer.model, shortest)[0].total
     if not share(heard, own) <= most:
         return Compared(max(difference, _again(trainer, inputs, name, most)), True, None, 0)
-    references = [share(ours, told) for ours, told in _references(name, inputs, witness)] if beginning else []
+    references = [share(ours, theirs) for ours, theirs in _references(name, inputs, witness)] if beginning else []
     return Compared(difference, False, max(references, default=None), len(references))
 
 
@@ -123,14 +123,14 @@ def _shortest(inputs: dict[str, Any]) -> View:
 def _references(name: str, inputs: dict[str, Any], witness: Witness) -> Iterator[tuple[float, float]]:
     """Yield (ours, the trainer's) log-probabilities of the reference, for the responses of a batch."""
     if name in ("dpo", "ipo"):
-        told = [*inputs["ref_chosen_logps"].tolist(), *inputs["ref_rejected_logps"].tolist()]
+        parts = [*inputs["ref_chosen_logps"].tolist(), *inputs["ref_rejected_logps"].tolist()]
         ours = [one for view in views(inputs) for one in witness.responses(view)]
     elif name == "kto":
-        told = [*inputs["ref_logps"].tolist(), *inputs["ref_KL_logps"].tolist()]
+        parts = [*inputs["ref_logps"].tolist(), *inputs["ref_KL_logps"].tolist()]
         ours = [one for view in (*views(inputs), mismatched(inputs)) for one in witness.responses(view)]
     else:
         return
-    yield from ((one.total, value) for one, value in zip(ours, told, strict=True))
+    yield from ((one.total, value) for one, value in zip(ours, parts, strict=True))
 
 
 def loss_of(trainer: Any, loss: str, inputs: dict[str, Any], score: Score) -> float:

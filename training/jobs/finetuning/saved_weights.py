@@ -197,8 +197,8 @@ def _pair_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     before = scored(data.prepared.model, data.prepared, some, job.parameters)
     _take_trained(job, data.prepared, folder)
     after = scored(data.prepared.model, data.prepared, some, job.parameters)
-    told = [
+    parts = [
         [line, one.chosen, one.rejected, two.chosen, two.rejected]
         for line, one, two in zip(lines, before, after, strict=True)
     ]
-    return {"pairs": told}
+    return {"pairs": parts}

@@ -29,8 +29,8 @@ def sketch(weights: Mapping[str, Any]) -> tuple[float, ...]:
     names = sorted(weights)
     squares = torch.stack([_square(weights[name]) for name in names])
     picked = torch.stack([_point(weights[name], place).double() for name, place in _places(names, weights)])
-    told = [math.sqrt(float(squares.sum())), *picked.tolist()]
-    return tuple(float(f"{one:.9g}") for one in told)
+    parts = [math.sqrt(float(squares.sum())), *picked.tolist()]
+    return tuple(float(f"{one:.9g}") for one in parts)
 
 
 def _places(names: list[str], weights: Mapping[str, Any]) -> Iterable[tuple[str, int]]:

@@ -35,19 +35,19 @@ class TooDeep(Exception):
 
 def main() -> int:
     """Run the script named in the JSON object that is the only argument."""
-    told = json.loads(sys.argv[1])
-    set_limits(told["limits"])
+    facts = json.loads(sys.argv[1])
+    set_limits(facts["limits"])
     os.nice(NICENESS)
-    before = ["-c", AFTER_PACKAGES, told["packages"]] if "packages" in told else []
-    command = [sys.executable, "-I", "-B", "-u", *before, told["code"]]
-    code = subprocess.run(command, stdin=subprocess.DEVNULL, cwd=told["out"], check=False).returncode
+    before = ["-c", AFTER_PACKAGES, facts["packages"]] if "packages" in facts else []
+    command = [sys.executable, "-I", "-B", "-u", *before, facts["code"]]
+    code = subprocess.run(command, stdin=subprocess.DEVNULL, cwd=facts["out"], check=False).returncode
     if code != 0:
         # As a shell tells it: an exit code cannot be negative.
         return code if code > 0 else 128 - code
     # What is sent is not a file, so its length is not limited here but where it arrives.
     try:
-        with os.fdopen(told["send"], "wb") as stream:
-            send(told["out"], stream)
+        with os.fdopen(facts["send"], "wb") as stream:
+            send(facts["out"], stream)
     except BrokenPipeError:
         # The other side wants no more and says why.
         return 1

@@ -136,7 +136,7 @@ def _show_progress() -> None:
     from transformers import TrainerCallback, trainer
 
     class Progress(TrainerCallback):
-        told = 0.0
+        shown_at = 0.0
         note = ""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

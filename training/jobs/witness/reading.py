@@ -101,6 +101,6 @@ def _drawn(
     beyond = float((likelier - top_p).max())
     # A token just past the border belongs to the nucleus of the engine that drew it.
     total = torch.maximum(whole, likelier + own)
-    told = torch.cat([likelier / total, own / total, *tilted], -1).tolist()
-    tokens = [[round(value, 9) for value in one] for one in told]
+    uniform_draws = torch.cat([likelier / total, own / total, *tilted], -1).tolist()
+    tokens = [[round(value, 9) for value in one] for one in uniform_draws]
     return round(beyond, 9), tuple(Token(before=before, own=own, tilted=tuple(tilts)) for before, own, *tilts in tokens)

@@ -78,12 +78,12 @@ class Shard:
     def why_broken_off(self, parameters: SelfInstructParameters) -> str:
         """Say why the shard must stop early, or nothing."""
         repeats = self.candidates - len(self.grown)
-        told = ""
+        message = ""
         if self.candidates >= parameters.abort_after:
-            told = over(repeats, self.candidates, parameters.abort_repeats, "instructions repeat earlier ones")
-        if not told and self.calls * parameters.per_call >= parameters.abort_after:
-            told = over(self.empty_calls, self.calls, parameters.abort_empty, "calls gave no instruction")
-        return told
+            message = over(repeats, self.candidates, parameters.abort_repeats, "instructions repeat earlier ones")
+        if not message and self.calls * parameters.per_call >= parameters.abort_after:
+            message = over(self.empty_calls, self.calls, parameters.abort_empty, "calls gave no instruction")
+        return message
 
     def has_enough(self, parameters: SelfInstructParameters) -> bool:
         """Say whether the shard has its part of the instructions."""

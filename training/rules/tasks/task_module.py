@@ -83,8 +83,8 @@ class TaskModule:
         try:
             prompt, answer = self._module.worked_example(self._given(item))
         except Exception as error:
-            told = f"its worked_example breaks on item '{item.id}': {type(error).__name__}: {plain(str(error), 200)}"
-            raise PluginFault(told, where=self._place("worked_example", error)) from error
+            message = f"its worked_example breaks on item '{item.id}': {type(error).__name__}: {plain(str(error), 200)}"
+            raise PluginFault(message, where=self._place("worked_example", error)) from error
         return str(prompt), str(answer)
 
     def known_answers(self) -> list[tuple[Item, str, bool]]:
@@ -92,8 +92,8 @@ class TaskModule:
         try:
             found: Iterable[Any] = list(self._module.known_answers())
         except Exception as error:
-            told = f"its known_answers breaks: {type(error).__name__}: {plain(str(error), 200)}"
-            raise PluginFault(told, where=self._place("known_answers", error)) from error
+            message = f"its known_answers breaks: {type(error).__name__}: {plain(str(error), 200)}"
+            raise PluginFault(message, where=self._place("known_answers", error)) from error
         known: list[tuple[Item, str, bool]] = []
         for one in found:
             match one:
@@ -102,8 +102,10 @@ class TaskModule:
                 case (BaseModel() as own, str(text), bool(right)) if self._form and isinstance(own, self._form):
                     known.append((self._as_item(own), text, right))
                 case _:
-                    told = f"its known_answers holds {plain(repr(one), 100)}, which is not (Item, text, True or False)"
-                    raise PluginFault(told, where=self._place("known_answers"))
+                    message = (
+                        f"its known_answers holds {plain(repr(one), 100)}, which is not (Item, text, True or False)"
+                    )
+                    raise PluginFault(message, where=self._place("known_answers"))
         return known
 
     def _given(self, item: Item) -> Any:
@@ -111,8 +113,10 @@ class TaskModule:
         try:
             return self._own(item)
         except ValidationError as error:
-            told = f"item '{item.id}' has not the fields that its Item asks for: {plain(str(error.errors()[0]), 200)}"
-            raise PluginFault(told, where=self._where) from error
+            message = (
+                f"item '{item.id}' has not the fields that its Item asks for: {plain(str(error.errors()[0]), 200)}"
+            )
+            raise PluginFault(message, where=self._where) from error
 
     def _own(self, item: Item) -> Any:
         """Return an item in the task's own form, which may ask for the row's fields too; raises ValidationError."""
@@ -128,8 +132,8 @@ class TaskModule:
         try:
             return Item.model_validate(dict.fromkeys(_ROW, KNOWN) | row | {"constraint": values})
         except ValidationError as error:
-            told = f"its known_answers holds an Item that is no row: {plain(str(error.errors()[0]), 200)}"
-            raise PluginFault(told, where=self._place("known_answers")) from error
+            message = f"its known_answers holds an Item that is no row: {plain(str(error.errors()[0]), 200)}"
+            raise PluginFault(message, where=self._place("known_answers")) from error
 
     def _broken(self, error: BaseException, told: str) -> PluginFault:
         told = f"its verifier {told}: {type(error).__name__}: {plain(str(error), 200)}"
@@ -140,8 +144,8 @@ class TaskModule:
         if isinstance(said, Judgement):
             return said
         if not isinstance(said, bool):
-            told = f"its verifier returns a {type(said).__name__}, not True or False"
-            raise PluginFault(told, where=self._place("verify"))
+            message = f"its verifier returns a {type(said).__name__}, not True or False"
+            raise PluginFault(message, where=self._place("verify"))
         return Judgement(said)
 
     def _place(self, name: str, error: BaseException | None = None) -> str:

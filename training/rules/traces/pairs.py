@@ -79,10 +79,10 @@ def make_pairs(
             pairs.append(pair)
     between = {f"{a}, {b}": sum(found) / len(found) for (a, b), found in sorted(same.items())}
     with_trace = sum(TRACE in one.chosen_by for one in pairs)
-    told = Agreement(
+    agreement = Agreement(
         states=whole, agreed=agreed, split=split, unanimous=unanimous, with_trace=with_trace, between=between
     )
-    return Made(pairs, told)
+    return Made(pairs, agreement)
 
 
 def whole_action(reply: Reply, tools: Collection[str]) -> Action | None:

@@ -93,8 +93,10 @@ class Rollouts:
             rewards = [combined(one, weights) for one in valued[group]]
             worth = advantages(rewards, scale=given.scale_rewards)
             texts, passed = [one.text for one in outputs[group]], [one.passed for one in said[group]]
-            told = hints(texts, passed, [one.reason for one in said[group]], source.feedback) if source.feedback else []
-            self.hints += told or [None] * given.generations
+            hinted = (
+                hints(texts, passed, [one.reason for one in said[group]], source.feedback) if source.feedback else []
+            )
+            self.hints += hinted or [None] * given.generations
             self._newest += [
                 Rollout(
                     step=step,
@@ -110,7 +112,7 @@ class Rollouts:
                     rewards=valued[at + n],
                     reward=rewards[n],
                     advantage=worth[n],
-                    hint=told[n] if told else None,
+                    hint=hinted[n] if hinted else None,
                 )
                 for n in range(given.generations)
             ]

@@ -84,8 +84,8 @@ def _finish(folder: Path, made: Any, replica: Replica) -> None:
     weights = trained_parameters(made.trainer.model)
     save_file({name: one.detach().contiguous() for name, one in weights.items()}, folder / "end.safetensors")
     effective = made.trainer.settings() | made.style.settings()
-    told = {"weights": sha256_of(weights), "effective": effective, "facts": made.end()}
-    write_json(folder / "end.json", told | {"synchronised": replica.settings()})
+    facts = {"weights": sha256_of(weights), "effective": effective, "facts": made.end()}
+    write_json(folder / "end.json", facts | {"synchronised": replica.settings()})
 
 
 if __name__ == "__main__":

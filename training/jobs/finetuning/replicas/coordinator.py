@@ -140,11 +140,13 @@ class Coordinator:
             for number in self._running
             if arrived(folder_of(self.job.folder, number), self._count[number], last[number] + 1).is_file()
         ]
-        told = waiting(here, [number for number in self.rounds if number not in here and number not in self._ended])
-        if self._waits.lasts(told):
+        waits_for = waiting(
+            here, [number for number in self.rounds if number not in here and number not in self._ended]
+        )
+        if self._waits.lasts(waits_for):
             sync, quorum = max(last.values()) + 1, self.given.quorum
-            print(f"{told} at synchronisation {sync}, where {quorum} must take part", flush=True)
-        return told
+            print(f"{waits_for} at synchronisation {sync}, where {quorum} must take part", flush=True)
+        return waits_for
 
     def _end(self, why: str) -> None:
         for number, process in list(self._running.items()):
@@ -195,14 +197,14 @@ def apart(job_folder: Path, rounds: dict[int, list[Round]]) -> str:
     known: dict[int, tuple[int, str]] = {}
     for number in rounds:
         for path in written(folder_of(job_folder, number) / "began"):
-            told = json.loads(path.read_text(encoding="utf-8"))
+            record = json.loads(path.read_text(encoding="utf-8"))
             rounds_known = {one.row.sync: one.row.after for some in rounds.values() for one in some}
-            due = rounds_known.get(told["sync"], told["weights"])
-            if told["weights"] != due:
-                return f"replica {number} began after synchronisation {told['sync']} with other weights than those"
-            if told["sync"] == 0:
-                other, weights = known.setdefault(0, (number, told["weights"]))
-                if weights != told["weights"]:
+            due = rounds_known.get(record["sync"], record["weights"])
+            if record["weights"] != due:
+                return f"replica {number} began after synchronisation {record['sync']} with other weights than those"
+            if record["sync"] == 0:
+                other, weights = known.setdefault(0, (number, record["weights"]))
+                if weights != record["weights"]:
                     return f"replicas {other} and {number} began with different weights"
     for number, some in rounds.items():
         for one in some:

@@ -142,8 +142,8 @@ class Replica:
         self.diloco: Any = DiLoCo(self.manager, [fragment], self._optimizer, self.outer, self.given.sync_every)
         self._listen()
         self._begin_round()
-        told = {"process": self.process, "sync": self.sync, "step": step, "weights": self._start}
-        write_json(self._folder / "began" / f"{self.process}.json", told)
+        facts = {"process": self.process, "sync": self.sync, "step": step, "weights": self._start}
+        write_json(self._folder / "began" / f"{self.process}.json", facts)
 
     @contextmanager
     def rounds(self) -> Generator[None]:
@@ -155,8 +155,8 @@ class Replica:
         except Exception as error:
             if not self._exchanging:
                 raise
-            told = f"synchronisation {self.sync + 1} failed: {type(error).__name__}: {str(error)[:300]}"
-            raise Uncommitted(told) from error
+            message = f"synchronisation {self.sync + 1} failed: {type(error).__name__}: {str(error)[:300]}"
+            raise Uncommitted(message) from error
 
     def end_step(self, state: Any, control: Any) -> None:
         """Fill up the last round, and end the skipping of steps whose weights were taken over."""

@@ -92,8 +92,8 @@ def rounds_in(folder: Path, after: int = 0) -> list[Round]:
     found: list[Round] = []
     for path in written(folder / "rounds"):
         if int(path.stem) > after:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            found.append(Round(ReplicaRound.model_validate(told["row"]), told["steps"], told["seen"]))
+            record = json.loads(path.read_text(encoding="utf-8"))
+            found.append(Round(ReplicaRound.model_validate(record["row"]), record["steps"], record["seen"]))
     return sorted(found, key=lambda one: one.row.sync)
 
 
