@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -30,6 +31,11 @@ os.environ["GOCACHE"] = f"{os.environ['XDG_STATE_HOME']}/go"
 # How long an example takes says how busy the machine is: each of them has a limit of 0.2 seconds otherwise.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+MANY_MODULES = 200
+"""So many new ones are a library."""
+PASSED_OVER = {"modules": 0}
+"""How many modules there were when the garbage collector was last told to pass over all that is there."""
 
 MAY_BE_MISSING = (
     *(
@@ -164,9 +170,20 @@ def pytest_collection_finish() -> None:
 
     They stay to the end, and training calls ``gc.collect()`` three times: more than two thirds of a small training.
     """
+    _pass_over_imports()
+    gc.enable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Have it pass over what a test imported too: torch and trl are, where the first training asks for them."""
+    if len(sys.modules) > MANY_MODULES + PASSED_OVER["modules"]:
+        _pass_over_imports()
+
+
+def _pass_over_imports() -> None:
     gc.collect()
     gc.freeze()
-    gc.enable()
+    PASSED_OVER["modules"] = len(sys.modules)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -171,6 +171,8 @@ class Reader:
         """Let a model look into the text files that were not shown, which are too large or too many."""
         shown = {file.name for file in self._files}
         for name, path in self.sources.items():
+            if len(self.beside) >= MOST_TEXTS or self._beside_characters >= MOST_BESIDE:
+                return
             if name not in shown:
                 with suppress(OSError):
                     self.add_beside(name, _beginning_of(_read(path, 4 * MOST_READABLE)))

@@ -1,4 +1,4 @@
-"""The workbench of a helper: one bounded task that only reads and hands in a note, under the call that delegated it."""
+"""The workbench of a helper: one bounded task that reads, computes and hands in, under the call that delegated it."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         print_line(f"to continue: peergate resume {session_words(run)}")
 
 
-def _print_now(state: Overview, job: Mapping[str, Any] | None, builder: Mapping[str, Any] | None) -> None:
+def _print_now(state: Overview, job: Mapping[str, Any] | None, builder: dict[str, Any] | None) -> None:
     if state.stage:
         print_line(f"stage {state.stage}, attempt {state.attempt}")
     if job is not None and job["total"]:

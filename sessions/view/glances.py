@@ -25,7 +25,7 @@ class Glances:
         self._lock = threading.Lock()
 
     def of(self, name: str) -> dict[str, Any]:
-        """Return effect and money of a session, what it waits for while it runs, and whether its trail is damaged."""
+        """Return effect and money of a session, what it waits for, and whether its trail is damaged, once verified."""
         try:
             place = self._reader.scope.place(name)
             stamp = stamp_of(place)
@@ -33,12 +33,16 @@ class Glances:
                 return known[1]
             audit = self._checks.of(name)
             told: dict[str, Any] = {"damaged": bool(audit.damage) or not audit.readable}
+            newest = self._checks.is_of(name, stamp)
         except (*UNREADABLE, OSError):
             return {}
         # Of a damaged trail there may be nothing else to tell.
         with suppress(*UNREADABLE, OSError):
             entries = place.entries()
             told |= {"busy": busy_with(entries)} | _told(page_result(entries, place.store))
+        if not newest and not told["damaged"]:
+            # It changed since: this trail was not verified.
+            return {name: one for name, one in told.items() if name != "damaged"}
         with self._lock:
             if len(self._kept) >= MOST:
                 self._kept.clear()

@@ -76,6 +76,11 @@ class Checks:
         self._kept[name] = stamp, now, found
         return found
 
+    def is_of(self, name: str, stamp: str) -> bool:
+        """Say whether the last check was of the trail as this stamp says it is, and not seconds older."""
+        known = self._kept.get(name)
+        return known is not None and known[0] == stamp
+
 
 def entry_page(read: Read, seq: int) -> dict[str, Any]:
     """Return one entry with what it names, as far as that is kept; raises UserError without such an entry."""

@@ -348,6 +348,8 @@ HELPER_TOOLS: tuple[Tool, ...] = (
     tool_of(QueryRows),
     tool_of(CompareRows),
     tool_of(Grep),
+    tool_of(RunPython),
+    tool_of(LookUp),
     tool_of(HandIn),
 )
-"""What a helper has: it reads and hands in, it neither launches nor asks nor delegates."""
+"""What a helper has: it reads, computes and hands in, it neither launches nor asks nor delegates."""

@@ -75,7 +75,9 @@ if (table) {
   }));
   search.addEventListener("input", shown);
   state.addEventListener("change", shown);
+  let later = 0;
   const fill = async () => {
+    let unverified = false;
     for (let at = 0; at < body.rows.length; at += 25) {
       const rows = [...body.rows].filter(row => row.dataset.name).slice(at, at + 25);
       if (!rows.length) break;
@@ -85,8 +87,8 @@ if (table) {
       const told = await answer.json();
       for (const row of rows) {
         const one = told[row.dataset.name];
-        if (!one || !("damaged" in one)) continue;
-        delete row.dataset.unverified;
+        if (!one) continue;
+        if ("damaged" in one) delete row.dataset.unverified; else unverified = true;
         if (one.damaged) {
           const [state, result] = [row.querySelector("[data-shown]"), row.querySelector("[data-name=result]")];
           if (row.dataset.state !== "damaged" && result.textContent) result.textContent = `says ${result.textContent}`;
@@ -103,6 +105,9 @@ if (table) {
     }
     order();
     shown();
+    // A trail that has just grown is verified again some seconds later.
+    clearTimeout(later);
+    if (unverified) later = setTimeout(fill, 6000);
   };
   document.addEventListener("refreshed", () => { order(); shown(); fill(); });
   shown();

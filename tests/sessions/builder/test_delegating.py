@@ -1,4 +1,4 @@
-"""Helpers of a builder: a fresh context, only reading, bounded, in parallel, each leaving one note."""
+"""Helpers of a builder: a fresh context, reading and computing only, bounded, in parallel, each leaving one note."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agents.turns import ToolResult
 from agents.workbench_protocol import Workbench
 from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
@@ -17,6 +18,7 @@ from specs.errors import BuilderUnavailable
 from tests.factories.benches import READABLE, bench_of, new_session, open_stage
 from tests.factories.benches import call as call_tool
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI
+from tests.fixtures.recipe_process import needs_sandbox
 from tests.fixtures.scripted_builder import Call, Said, call, calls, follows_the_spec, scripted_builder, texts_of
 from tests.sessions.builder.test_builder_session import KEY, entries, open_with, play
 
@@ -55,7 +57,7 @@ def test_tasks_are_worked_on_over_the_wire_and_leave_notes(
     assert len(helpers) == 4 and all(READABLE in texts_of(body)[0] for body in helpers)
     assert not any("phase 'plan'" in text for body in helpers for text in texts_of(body))
     tools = {one["name"] for one in helpers[0]["tools"]}
-    looking = {"query_rows", "compare_rows", "grep"}
+    looking = {"query_rows", "compare_rows", "grep", "run_python", "look_up"}
     assert tools == {"read_spec", "list_artifacts", "read_artifact", "read_metrics", "hand_in"} | looking
     notes = [Store(run / STORE).get(one.body["text"]) for one in entries(run, "note")]
     assert sorted(notes) == [b"five tales", b"the shortest is the one of the sea"]
@@ -98,6 +100,20 @@ def test_tasks_run_at_once(tmp_path: Path) -> None:
         call_tool(bench, "hand_in", result=f"from {threading.get_ident()}")  # type: ignore[arg-type]
 
     assert "nothing was handed in" not in delegated(tmp_path, helps, {}, {"task": "another"})
+
+
+@needs_sandbox
+def test_a_helper_computes_in_the_sandbox_and_reads_no_more_there(tmp_path: Path) -> None:
+    got: list[ToolResult] = []
+
+    def helps(bench: Workbench) -> None:
+        script = "print(len(open('/inputs/data.prompts').readlines()), 'lines')"
+        for name in ("data.prompts", "heldout"):
+            got.append(call_tool(bench, "run_python", script=script, artifacts=[name]))  # type: ignore[arg-type]
+        call_tool(bench, "hand_in", result=got[0].text)  # type: ignore[arg-type]
+
+    assert delegated(tmp_path, helps) == "task 1: note.1"
+    assert [one.is_error for one in got] == [False, True] and "5 lines" in got[0].text
 
 
 def test_a_bound_ends_a_task_and_is_told(tmp_path: Path) -> None:

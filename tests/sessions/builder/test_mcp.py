@@ -23,7 +23,7 @@ from sessions.builder.mcp.tool_server import what_was_launched
 from specs.errors import UserError
 from tests.e2e.sessions import CANARY, entries, environment, verify, wait_for
 from tests.factories.evidence_on_disk import heldout_items
-from tests.fixtures.mcp_client import Driver, over_stdio, server_of, take_through
+from tests.fixtures.mcp_client import Driver, open_brief, over_stdio, server_of, take_through
 from tests.fixtures.quick_session import open_quick
 
 pytestmark = pytest.mark.integration
@@ -85,7 +85,7 @@ def test_a_client_that_starts_cold_takes_a_session_to_its_accepted_end_over_a_ki
     hold.unlink()
     with over_stdio("small", run.parent) as driver:
         assert "brief first" in (driver.client.instructions or "")
-        first = driver.call("brief")
+        first = open_brief(driver)
         assert first.text.startswith("# Session small: stage 'base' (evaluate), attempt 1, phase 'submit'")
         (prompt,) = driver.ask("get_prompt", "brief").messages
         assert first.text.splitlines()[0] in prompt.content.text
@@ -186,8 +186,7 @@ def test_a_launcher_that_refuses_is_the_result_of_the_launch(tmp_path: Path) -> 
     run = opened(tmp_path)
     (run.parent / "refuse").touch()
     with over_stdio("small", run.parent) as driver:
-        while "no phase is open" in driver.call("brief").text:
-            continue
+        open_brief(driver)
         said = driver.call("launch_stage", stage="base", reason="r")
     assert said.is_error and said.text == "base.1 was not launched: no machine is free (rent another one)"
     assert "is launched" not in said.text + said.then and "the session has stopped" in said.then
@@ -196,9 +195,7 @@ def test_a_launcher_that_refuses_is_the_result_of_the_launch(tmp_path: Path) -> 
     (run.parent / "refuse").unlink()
     (run.parent / "hold").touch()
     with over_stdio("small", run.parent) as driver:
-        while "no phase is open" in driver.call("brief").text:
-            continue
-        assert "phase 'watch'" in driver.call("brief").text, "the next start launches it: the plan is on record"
+        assert "phase 'watch'" in open_brief(driver).text, "the next start launches it: the plan is on record"
         (run.parent / "hold").unlink()
 
 

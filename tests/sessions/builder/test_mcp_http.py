@@ -21,7 +21,7 @@ from sessions.builder.mcp.transports import Http, TokenKind, parse_address, read
 from sessions.commands.mcp import serve
 from specs.errors import UserError
 from tests.e2e.sessions import entries, environment
-from tests.fixtures.mcp_client import connected, http_transport
+from tests.fixtures.mcp_client import connected, http_transport, open_brief
 from tests.fixtures.quick_session import open_quick
 from tests.sessions.builder.test_mcp import EXTERNAL
 
@@ -80,7 +80,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def test_two_clients_with_the_token_build_one_session(served: Served) -> None:
     with connected(served.client()) as one, connected(served.client()) as other:
-        assert "stage 'base'" in one.call("brief").text
+        assert "stage 'base'" in open_brief(one).text
         begun = [driver.begin("write_note", text=f"from {name}") for driver, name in ((one, "one"), (other, "other"))]
         assert sorted(each.result(60).text for each in begun) == ["kept as note.1", "kept as note.2"]
         assert "phase 'submit'" in one.call("launch_stage", stage="base", reason="r").then

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -93,7 +94,7 @@ def test_a_real_wrapper_says_it_with_every_heartbeat(script: str, tmp_path: Path
     folder.mkdir(parents=True)
     (folder / "order.json").write_bytes(first_order(tmp_path / "other").canonical())
     program = "import sys, time, pathlib\nwhile not (pathlib.Path(sys.argv[1]) / 'enough').exists(): time.sleep(0.05)"
-    environ = nvidia_smi(tmp_path / "bin", script)
+    environ = os.environ | nvidia_smi(tmp_path / "bin", script)
     with subprocess.Popen([sys.executable, wrapper_driver.__file__, program, str(folder)], env=environ) as started:
         try:
             until = time.monotonic() + 60

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.e2e.sessions import CANARY, entries, verify
 from tests.factories.evidence_on_disk import heldout_items, resolved_spec
-from tests.fixtures.mcp_client import HOME, Driver, over_stdio
+from tests.fixtures.mcp_client import HOME, Driver, open_brief, over_stdio
 from tests.fixtures.quick_session import POWERED, ROOMY
 from tests.fixtures.terminal import at_a_terminal
 
@@ -80,7 +80,7 @@ def test_what_a_program_wrote_starts_once_a_person_has_signed_it_and_only_once(m
 
     # Another program, with the other server, builds it.
     with over_stdio("mine", managed.runs) as builder:
-        assert "stage 'base'" in builder.call("brief").text
+        assert "stage 'base'" in open_brief(builder).text
         assert "launch_stage" in {one.name for one in builder.ask("list_tools").tools}
         # Its weights are not those of the test's jobs, so it goes no further than the phase.
         assert not builder.call("write_note", text="here").is_error

@@ -194,7 +194,7 @@ def test_a_model_builds_on_a_pod_and_asks_its_reviewer_there(tmp_path: Path) -> 
     judged = [one.body for one in every if one.kind == "verdict"]
     assert len(judged) == 6 and {one["reviewer"] for one in judged} == {"anthropic:two"}
     turns = [one.body for one in every if one.kind == "turn"]
-    assert len(turns) == 11 and every[-1].kind == "close" and verify(place).exit_code == 0
+    assert len(turns) >= 11 and every[-1].kind == "close" and verify(place).exit_code == 0
     assert not [one for one in place.folder.rglob("*") if one.is_file() and CANARY.encode() in one.read_bytes()]
 
 

@@ -76,7 +76,13 @@ SEVERAL: dict[EntryKind, list[dict[str, Any]]] = {
     "plan": [{"escalate": True}, {}, {"stage": "dpo"}],
     "decision": [{"outcome": "escalate", "reasons": ["why"]}, {}, {"outcome": "reject"}],
     "amendment": [{"outcome": "reject"}, {}, {"outcome": "reject", "overridden": True}],
-    **dict.fromkeys(("packet", "verdict", "human", "budget", "retraction", "spend", "close"), [{}]),
+    "packet": [{}],
+    "verdict": [{}],
+    "human": [{}],
+    "budget": [{}],
+    "retraction": [{}],
+    "spend": [{}],
+    "close": [{}],
 }
 
 
@@ -84,7 +90,9 @@ def test_head_and_tail_say_what_the_whole_trail_says(tmp_path: Path) -> None:
     """Of trails of chance, whatever order their entries have; only a verdict comes after its packet."""
     chance, shorter, states = random.Random(1), 0, set[tuple[str, str | None]]()
     for _ in range(300):
-        kinds = chance.choices([kind for kind in SEVERAL if kind not in ("open", "close")], k=chance.randrange(25))
+        kinds: list[EntryKind] = chance.choices(
+            [kind for kind in SEVERAL if kind not in ("open", "close")], k=chance.randrange(25)
+        )
         kinds = ["open", *kinds, *(["close"] if chance.random() < 0.5 else [])]
         if chance.random() < 0.2:
             chance.shuffle(kinds)

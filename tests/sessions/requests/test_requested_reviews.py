@@ -104,7 +104,7 @@ def desk(api: Api, here: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
         vendor: str = OPENAI,
         timeout_s: float = 20.0,
         price: TokenPrice | None = PRICE,
-        outage_s: float = 0.1,
+        outage_s: float = 0.5,
         **given: Any,
     ) -> Desk:
         one = Effort(timeout_s=timeout_s, max_cost_usd=1.0)

@@ -24,6 +24,7 @@ from sessions.commands.audit.trail_place import Place
 from sessions.report.page_result import page_result
 from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.trail_page import trail_page
+from sessions.view import trail_state
 from sessions.view.places import Reader, Scope
 from specs.job_records import JobOrder
 from specs.trail.builder_tools import SubmitStage
@@ -75,7 +76,11 @@ def test_the_session_page_says_what_the_report_says(finished: Client, closed_qui
     told = page_result(read.entries, read.store)
     assert told is not None and told["effect"] is not None
     page = finished.get("/s/small/").text
-    assert told["sentence"].replace(">", "&gt;").replace("<", "&lt;").replace("'", "&#39;") in page
+    assert '<strong class="approve">Accepted</strong>' in page
+    assert (
+        told["sentence"].removeprefix("accepted: ").replace(">", "&gt;").replace("<", "&lt;").replace("'", "&#39;")
+        in page
+    )
     for name in ("gain", "interval", "p", "gained", "lost"):
         assert told["effect"][name] in page
     row = finished.get("/sessions.json?name=small&name=none&name=../small").json()
@@ -225,6 +230,23 @@ def test_a_damaged_trail_is_named_on_every_page(closed_quick: Path, tmp_path: Pa
     for asked, state in ((client, "damaged"), (sound, "closed")):
         told = asked.get("/sessions.json?name=small").json()["small"]
         assert told["damaged"] is (state == "damaged") and f'data-state="{state}"' in asked.get("/").text
+
+
+def test_a_trail_that_changed_since_it_was_verified_is_not_called_sound(
+    closed_quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "runs" / "small"
+    shutil.copytree(closed_quick, run)
+    client = Client(Scope(run.parent))
+    assert "data-unverified" in client.get("/").text
+    assert client.get("/sessions.json?name=small").json()["small"]["damaged"] is False
+    assert "data-unverified" not in client.get("/").text
+    (damaged(closed_quick, tmp_path / "other") / "trail.sqlite").replace(run / "trail.sqlite")
+    # The check from a moment ago is not repeated at once.
+    assert "damaged" not in client.get("/sessions.json?name=small").json()["small"]
+    assert "data-unverified" in client.get("/").text
+    monkeypatch.setattr(trail_state, "AGAIN_AFTER_S", 0)
+    assert client.get("/sessions.json?name=small").json()["small"]["damaged"] is True
 
 
 def test_a_trail_is_checked_by_the_heads_that_were_kept_elsewhere(closed_quick: Path, tmp_path: Path) -> None:

@@ -333,7 +333,7 @@ def overruled(row: dict[str, Any]) -> None:
     ("kind", "form"),
     [
         ("critique_instructions", "base"),
-        pytest.param("critique_responses", "instruct", marks=pytest.mark.more),
+        ("critique_responses", "instruct"),
         pytest.param("best_of_n", "base", marks=pytest.mark.more),
         ("revise", "instruct"),
     ],

@@ -406,7 +406,7 @@ def test_an_item_without_an_answer_cannot_be_compared(tmp_path: Path, base: Path
         compare(job)
 
 
-@pytest.mark.parametrize("history", ["whole", "shuffled", pytest.param("none", marks=pytest.mark.more)])
+@pytest.mark.parametrize("history", ["whole", "shuffled", "none"])
 def test_a_witness_reads_the_turns_of_a_conversation_as_they_were_asked(
     tmp_path: Path, chat: Path, history: str
 ) -> None:

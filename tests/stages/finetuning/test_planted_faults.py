@@ -161,7 +161,7 @@ def test_a_corpus_learned_by_heart_is_overfit(tmp_path: Path, epochs: int, statu
     ]
     data = write_lines(tmp_path / "examples.jsonl", rows)
     wide = tiny_checkpoint(tmp_path / "wide", hidden=128)
-    given = {"epochs": epochs, "batch_size": 6, "learning_rate": 5e-3, "validation_share": 0.5}
+    given: dict[str, Any] = {"epochs": epochs, "batch_size": 6, "learning_rate": 5e-3, "validation_share": 0.5}
     job = training_job(tmp_path / "job", "sft", wide, data, **QUICK | given)
     found = judged(tmp_path, job, run(job))
     assert found["training.overfit"].startswith(status), found["training.overfit"]

@@ -98,30 +98,34 @@ def _repeated(rows: Lines) -> None:
     rows[:] = [row | {"prompt": "Tell a tale.", "completion": "it is short."} for row in rows]
 
 
+CASES: list[tuple[Callable[[Lines], Lines], Callable[[Lines], Any] | None, str]] = [
+    (lambda rows: rows, None, "PASS: 3 examples of 3 groups were kept out"),
+    (
+        lambda rows: rows[3:],
+        None,
+        "FAIL: examples were read after steps 2, 4, 6, 8, 10; due were 0, 2, 4, 6, 8, 10",
+    ),
+    (lambda rows: rows[:-1], None, "FAIL: 2 examples were read after step 10, the 3 that were kept out are others"),
+    (
+        lambda rows: [row | {"example": row["example"] + 5} for row in rows],
+        None,
+        "FAIL: 3 examples were read after step 0, the 3 that were kept out are others",
+    ),
+    (lambda rows: [row | {"group": "pg9"} for row in rows], None, "has another group than its line"),
+    (lambda rows: [], None, "FAIL: examples were read after steps ; due were"),
+    (lambda rows: rows, _repeated, "WARN: 3 examples of 3 groups were kept out; 3 are trained on in other groups"),
+    (
+        lambda rows: rows,
+        lambda rows: rows.__setitem__(slice(None), [row | {"group": "one"} for row in rows]),
+        "WARN: no example was kept out: all are of one group",
+    ),
+]
+"""What is done to the rows that were read and to the examples, and what the check says."""
+
+
 @pytest.mark.parametrize(
     ("rows", "change", "told"),
-    [
-        (lambda rows: rows, None, "PASS: 3 examples of 3 groups were kept out"),
-        (
-            lambda rows: rows[3:],
-            None,
-            "FAIL: examples were read after steps 2, 4, 6, 8, 10; due were 0, 2, 4, 6, 8, 10",
-        ),
-        (lambda rows: rows[:-1], None, "FAIL: 2 examples were read after step 10, the 3 that were kept out are others"),
-        (
-            lambda rows: [row | {"example": row["example"] + 5} for row in rows],
-            None,
-            "FAIL: 3 examples were read after step 0, the 3 that were kept out are others",
-        ),
-        (lambda rows: [row | {"group": "pg9"} for row in rows], None, "has another group than its line"),
-        (lambda rows: [], None, "FAIL: examples were read after steps ; due were"),
-        (lambda rows: rows, _repeated, "WARN: 3 examples of 3 groups were kept out; 3 are trained on in other groups"),
-        (
-            lambda rows: rows,
-            lambda rows: rows.__setitem__(slice(None), [row | {"group": "one"} for row in rows]),
-            "WARN: no example was kept out: all are of one group",
-        ),
-    ],
+    CASES,
     ids=["as due", "a step missing", "an example missing", "others", "renamed", "none", "trained on too", "one group"],
 )
 def test_what_was_read_is_divided_again(tmp_path: Path, rows: Any, change: Any, told: str) -> None:

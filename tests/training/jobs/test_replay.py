@@ -66,7 +66,7 @@ def replayed_by(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
     ("kind", "parameters"),
     [
         ("sft", {"snapshot_steps": 4, "validation_share": 0.3, **LORA}),
-        pytest.param("sft", {}, marks=pytest.mark.more),
+        ("sft", {}),
         ("dpo", {"validation_share": 0.3, "snapshot_steps": 3}),
         pytest.param(
             "dpo", {"validation_share": 0.3, "snapshot_steps": 3, "precision": "bfloat16"}, marks=pytest.mark.more

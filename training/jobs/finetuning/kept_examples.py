@@ -60,8 +60,8 @@ class KeptExamples:
         found: list[ValidationRow] = []
         for entry in trainer.state.log_history:
             for line, value, tokens in entry.get(_LOGGED, ()):
-                one = {"step": entry["step"], "example": line, "group": self.examples[line].group}
-                found.append(ValidationRow(**one, tokens=tokens, log_probability=value))
+                read: dict[str, Any] = {"step": entry["step"], "tokens": tokens, "log_probability": value}
+                found.append(ValidationRow(example=line, group=self.examples[line].group, **read))
         return found
 
 
