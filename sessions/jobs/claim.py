@@ -61,9 +61,9 @@ def lives(path: Path) -> bool:
 def started_ticks(pid: int) -> int | None:
     """Return a process's start in clock ticks since the machine started; None if the system does not say."""
     with suppress(OSError, ValueError, IndexError):
-        message = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         # The process name before the last parenthesis may hold anything, parentheses too.
-        return int(message.rpartition(")")[2].split()[19])
+        return int(stat.rpartition(")")[2].split()[19])
     return None
 
 

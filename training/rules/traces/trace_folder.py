@@ -41,7 +41,7 @@ def read_traces(folder: Path) -> Traces:
     except OSError as error:
         raise UserError(f"holds no traces: {error.strerror}", where=str(folder), hint=hint) from error
     try:
-        message = Account.model_validate_json(account)
+        stated = Account.model_validate_json(account)
         turns = {one.id: one for one in map(Turn.model_validate_json, data.splitlines())}
     except ValidationError as error:
         first = error.errors()[0]
@@ -49,8 +49,8 @@ def read_traces(folder: Path) -> Traces:
         raise UserError(
             f"is not in the form of traces: {where}: {first['msg']}", where=str(folder), hint=hint
         ) from None
-    if digest_bytes(data) != message.turns:
+    if digest_bytes(data) != stated.turns:
         raise UserError(f"is not the file that {ACCOUNT} names", where=str(folder / TURNS), hint=hint)
     if lost := next((one for one in turns.values() if one.parent is not None and one.parent not in turns), None):
         raise UserError(f"turn {lost.id} follows {lost.parent}, which is missing", where=str(folder / TURNS), hint=hint)
-    return Traces(turns, message)
+    return Traces(turns, stated)
