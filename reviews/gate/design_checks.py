@@ -69,7 +69,7 @@ def _power(design: Design) -> Found:
     A test that mostly finds something where nothing is has power for free, so its level has a limit.
     """
     analysis = design.resolved.spec.analysis
-    if analysis.alpha > MOST_ALPHA:
+    if holds(analysis.alpha, ">", MOST_ALPHA):
         message = f"alpha is {analysis.alpha:g}: so large a share of sessions without any effect would be accepted"
         return Found("FAIL", f"{message}; at most {MOST_ALPHA:g} is customary", analysis.alpha, repairable=False)
     whole, kinds = power_checks.design_power(analysis), power_checks.design_kinds(analysis, design.heldout)

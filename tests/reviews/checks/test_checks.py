@@ -161,6 +161,7 @@ def test_what_a_check_shows_cannot_move_the_terminal(tmp_path: Path) -> None:
             {
                 "jobs.granted",
                 "jobs.effective",
+                "training.data",
                 "training.steps",
                 "training.schedule",
                 "training.loss",

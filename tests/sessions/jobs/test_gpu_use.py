@@ -95,6 +95,8 @@ def test_a_real_wrapper_says_it_with_every_heartbeat(script: str, tmp_path: Path
     (folder / "order.json").write_bytes(first_order(tmp_path / "other").canonical())
     program = "import sys, time, pathlib\nwhile not (pathlib.Path(sys.argv[1]) / 'enough').exists(): time.sleep(0.05)"
     environ = os.environ | nvidia_smi(tmp_path / "bin", script)
+    # A library that this worker has imported may have hidden the GPUs from all that it starts.
+    environ.pop("CUDA_VISIBLE_DEVICES", None)
     with subprocess.Popen([sys.executable, wrapper_driver.__file__, program, str(folder)], env=environ) as started:
         try:
             until = time.monotonic() + 60

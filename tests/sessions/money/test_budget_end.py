@@ -312,10 +312,17 @@ def test_an_unused_grant_does_not_use_up_a_round(tmp_path: Path) -> None:
         assert settle(session.resolved, shown, verdict, 2).outcome == outcome
 
 
-@pytest.mark.slow
-def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the nanoseconds that the trail reads, to be moved; launches note no other clock of the machine."""
     clock = [10**18]
     monkeypatch.setattr("reviews.trail.signing.time.time_ns", lambda: clock[0])
+    monkeypatch.setattr("sessions.jobs.launcher.clock_here", lambda: None)
+    return clock
+
+
+@pytest.mark.slow
+def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = set_clock(monkeypatch)
 
     class Slow(QuickLauncher):
         def start(self, folder: Path) -> None:
@@ -340,8 +347,7 @@ def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pyte
 def test_a_builder_that_thinks_past_the_hours_is_not_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = [10**18]
-    monkeypatch.setattr("reviews.trail.signing.time.time_ns", lambda: clock[0])
+    clock = set_clock(monkeypatch)
 
     class Brooding(Thinking):
         def work(self, bench: Workbench) -> None:
