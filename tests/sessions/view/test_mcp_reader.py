@@ -51,7 +51,7 @@ def test_a_client_reads_what_was_measured_and_cannot_do_more(runs: Path) -> None
         assert set(tools) == {"sessions", "session", "metric_history", "curve"}
         assert all(one.annotations.read_only_hint for one in tools.values())
         names = {one["name"]: one["state"] for one in json.loads(driver.call("sessions").text)}
-        assert names == {"accepted": "closed", "damaged": "closed", "waiting": "waiting"}
+        assert names == {"accepted": "closed", "damaged": "damaged", "waiting": "waiting"}
         found = json.loads(driver.call("metric_history", metric="accuracy_gain", session="accepted").text)
         assert [(one["attempt"], one["value"], one["outcome"]) for one in found["attempts"]] == [
             ("tuned.1", 1.0, "approve")

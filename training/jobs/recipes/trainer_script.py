@@ -140,8 +140,8 @@ def _show_progress() -> None:
         note = ""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if time.monotonic() - self.told > SECONDS or state.global_step == state.max_steps:
-                self.told = time.monotonic()
+            if time.monotonic() - self.shown_at > SECONDS or state.global_step == state.max_steps:
+                self.shown_at = time.monotonic()
                 # A bar that others draw may not have ended its line.
                 print(f"\nprogress {state.global_step}/{state.max_steps}{self.note}", flush=True)
 
