@@ -134,9 +134,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return three workers for two cores: a fifth of what a test takes is waiting."""
+    """Return four workers for two cores: tests wait for processes, servers and disks."""
     cores = os.cpu_count() or 1
-    return cores + cores // 2
+    return 2 * cores
 
 
 @pytest.hookimpl(optionalhook=True)
