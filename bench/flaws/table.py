@@ -23,7 +23,7 @@ it; `missed`: accepted.
 
 ```
 python -m bench.flaws --out flaws.jsonl --workers 2
-python -m bench.flaws --out healthy.jsonl --workers 2 --healthy 108 --first 401
+python -m bench.flaws --out healthy.jsonl --workers 2 --healthy 108 --first 701
 cat flaws.jsonl healthy.jsonl > all.jsonl
 python -m bench.flaws --out all.jsonl --table docs/decisions/0049-planted-flaws.md
 ```
@@ -45,10 +45,6 @@ when they first ran; four more are since all files that describe weights are com
 Of the six in `bench/flaws/families/places.py`, `prepared-witness`, `evaluated-later` and `loose-level` were missed when
 they first ran, or would have been without the change that they were written for
 ([decision 136](0136-what-a-job-leaves-for-others.md)).
-
-Run after the changes of decisions 135 and 136 (commits 532ed61c to 8fdcab6e): those six, all of the family `design`,
-`dead-rate` and `other-hours`; `evaluated-later` only before its change. All
-other rows, and the healthy sessions (numbers 401 to 508), are of commit 55aa0dfd0.
 """
 RESULTS = ("stopped", "refused", "named", "warned", "ended without acceptance", "missed")
 _SHOWN, _MANY = 70, 3
