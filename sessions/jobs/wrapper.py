@@ -110,7 +110,8 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
                 stop.append("timeout")
             elif order.dead_man_minutes is not None and absence.seconds() > order.dead_man_minutes * 60:
                 stop.append("dead_man")
-        if stop and asked is None:
+        # One that has ended meanwhile is not asked: on a busy machine the request may be seen before the end is.
+        if stop and asked is None and child.poll() is None:
             _signal_group(child.pid, signal.SIGTERM)
             asked = now
         elif asked is not None and now - asked > TERM_GRACE_S:
