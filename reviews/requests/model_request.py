@@ -30,8 +30,9 @@ DRAFTS = 4
 
 
 def instructions(mode: Mode) -> str:
-    """Return the prompt for a kind of request."""
-    return Path(__file__).with_name(f"{mode}.md").read_text(encoding="utf-8")
+    """Return the prompt for a kind of request. What several say of tools is written once."""
+    prompt, looking = (Path(__file__).with_name(f"{name}.md").read_text(encoding="utf-8") for name in (mode, "looking"))
+    return prompt.replace("{looking}\n", looking)
 
 
 def question_text(request: Request, reading: Reading, tools: str = "") -> str:

@@ -33,7 +33,7 @@ def every(pods: Path) -> list[dict[str, Any]]:
 
 
 def known(pods: Path, name: str) -> Place:
-    """Return the place of a pod; raises UserError if there is none of this name."""
+    """Return the place of a pod; raises UserError for an unknown name."""
     place = place_of(pods, name)
     place.read()
     return place

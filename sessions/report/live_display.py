@@ -164,7 +164,7 @@ class Terminal:
 
 
 def told_together(results: Iterable[CheckResult], statuses: Iterable[Status]) -> Iterator[tuple[Status, str, str]]:
-    """Yield status, names and detail of checks in some statuses; those that one fault broke alike are told once."""
+    """Yield status, names and detail of checks in some statuses; those that one fault broke alike are one line."""
     alike: dict[tuple[Status, str], list[str]] = {}
     every = set(statuses)
     for one in results:
