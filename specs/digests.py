@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import rfc8785
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from specs.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -141,3 +146,16 @@ def _digests(files: list[Path]) -> list[str]:
 def digest_path(path: Path) -> str:
     """Return :func:`digest_file` of a file or :func:`digest_tree` of a folder."""
     return digest_tree(path) if path.is_dir() else digest_file(path)
+
+
+@contextmanager
+def digesting(paths: Mapping[str, Path]) -> Generator[dict[str, Future[str]]]:
+    """Digest what is named, as :func:`digest_path` does, while the caller does something else; done at the end.
+
+    Hashing releases the interpreter's lock: the digests of weights take no time beside imports. Each result has to be
+    asked for, and then raises what :func:`digest_path` raises.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor() as pool:
+        yield {name: pool.submit(digest_path, path) for name, path in paths.items()}
