@@ -165,6 +165,16 @@ def test_a_large_tree_has_the_digest_of_a_small_one(tmp_path: Path, monkeypatch:
     assert digest_tree(tmp_path) != small
 
 
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 3 * 4096, 10_000])
+def test_a_file_that_is_read_in_pieces_has_the_digest_of_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(digests, "_AT_ONCE", 1)
+    data = bytes(number % 251 for number in range(size))
+    (tmp_path / "file").write_bytes(data)
+    assert digest_file(tmp_path / "file") == digest_bytes(data)
+
+
 def test_a_tree_with_a_symbolic_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("x", encoding="utf-8")
     (tmp_path / "link").symlink_to(tmp_path / "real")
