@@ -114,6 +114,10 @@ def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
     for name in told.plan.sessions:
         opened = find(read_entries(counted.parent / name / "trail.sqlite"), "open")
         assert opened and opened.body["replicates"] == {"session": "small", "plan": plan.digest}
+        entries = read_entries(counted.parent / name / "trail.sqlite")
+        (looked, *_) = (one for one in entries if one.entry.kind == "exit" and "heldout" in one.body)
+        before = told.plan.sessions.index(name) + 1
+        assert looked.body["heldout"] == {"sessions": 0, "evaluations": 0, "unread": 0, "seeds": before}
     assert not audited(counted.parent / "small-seed9").damage
 
 
