@@ -4,13 +4,13 @@ For each profile of the shipped pipelines on one GPU: the planned seconds of eac
 witness, and the share that all witnesses take, against the limit of a tenth. Nothing runs. A forward pass takes two
 operations a weight and token, training three passes (four with gradient checkpointing), a written token what it takes
 to start the work of each layer, a reading of all weights or the passes of its batch, whichever is most; prompts are
-encoded on one core. Each process imports its libraries and meanwhile digests its weights,
-then loads them; the launcher digests those of a stage before. A witness of training loads its model for each part that
-it trains again, and what was saved. Numbers of texts and tokens are the most that a stage can get
-(``training/planning``). Rates are those that ``bench.gpu_rates`` and ``bench.planned_gpu`` measured on an H200 beside
-16 x86 cores, or are said to be others. Not counted, to the witnesses' disadvantage: merging and writing what was
-trained, and gates. Also printed: the share without what it takes to begin, and with digests before imports instead of
-beside them. Exit code 1 if a profile is above the limit.
+encoded on one core. Each process imports its libraries and meanwhile digests its weights, then loads them; the launcher
+digests those of a stage before. A witness of training loads its model for each part that it trains again, and what was
+saved. Numbers of texts and tokens are the most that a stage can get (``training/planning``). Rates are those that
+``bench.gpu_rates`` and ``bench.planned_gpu`` measured on an H200 beside 16 x86 cores, or are said to be others. Merging
+and writing what was trained, and gates, are left out, which makes the share larger. Also printed: the share without
+what it takes to begin, and with digests before imports instead of beside them. Exit code 1 if a profile is above the
+limit.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
     # What a stage saves is digested by the stage, and then by the session.
     leaving = saved * 2 * _digesting(held, 1)
     digests = _digesting(held, models), _digesting(held, models + saved)
-    before = models * digests[0]
+    before = models * _digesting(held, 1)
     if isinstance(given, SftParameters | DpoParameters):
         work, again = _training(given, _volume(spec, stage), shape)
         return Planned(stage.name, work + leaving, again, held / LOADING, before, digests)
