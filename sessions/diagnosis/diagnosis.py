@@ -113,6 +113,16 @@ def recorded(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) 
     return [_of(entries, store, resolved, one, one.checks) for one in found if one.checks or one.launched]
 
 
+def nothing_begun(run: Path) -> str:
+    """Return why a session without a begun training has nothing to diagnose."""
+    stages = registered_spec(read_entries(run / TRAIL), Store(run / STORE))[0].spec.stages
+    if training := [one.name for one in stages if kind_of(one).trains]:
+        return f"nothing to diagnose: {', '.join(training)} was not begun"
+    scripts = [one.name for one in stages if kind_of(one).runs_code]
+    why = f"; a script, as in {', '.join(scripts)}, is judged by what it leaves: peergate report" if scripts else ""
+    return f"nothing to diagnose: no stage of this session trains by itself{why}"
+
+
 def gate_line(stage: str, results: Sequence[CheckResult], session: str) -> str:
     """Return what the detectors say at the gate of a training, in one line."""
     message = _in_words(results)

@@ -29,7 +29,7 @@ from sessions.diagnosis.actions import LIKELY, POSSIBLE, SURE
 from sessions.diagnosis.attempts import Attempt, Curves
 from sessions.diagnosis.causes import CAUSES, DETECTORS, binding, detector_of, rows_in_words
 from sessions.diagnosis.curve_plots import Drawn, draw
-from sessions.diagnosis.diagnosis import Diagnosis, diagnose
+from sessions.diagnosis.diagnosis import Diagnosis, diagnose, nothing_begun
 from sessions.diagnosis.hypotheses import hypotheses_of
 from sessions.diagnosis.pages import lines_of
 from sessions.jobs.launcher import JobState
@@ -69,6 +69,9 @@ def test_a_healthy_accepted_session_has_nothing_to_explain(tmp_path: Path) -> No
     assert {one.status for one in found.readings} <= {"PASS", "NOT_APPLICABLE"}
     assert all(one.source for one in found.readings) and all(one.recorded for one in found.readings)
     assert found.curves.steps == tuple(range(1, 11)) and not found.curves.stated
+    lines = list(lines_of(found, 120))
+    assert "  training.loss        The loss went down (0.432, limit >= 0.01)" in lines, lines
+    assert any("mean loss 1.85 in the first fifth and 1.05 in the last" in line for line in lines)
 
 
 def test_a_null_is_followed_to_a_training_in_which_nothing_is_wrong(tmp_path: Path) -> None:
@@ -274,7 +277,8 @@ def test_the_command_prints_the_page_or_json_and_draws(tmp_path: Path) -> None:
 def test_an_attempt_that_was_not_begun_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'train' was not begun"):
         diagnose(open_quick(tmp_path), "train")
-    assert diagnose(tmp_path / "runs" / "small") == []
+    run = tmp_path / "runs" / "small"
+    assert diagnose(run) == [] and nothing_begun(run) == "nothing to diagnose: train was not begun"
 
 
 @pytest.mark.parametrize("count", [1, 2, 400])
