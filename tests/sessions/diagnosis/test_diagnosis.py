@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -33,6 +33,7 @@ from sessions.diagnosis.diagnosis import Diagnosis, diagnose, nothing_begun
 from sessions.diagnosis.hypotheses import hypotheses_of
 from sessions.diagnosis.pages import lines_of
 from sessions.jobs.launcher import JobState
+from sessions.report.live_display import Terminal
 from sessions.report.report import rendered_again
 from specs.errors import UserError
 from specs.job_records import JobOrder
@@ -40,7 +41,15 @@ from specs.trail.builder_tools import LaunchStage
 from specs.trail.verdict import CheckResult
 from tests.e2e.sessions import called
 from tests.factories.flaws import ROW_FLAWS
-from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
+from tests.fixtures.quick_session import (
+    QuickLauncher,
+    Silent,
+    drive,
+    healthy_rows,
+    open_quick,
+    quick_session,
+    rows_with,
+)
 from tests.reviews.audit.test_older_runs import unpacked
 
 
@@ -88,7 +97,11 @@ def test_a_null_is_followed_to_a_training_in_which_nothing_is_wrong(tmp_path: Pa
 
 
 def test_a_dead_gradient_binds_and_is_cited_with_its_row(tmp_path: Path) -> None:
-    run = ran(tmp_path, flawed_training("a dead gradient"))
+    run, shown = open_quick(tmp_path), Silent()
+    launcher = QuickLauncher(rows=flawed_training("a dead gradient"))
+    drive(quick_session(run, launcher=launcher, display=cast(Terminal, shown)))
+    (said,) = [line for line in shown.lines if "diagnosis of" in line]
+    assert said.startswith("  diagnosis of train: the optimisation did not work (training.gradient, FAIL); `peergate")
     found = one_of(run)
     assert (found.cause, found.check) == ("optimisation", "training.gradient")
     first = found.readings[0]
