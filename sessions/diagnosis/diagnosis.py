@@ -117,7 +117,7 @@ def nothing_begun(run: Path) -> str:
     """Return why a session without a begun training has nothing to diagnose."""
     stages = registered_spec(read_entries(run / TRAIL), Store(run / STORE))[0].spec.stages
     if training := [one.name for one in stages if kind_of(one).trains]:
-        return f"nothing to diagnose: {', '.join(training)} was not begun"
+        return f"nothing to diagnose: no training was begun ({', '.join(training)})"
     scripts = [one.name for one in stages if kind_of(one).runs_code]
     why = f"; a script, as in {', '.join(scripts)}, is judged by what it leaves: peergate report" if scripts else ""
     return f"nothing to diagnose: no stage of this session trains by itself{why}"

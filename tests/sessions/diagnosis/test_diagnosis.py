@@ -291,7 +291,7 @@ def test_an_attempt_that_was_not_begun_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'train' was not begun"):
         diagnose(open_quick(tmp_path), "train")
     run = tmp_path / "runs" / "small"
-    assert diagnose(run) == [] and nothing_begun(run) == "nothing to diagnose: train was not begun"
+    assert diagnose(run) == [] and nothing_begun(run) == "nothing to diagnose: no training was begun (train)"
 
 
 @pytest.mark.parametrize("count", [1, 2, 400])
