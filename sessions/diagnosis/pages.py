@@ -43,9 +43,9 @@ def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
     for each in fired:
         advice = "" if each.blocking else ", advice"
         now = "" if each.recorded else ", computed now"
-        yield from told(f"{each.check}: {each.detail}", f"  {each.status:<5} ")
-        yield from told(f"{each.cause}{advice}{now}{_figures(each)}", " " * 8)
-        yield from told(f"source: {each.source}", " " * 8)
+        yield from told(f"{each.check}: {each.detail}", f"  {each.status:<7} ")
+        yield from told(f"{each.cause}{advice}{now}{_figures(each)}", " " * 10)
+        yield from told(f"source: {each.source}", " " * 10)
     quiet = [each for each in one.readings if each not in fired]
     passed = [each for each in quiet if each.status == "PASS"]
     yield from _heading("passed", passed)

@@ -26,10 +26,11 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.diagnosis import diagnosis as diagnosing
 from sessions.diagnosis.actions import LIKELY, POSSIBLE, SURE
-from sessions.diagnosis.attempts import Attempt, Curves
+from sessions.diagnosis.attempts import Attempt, Curves, attempt_of
 from sessions.diagnosis.causes import CAUSES, DETECTORS, binding, detector_of, rows_in_words
 from sessions.diagnosis.curve_plots import Drawn, draw
 from sessions.diagnosis.diagnosis import Diagnosis, diagnose, nothing_begun
+from sessions.diagnosis.five_whys import whys_of
 from sessions.diagnosis.hypotheses import hypotheses_of
 from sessions.diagnosis.pages import lines_of
 from sessions.jobs.launcher import JobState
@@ -127,6 +128,19 @@ def test_a_plateau_leads_to_the_schedule_that_made_it(tmp_path: Path) -> None:
         "training.schedule": (3, 4, 5, 6, 7, 8, 9, 10),
         "training.plateau": (1, 4, 5, 6, 7, 8, 9, 10),
     }
+
+
+def test_what_did_not_close_the_gate_does_not_explain_why_it_is_closed(tmp_path: Path) -> None:
+    run = ran(tmp_path)
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    resolved, _ = diagnosing.registered_spec(entries, store)
+    advice = result("training.starvation", "WARN").model_copy(update={"blocking": False})
+    judged = attempt_of(entries, store, resolved, "train", 1)
+    for closing, told in (("provenance.code", "beside what closed the gate, there are"), ("training.mask", "infra")):
+        results = [advice, result(closing, "FAIL")]
+        found = [one for one in results if one.id in DETECTORS]
+        whys = whys_of(entries, store, resolved, judged._replace(checks=tuple(results)), found)
+        assert [one.told.startswith(told) for one in whys].count(True) == 1, whys
 
 
 def attempt(number: int, status: str, figure: float, **given: Any) -> Attempt:
@@ -329,6 +343,10 @@ def test_infrastructure_goes_before_optimisation_and_that_before_data() -> None:
     certain = [result("training.speed", "WARN"), result("training.gradient", "FAIL")]
     assert (first := binding(certain)) is not None and first.id == "training.gradient"
     assert binding([result("training.loss", "PASS"), result("training.mask", "BLOCKED")]) is None
+    # A witness that was lost masks the result; it goes behind the end of the job that left it nothing.
+    lost = [result("training.starvation", "WARN"), result("witness.training", "BLOCKED")]
+    assert (first := binding(lost)) is not None and first.id == "witness.training"
+    assert (first := binding([*lost, result("jobs.exit", "FAIL")])) is not None and first.id == "jobs.exit"
     assert CAUSES == ("infrastructure", "optimisation", "data") and POSSIBLE < LIKELY < SURE
 
 
