@@ -168,7 +168,9 @@ def _computed(
         metrics = measure(evidence)
     except EvidenceMissing:
         metrics = None
-    return (*attempt.checks, *(apply(one, evidence, metrics) for one in missing))
+    now = (apply(one, evidence, metrics) for one in missing)
+    # A witness that has not ended is no lost one: only a gate says that.
+    return (*attempt.checks, *(one for one in now if one.status != "BLOCKED" or not one.id.startswith("witness.")))
 
 
 def _detectors(resolved: ResolvedSpec, stage: str) -> list[Check]:

@@ -260,6 +260,18 @@ def test_what_an_older_gate_did_not_run_is_computed_now(tmp_path: Path, monkeypa
     assert "training.plateau" not in {one.check for one in told.readings}, "a report holds what the gate saw"
 
 
+def test_a_witness_that_has_not_ended_is_not_lost(tmp_path: Path) -> None:
+    run = ran(tmp_path)
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    resolved, _ = diagnosing.registered_spec(entries, store)
+    trained = next(one.entry.seq for one in entries if one.entry.key == "exit/small.train.1")
+    judged = attempt_of(entries[: trained + 1], store, resolved, "train", 1)
+    assert judged.ended and not judged.checks
+    now = diagnosing._computed(run, entries[: trained + 1], store, resolved, judged)  # pyright: ignore[reportPrivateUsage]
+    assert len(now) > 15 and [one.id for one in now if one.id.startswith("witness.")] == []
+    assert binding(now) is None
+
+
 def test_a_run_of_an_older_tree_is_told_as_far_as_it_can_be_read(tmp_path: Path) -> None:
     found = one_of(unpacked("closed", tmp_path))
     assert found.readings and all(one.recorded for one in found.readings)
