@@ -75,20 +75,22 @@ def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
     Raises:
         ModuleNotFoundError: a root is missing: a digest without it would look like one that covers it.
     """
-    waiting, reached = list(roots), dict[str, Path]()
+    waiting, reached = list(dict.fromkeys(roots)), list[Path]()
     for name in waiting:
         if _file(home, name) is None:
             raise ModuleNotFoundError(f"'{name}' is registered as measuring code and is not in {home}", name=name)
+    seen = set(waiting)
     while waiting:
         name = waiting.pop()
         path = _file(home, name)
-        if path is None or name in reached:
+        if path is None:
             continue
-        reached[name] = path
+        reached.append(path)
         package, _, _ = name.rpartition(".")
-        waiting += [package] if package else []
-        waiting += _imported(path, name if path.name == "__init__.py" else package)
-    return set(reached.values())
+        asked = {package, *_imported(path, name if path.name == "__init__.py" else package)} - seen
+        seen |= asked
+        waiting += asked
+    return set(reached)
 
 
 def _file(home: Path, name: str) -> Path | None:
@@ -100,10 +102,12 @@ def _file(home: Path, name: str) -> Path | None:
 
 def _imported(path: Path, package: str) -> Iterator[str]:
     """Yield every name that could be a module: of ``from a import b`` both ``a`` and ``a.b``."""
-    pending: list[ast.AST] = [ast.parse(path.read_bytes(), str(path))]
+    text = path.read_bytes()
+    pending: list[ast.AST] = [ast.parse(text, str(path))]
+    for_types = b"TYPE_CHECKING" in text
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if for_types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             pending += node.orelse
             continue
         if isinstance(node, ast.Import):
@@ -114,6 +118,11 @@ def _imported(path: Path, package: str) -> Iterator[str]:
             yield source
             yield from (f"{source}.{one.name}" for one in node.names)
         # Statements only: no expression imports, and there are ten times as many of them.
-        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-            below = getattr(node, part, [])
-            pending += below if isinstance(below, list) else []
+        for part in _blocks(type(node)):
+            pending += getattr(node, part)
+
+
+@cache
+def _blocks(kind: type[ast.AST]) -> tuple[str, ...]:
+    """Return the fields of a statement that hold statements."""
+    return tuple(one for one in kind._fields if one in ("body", "orelse", "finalbody", "handlers", "cases"))

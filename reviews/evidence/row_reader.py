@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +20,25 @@ ROW_CHARACTERS = 400
 """Of each text of a row that a packet shows."""
 MOST_LINE_BYTES = 1 << 24
 MOST_ROWS = 5_000_000
+_MOST_KEPT = 1 << 23
+"""Bytes of a file whose rows are kept for the next check: a larger one would fill the memory beside the others."""
+_kept: ContextVar[dict[tuple[Path | None, type[Contract]], tuple[Any, ...]] | None] = ContextVar(
+    "kept", default=None
+)
+
+
+@contextmanager
+def each_file_once() -> Generator[None]:
+    """Read each row file once for the checks of one gate, which then judge the same bytes; nothing outlives the gate."""
+    before = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(before)
+
+
+def _every(_: Any) -> bool:
+    return True
 
 
 def read_rows(
@@ -26,13 +47,26 @@ def read_rows(
     what: str,
     *,
     may_be_empty: bool = False,
-    which: Callable[[Any], bool] = lambda _: True,
+    which: Callable[[Any], bool] = _every,
 ) -> tuple[Row, ...]:
     """Return all rows of a JSONL file, or those ``which`` says so of, where a file has rows of two forms.
 
     Raises:
         EvidenceMissing: there is no file, a line is not such a row, or the file is empty and must not be.
     """
+    kept = _kept.get() if which is _every else None
+    if kept is not None and (path, model) in kept:
+        rows = kept[path, model]
+    else:
+        rows = _parsed(path, model, what, which)
+        if kept is not None and path is not None and path.stat().st_size <= _MOST_KEPT:
+            kept[path, model] = rows
+    if not rows and not may_be_empty:
+        raise EvidenceMissing(f"{what} are empty")
+    return rows
+
+
+def _parsed(path: Path | None, model: type[Row], what: str, which: Callable[[Any], bool]) -> tuple[Row, ...]:
     rows: list[Row] = []
     seen: dict[tuple[Any, ...], int] = {}
     for number, line, value in _lines(path, what):
@@ -50,8 +84,6 @@ def read_rows(
             if (first := seen.setdefault(key, number)) != number:
                 message = ", ".join(f"{name} {plain(str(value), 60)}" for name, value in zip(names, key, strict=True))
                 raise EvidenceMissing(f"line {number} is of {message}, and so is line {first}", where=what)
-    if not rows and not may_be_empty:
-        raise EvidenceMissing(f"{what} are empty")
     return tuple(rows)
 
 
