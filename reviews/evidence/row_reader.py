@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from reviews.evidence.once import once
 from specs.digests import Contract
 from specs.errors import EvidenceMissing
 from specs.strict_json import read_json
@@ -21,20 +20,7 @@ ROW_CHARACTERS = 400
 MOST_LINE_BYTES = 1 << 24
 MOST_ROWS = 5_000_000
 _MOST_KEPT = 1 << 23
-"""Bytes of a file whose rows are kept for the next check: a larger one would fill the memory beside the others."""
-_kept: ContextVar[dict[tuple[Path | None, type[Contract]], tuple[Any, ...]] | None] = ContextVar(
-    "kept", default=None
-)
-
-
-@contextmanager
-def each_file_once() -> Generator[None]:
-    """Read each row file once for the checks of one gate, which then judge the same bytes; nothing outlives the gate."""
-    before = _kept.set({})
-    try:
-        yield
-    finally:
-        _kept.reset(before)
+"""Bytes of a file whose rows are kept for the next check of the gate: larger ones would fill the memory together."""
 
 
 def _every(_: Any) -> bool:
@@ -54,13 +40,10 @@ def read_rows(
     Raises:
         EvidenceMissing: there is no file, a line is not such a row, or the file is empty and must not be.
     """
-    kept = _kept.get() if which is _every else None
-    if kept is not None and (path, model) in kept:
-        rows = kept[path, model]
+    if which is _every and path is not None and path.is_file() and path.stat().st_size <= _MOST_KEPT:
+        rows = once((path, model), None, lambda: _parsed(path, model, what, which))
     else:
         rows = _parsed(path, model, what, which)
-        if kept is not None and path is not None and path.stat().st_size <= _MOST_KEPT:
-            kept[path, model] = rows
     if not rows and not may_be_empty:
         raise EvidenceMissing(f"{what} are empty")
     return rows

@@ -33,7 +33,7 @@ from reviews.comparison import (
 )
 from reviews.evidence.defect_waves import family_of
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_reader import each_file_once
+from reviews.evidence.once import one_gate
 from reviews.gate import measurer
 from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
@@ -161,7 +161,7 @@ def run_checks(evidence: Evidence, metrics: MetricSet | None) -> tuple[CheckResu
     """Run every check that belongs to the stage's kind, in a fixed order."""
     kind = kind_of(evidence.stage)
     asked = [check for check in all_checks(evidence.resolved) if check.belongs_to(kind)]
-    with each_file_once():
+    with one_gate():
         found = tuple(_scheduled(apply(check, evidence, metrics), evidence) for check in asked)
     # Looked through together, and one by one only where there is something to mask.
     every = [one.model_dump(mode="json") for one in found]
