@@ -45,7 +45,10 @@ def draw(folder: Path, shown: Sequence[Drawn]) -> list[str]:
 def set_up() -> None:
     """Have matplotlib draw for a report: the same data give the same bytes."""
     import matplotlib as mpl
+    from matplotlib import artist
 
+    # Listing the properties of each class in its docstring is a quarter of the import of figures.
+    artist.kwdoc = lambda _: ""
     mpl.use("svg")
     # Ids in an SVG are random unless salted.
     mpl.rcParams.update({"svg.hashsalt": "peergate", "axes.spines.top": False, "axes.spines.right": False})
