@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import gc
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from specs import plugins, task_file
@@ -43,7 +43,12 @@ def measuring_code(resolved: ResolvedSpec | None = None) -> str:
     A plug-in that was registered with the spec counts with its name, version and files, and a task beside the spec
     with its file, as these are now. Without a spec it is Peergate's own code.
     """
-    return digest_value(measuring_files(resolved))
+    return _digest(frozenset(measuring_files(resolved).items()))
+
+
+@lru_cache(4)
+def _digest(files: frozenset[tuple[str, str]]) -> str:
+    return digest_value(dict(files))
 
 
 def measuring_files(resolved: ResolvedSpec | None = None) -> dict[str, str]:
