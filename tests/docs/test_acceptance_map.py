@@ -1,12 +1,20 @@
-"""The tests that decision 119 names are there: a row that claims more than a test shows fails."""
+"""The tests that decisions 119 and 155 name are there: a row that claims more than a test shows fails."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+import pytest
 
 from specs.home import HOME
 
-PAGE = HOME / "docs" / "decisions" / "0119-what-shows-each-acceptance-test.md"
+DECISIONS = HOME / "docs" / "decisions"
+PAGES = {
+    DECISIONS / "0119-what-shows-each-acceptance-test.md": list(range(1, 11)),
+    DECISIONS / "0155-what-shows-each-part-of-the-composer.md": [*range(1, 24), *range(41, 54)],
+}
+"""With the numbers of their rows."""
 
 
 def named(text: str) -> list[tuple[str, str]]:
@@ -27,15 +35,16 @@ def missing(text: str) -> list[str]:
     return gone
 
 
-def test_every_row_names_tests_that_are_there_or_says_what_is_not_shown() -> None:
-    rows = [line.split("|")[1:-1] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem[:4])
+def test_every_row_names_tests_that_are_there_or_says_what_is_not_shown(page: Path) -> None:
+    rows = [line.split("|")[1:-1] for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     rows = [[cell.strip() for cell in row] for row in rows[1:] if row[0].strip().isdigit()]
-    assert [int(row[0]) for row in rows] == list(range(1, 11))
+    assert [int(row[0]) for row in rows] == PAGES[page]
     assert all(named(row[2]) or row[3] for row in rows)
     # A row about a GPU is no claim before a GPU ran it.
-    assert [row[3].startswith("not run") for row in rows if row[1] == "GPU"] == [True]
+    assert [row[3].startswith("not run") for row in rows if row[1] in ("GPU", "a session on a GPU")] == [True]
 
 
 def test_no_test_that_is_named_is_gone() -> None:
-    assert missing(PAGE.read_text(encoding="utf-8")) == []
+    assert [missing(page.read_text(encoding="utf-8")) for page in PAGES] == [[], []]
     assert missing("`tests/docs/test_acceptance_map.py::test_nothing`") != []
