@@ -48,7 +48,7 @@ def test_a_divergence_in_pieces_is_the_plain_one_in_value_and_gradient(
     head = given["head"]
     both = given["student"] @ head.T, given["teacher"] @ head.T
     # Half of the tokens are above it, none at it.
-    clip = 1.001 * float(losses.token_divergence(*both, beta, 0.7, top_k).median()) if clipped else None
+    clip = 1.001 * float(losses.token_divergence(*both, beta, 0.7, top_k).detach().median()) if clipped else None
     plain = losses.divergence(
         *both,
         given["mask"],
