@@ -85,6 +85,13 @@ def plan_seeds(run: Path, number: int, by: str) -> Recorded:
             return trail.append("replication", "replication", body.model_dump(mode="json"))
 
 
+def first_of(run: Path) -> Path:
+    """Return the folder of the session whose further seed this session is, or its own."""
+    opened = find(read_entries(require_run(run) / TRAIL), "open")
+    of = opened.body.get("replicates") if opened else None
+    return run.parent / Path(of["session"]).name if of else run
+
+
 def run_seeds(run: Path, display: Terminal, say: Callable[[str], None]) -> None:
     """Begin or continue the session of each registered seed that has not ended, one after the other.
 

@@ -97,7 +97,7 @@ def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def _default(info: FieldInfo) -> str:
     if info.is_required():
         return ""
-    value = info.default_factory() if info.default_factory else info.default  # pyright: ignore[reportCallIssue]
+    value = info.get_default(call_default_factory=True, validated_data={})
     if value is PydanticUndefined:
         return ""
     if isinstance(value, BaseModel):

@@ -127,6 +127,8 @@ def _workspace(evidence: Evidence, _: MetricSet | None) -> Found:
             "NOT_APPLICABLE", "nobody counted: the stage reads no held-out split, or its trail is an older one"
         )
     unread = f"; {used.unread} sessions could not be read" if used.unread else ""
+    if used.seeds:
+        unread += f"; {used.seeds} sessions of the same registered seeds are not counted"
     if used.evaluations:
         message = f"the split, or half of it, was evaluated {used.evaluations} times before, by {used.sessions} other "
         message += "sessions of the workspace"

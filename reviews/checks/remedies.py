@@ -10,6 +10,7 @@ REMEDIES: dict[str, str] = {
     "design.strata": "more held-out items of the kinds shown, or a smaller `thresholds.items_per_kind`",
     "design.items": "correct or remove the items shown, and register the new digest",
     "design.answers": "take the answer out of the prompts shown",
+    "design.common_answer": "held-out items whose right answers differ, or a larger `thresholds.common_answer`",
     "design.scorer": "another scorer, or more labelled answers for it",
     "design.verdicts": "mend the verifier: asked twice, it has to say the same",
     "design.labelled": "label more samples, of the rarer label too (`thresholds.labelled_items`)",

@@ -205,6 +205,17 @@ def _answers(design: Design) -> Found:
 
 
 @DESIGN_CHECKS.add(
+    "design.common_answer",
+    "No one answer is right for most held-out items",
+    source=label_checks.COMMON_SOURCE,
+    limits=label_checks.COMMON_LIMITS,
+)
+def _common_answer(design: Design) -> Found:
+    """Count the items of which the most common right answer is right: accuracy shows little where one word passes."""
+    return label_checks.common_answer(design.resolved.spec, design.heldout, design.data)
+
+
+@DESIGN_CHECKS.add(
     "design.scorer", "The scorers' verdicts may count", source=scorer_checks.SOURCE, limits=scorer_checks.LIMITS
 )
 def _scorer(design: Design) -> Found:

@@ -83,9 +83,11 @@ def replicate(
     effect and its 95 % interval over seeds and items is above 0. Typed again, it continues where it was.
     """
     # Slow: the session graph.
-    from sessions.replication import count_seeds, plan_seeds, record_seeds, run_seeds
+    from sessions.replication import count_seeds, first_of, plan_seeds, record_seeds, run_seeds
 
-    folder = chosen(run, runs)
+    given = chosen(run, runs)
+    if (folder := first_of(given)) != given:
+        say(f"{given.name} is one of the further seeds of {folder.name}")
     if further is not None:
         plan_seeds(folder, further, by or getpass.getuser())
     if not show:

@@ -29,7 +29,8 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
     """Count the evaluations of the split by other sessions beside this one; None for a stage that evaluates others.
 
     A split of which half of the items are those of another counts as that one, whatever else differs: one changed
-    letter would begin a new count.
+    letter would begin a new count. Sessions of the same registered seeds are counted apart: their design was fixed
+    before any of them ran, so none was chosen by what another found.
 
     A session that cannot be read, or was moved away, is not counted: nothing else depends on it.
     """
@@ -38,7 +39,8 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
     opened = session.trail.find("open")
     prompts = _prompts(session.run, session.resolved.data_digests["heldout"])
     split, seen = session.resolved.data_digests["heldout"], {opened.digest if opened else ""}
-    counts, unread = list[int](), 0
+    family = (opened.body.get("replicates") if opened else None) or {}
+    counts, unread, seeds = list[int](), 0, 0
     for run in _others(session.run):
         try:
             entries = _ends(run / TRAIL)
@@ -46,13 +48,17 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
             # A copy of a run folder is the same session.
             theirs = opened.body["data"].get("heldout")
             if opened.digest not in seen and theirs and (theirs == split or _shared(prompts, _prompts(run, theirs))):
-                counts.append(sum(one.entry.kind == "exit" and "heldout" in one.body for one in entries))
+                count = sum(one.entry.kind == "exit" and "heldout" in one.body for one in entries)
+                if family and (run.name == family["session"] or opened.body.get("replicates") == family):
+                    seeds += count > 0
+                else:
+                    counts.append(count)
             seen.add(opened.digest)
         except StopIteration:
             continue
         except (sqlite3.Error, PeergateError, OSError, ValueError, KeyError, TypeError, AttributeError):
             unread += 1
-    return HeldoutUse(sessions=sum(count > 0 for count in counts), evaluations=sum(counts), unread=unread)
+    return HeldoutUse(sessions=sum(count > 0 for count in counts), evaluations=sum(counts), unread=unread, seeds=seeds)
 
 
 def _prompts(run: Path, digest: str) -> set[Words]:

@@ -19,6 +19,8 @@ class Thresholds(Contract):
 
     items_per_kind: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Items: the least of each constraint kind in the held-out split; 8 gained of 8 reach p < 0.01 (2 / 2**8)."""
+    common_answer: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    """Fraction of the held-out items that name their answer: those for which the most common answer is right."""
     kind_dependence: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Fraction of `minimum_effect`: if less of the gain remains without a constraint kind, that kind carries it."""
     prompt_similarity: Annotated[float, Field(ge=0.5, le=0.95)] = 0.8

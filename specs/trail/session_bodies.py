@@ -138,6 +138,9 @@ class HeldoutUse(Contract):
     evaluations: Count
     unread: Count
     """Sessions that could not be read, and are not counted."""
+    seeds: Count = omitted(0)
+    """Sessions that evaluated it for the same registered seeds, which chose nothing by it: they are not in the other
+    counts. Not recorded before version 6."""
 
 
 class Exit(_OfJob):

@@ -117,7 +117,10 @@ def test_replicas_are_where_ray_starts_their_job(tmp_path: Path) -> None:
         pytest.skip(missing)
     _inputs(tmp_path)
     runs = tmp_path / "runs"
-    decided = _decided(_spec(tmp_path, "two", 2, TWO), runs, "--launcher", "ray")
+    spec = _spec(tmp_path, "two", 2, TWO)
+    budget = "budget: {max_cost_usd: 20, machine_usd_per_hour: 2.5}\n"
+    spec.write_text(spec.read_text(encoding="utf-8") + budget, encoding="utf-8")
+    decided = _decided(spec, runs, "--launcher", "ray")
     assert decided["outcome"] == "approve", _checks(runs / "two")
     assert {one.body["launcher"] for one in entries(runs / "two", "launch")} == {"ray"}
     found = {check["id"]: check["status"] for check in _checks(runs / "two")}

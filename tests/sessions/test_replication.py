@@ -107,9 +107,17 @@ def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
     assert not [one for one in audit.not_covered if one.startswith("store/")]
     for command in (("status",), ("report",)):
         assert "replicated over 3 further seeds (8, 9, 10)" in peergate(*command, counted).stdout
+    # The newest session is then one of the further seeds.
+    shown = peergate("replicate", "--show", "--runs", counted.parent)
+    assert f"small: {found.told()}" in shown.stdout, shown.stderr
+    assert "is one of the further seeds of small" in shown.stderr
     for name in told.plan.sessions:
         opened = find(read_entries(counted.parent / name / "trail.sqlite"), "open")
         assert opened and opened.body["replicates"] == {"session": "small", "plan": plan.digest}
+        entries = read_entries(counted.parent / name / "trail.sqlite")
+        (looked, *_) = (one for one in entries if one.entry.kind == "exit" and "heldout" in one.body)
+        before = told.plan.sessions.index(name) + 1
+        assert looked.body["heldout"] == {"sessions": 0, "evaluations": 0, "unread": 0, "seeds": before}
     assert not audited(counted.parent / "small-seed9").damage
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 
-from reviews.checks.definition import Checks, Found, listed, unless
+from reviews.checks.definition import Checks, Found, Limit, listed, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
 from reviews.stages.evaluation.item_checks import PLAIN
 from reviews.stages.evaluation.judged_answers import judged_rows
+from specs.exact import holds
 from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
@@ -25,6 +28,8 @@ CHECKS = Checks(("evaluate",))
 
 TOLD_SOURCE = "a benchmark whose prompts held the gold answer in a hint that nobody had taken out"
 TWICE_SOURCE = "a verifier that drew a number, and one that remembered what it had judged before"
+COMMON_SOURCE = "accuracy on a test set of which nine in ten had one label: a model that knew only that label got 0.9"
+COMMON_LIMITS = (Limit("<=", "thresholds.common_answer"),)
 TRIED_ITEMS = 64
 """Held-out items on which a verifier is tried twice; every kind is among them."""
 _ANNOUNCED = re.compile(
@@ -83,6 +88,22 @@ def _answered(
         seen.add((stage.kind, reads))
         for item in items:
             yield item, named_answers(item) if exact else [choices_of(item)[answer_of(item)]]
+
+
+def common_answer(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> Found:
+    """Count the items of which the most common right answer is right: whoever always gives it passes those."""
+    counts, total = Counter[str](), 0
+    for _, answers in _answered(spec, heldout, data):
+        counts.update({reduced(answer) for answer in answers})
+        total += 1
+    if not counts:
+        return Found("NOT_APPLICABLE", "no item names its right answer")
+    # It is not named: builders read what a gate says, and held-out answers are not for them.
+    count = max(counts.values())
+    detail = f"one answer is right for {count} of {total} items"
+    if not holds(Fraction(count, total), "<=", spec.thresholds.common_answer):
+        return Found("FAIL", f"{detail}: always given, it passes them", count / total, repairable=False)
+    return Found("PASS", f"{detail}, and none for more", count / total)
 
 
 def _told(item: Item, answers: Iterable[str]) -> dict[str, str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -16,8 +16,18 @@ REFERENCE_FREE: tuple[Loss, ...] = ("orpo", "simpo")
 """Losses that compare with no reference model."""
 
 
+_EVERY_LAYER = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _PARTS = 32
 """Into which snapshots of adapters divide a training: a replay of two parts and the opening is a tenth of it."""
+
+
+def _of_adapters(default: Any) -> Any:
+    """Return a field that has its default with a method of adapters alone, and is left out where it is not set."""
+
+    def by_method(given: dict[str, Any]) -> Any:
+        return None if given.get("method", "full") == "full" else default
+
+    return Field(default_factory=by_method, exclude_if=lambda given: given is None)
 
 
 class TrainingParameters(Contract):
@@ -37,11 +47,15 @@ class TrainingParameters(Contract):
     method: Literal["full", "lora", "qlora"] = omitted("full")
     """All weights; low-rank adapters (Hu et al. 2021, arXiv:2106.09685); adapters over weights of 4 bits (Dettmers et
     al. 2023, arXiv:2305.14314), meant for an NVIDIA GPU."""
-    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = omitted()
-    lora_alpha: Annotated[int, Field(ge=1, le=4096)] | None = omitted()
-    lora_dropout: Annotated[float, Field(ge=0, lt=1)] | None = omitted()
-    target_modules: tuple[Module, ...] | None = omitted()
-    """The linear layers that get an adapter, by the last part of their name; libraries often choose two of seven."""
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = _of_adapters(16)
+    """With adapters, 16 if nobody says otherwise."""
+    lora_alpha: Annotated[int, Field(ge=1, le=4096)] | None = _of_adapters(32)
+    """With adapters, 32 if nobody says otherwise."""
+    lora_dropout: Annotated[float, Field(ge=0, lt=1)] | None = _of_adapters(0.0)
+    """With adapters, 0 if nobody says otherwise."""
+    target_modules: tuple[Module, ...] | None = _of_adapters(_EVERY_LAYER)
+    """The linear layers that get an adapter, by the last part of their name. With adapters, if nobody says otherwise,
+    every one of a block as Llama and Qwen call them: fewer did not match full training (Dettmers et al. 2023)."""
     gradient_checkpointing: bool = omitted(False)
     """Compute activations again in the backward pass: less memory, more time."""
     precision: Literal["auto", "float32", "bfloat16", "mixed"] = omitted("auto")

@@ -442,6 +442,7 @@ def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
         "design.overlap": "prompt_similarity < 0.8; contained_words < 8",
         "design.unique": "prompt_similarity < 0.8; contained_words < 8",
         "design.strata": ">= 2",
+        "design.common_answer": "<= 0.8",
         "design.labelled": "labelled_items >= 30; labelled_minority >= 5",
         "design.scorer": "scorer_agreement >= 0.7; scorer_length <= 0.3; scorer_labelled >= 20; scorer_sides >= 0.2; "
         "scorer_matched <= 1.25",

@@ -30,6 +30,7 @@ def test_a_sound_design_passes(tmp_path: Path) -> None:
     assert {id for id, status in found.items() if status != "PASS"} == {
         "design.seeds",
         "design.answers",
+        "design.common_answer",
         "design.scaling",
     }
     assert found["design.answers"] == found["design.scaling"] == "NOT_APPLICABLE"

@@ -10,7 +10,7 @@ import pytest
 from reviews.checks.definition import Found, apply
 from reviews.gate.design_checks import design_checks
 from reviews.stages.evaluation import label_checks
-from reviews.stages.evaluation.label_checks import CHECKS, agrees_with_itself, told_of
+from reviews.stages.evaluation.label_checks import CHECKS, agrees_with_itself, common_answer, told_of
 from specs.session.loading import load_spec
 from specs.stages.artifacts import Item
 from specs.trail.verdict import CheckResult
@@ -65,6 +65,38 @@ def test_prompts_without_their_answers_pass_and_part_of_a_word_is_no_answer(tmp_
     pens = asked("A box holds 7 pens. Two are lost and two are found. How many are left?", 7, find="last_number")
     assert told(tmp_path, asked("Where do Parisians live?"), asked("Where is the Louvre?"), pens).status == "PASS"
     assert told(tmp_path, pens.model_copy(update={"prompt": f"{pens.prompt} Answer: 7"})).status == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "figure"),
+    [
+        (("yes", "no", "yes", "no"), "PASS", 0.5),
+        (("Yes.", "yes", "YES", "yes", "no"), "PASS", 0.8),
+        (("Yes.", "yes", "YES", "yes", "yes", "no"), "FAIL", 5 / 6),
+        (("yes",) * 4, "FAIL", 1.0),
+    ],
+)
+def test_a_split_that_one_answer_passes_stops_the_design(
+    tmp_path: Path, answers: tuple[str, ...], status: str, figure: float
+) -> None:
+    resolved = resolved_spec(tmp_path)
+    spec = resolved.spec.model_copy(update={"task": "exact_answer"})
+    # An item with two right answers that are written alike counts once.
+    items = tuple(asked(f"Is {n} even?", said, answer_2=said.upper()) for n, said in enumerate(answers))
+    found = common_answer(spec, items, {})
+    assert (found.status, found.figure, found.repairable) == (status, figure, status == "PASS"), found
+    assert "yes" not in found.detail.casefold(), "builders read it"
+    checked = design_checks(resolved.model_copy(update={"spec": spec}), items, {})
+    assert next(one for one in checked if one.id == "design.common_answer").status == status
+
+
+def test_the_share_of_one_answer_is_the_registered_one(tmp_path: Path) -> None:
+    spec = resolved_spec(tmp_path).spec
+    lax = spec.thresholds.model_copy(update={"common_answer": 0.95})
+    spec = spec.model_copy(update={"task": "exact_answer", "thresholds": lax})
+    items = [asked(f"Is {n} even?", "no" if n else "yes") for n in range(20)]
+    assert [common_answer(spec, items[:count], {}).status for count in (20, 19)] == ["PASS", "PASS"]
+    assert common_answer(spec, items[1:], {}).status == "FAIL"
 
 
 def test_the_design_gate_has_both_checks(tmp_path: Path) -> None:

@@ -104,6 +104,18 @@ def test_a_trainer_may_only_round_as_its_numbers_do() -> None:
     assert 2**-8 < most_difference("bfloat16") < 0.05
 
 
+@pytest.mark.parametrize("method", ["lora", "qlora"])
+def test_adapters_that_nobody_described_are_on_every_linear_layer(method: str) -> None:
+    more = {"device": "cpu", "precision": "bfloat16"} if method == "qlora" else {}
+    given = SftParameters.model_validate({"method": method, "lora_rank": 4, **more})
+    assert (given.lora_rank, given.lora_alpha, given.lora_dropout) == (4, 32, 0.0)
+    assert given.target_modules and len(given.target_modules) == 7
+    # They are registered, so a later default changes no session.
+    assert SftParameters.model_validate(given.model_dump(mode="json")) == given
+    assert given.model_dump(mode="json")["lora_alpha"] == 32
+    assert SftParameters().lora_rank is SftParameters().target_modules is None
+
+
 TWO: dict[str, Any] = {"replicas": 2, "sync_every": 4}
 LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "target_modules": ("q_proj",)}
 
@@ -111,7 +123,6 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
 @pytest.mark.parametrize(
     ("model", "given", "what"),
     [
-        (SftParameters, {"method": "lora"}, "method 'lora' needs lora_rank, lora_alpha, lora_dropout, target_modules"),
         (SftParameters, {"lora_rank": 8}, "lora_rank given, but method is 'full'"),
         (SftParameters, LORA | {"method": "lora", "target_modules": ()}, "method 'lora' needs target_modules"),
         (SftParameters, LORA | {"method": "lora", "target_modules": ("a", "a")}, "names a module twice"),

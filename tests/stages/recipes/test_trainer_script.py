@@ -149,9 +149,10 @@ def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -
         ("", Given("start", "rows", "examples")),
         ("use_peft: true\nlora_r: 4\n", Given("start", "rows", "examples")),
         ("beta: 0.2\n", Given("start", "pairs", "preferences")),
+        ("", Given("start", "rows", "examples", "rows")),
         ("eval_strategy: epoch\n", Given("start", "rows", "examples", "rows")),
     ],
-    ids=["sft", "lora", "dpo", "eval"],
+    ids=["sft", "lora", "dpo", "eval unsaid", "eval"],
 )
 def test_trl_trains_and_leaves_what_is_taken_over(more: str, told: Given, given: Path, tmp_path: Path) -> None:
     ran = trained(tmp_path, given, TRL + more, told)

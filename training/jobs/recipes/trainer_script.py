@@ -23,6 +23,8 @@ INPUTS, OUT = Path(os.environ["INPUTS"]), Path(os.environ["OUT"])
 BASE = INPUTS / str(SETTINGS.get("model"))
 SAVED = OUT / "checkpoint"
 SHOWN = ("loss", "eval_loss", "learning_rate", "grad_norm")
+WHEN = ("eval_strategy", "eval_steps", "evals_per_epoch")
+"""Keys that say when rows to evaluate on are read; without one both tools never read them."""
 SECONDS = 0.5
 """Between two lines of progress."""
 
@@ -35,6 +37,8 @@ def main() -> None:
     splits = {name: _written(work, name, chat) for name in ("train", "eval") if SETTINGS[name]}
     config = dict(SETTINGS["config"])
     config |= {"output_dir": str(SAVED), "seed": int(os.environ["SEED"]), "save_strategy": "no"}
+    if "eval" in splits and config.keys().isdisjoint(WHEN):
+        config["eval_strategy"] = "epoch"
     if SETTINGS["trainer"] == "trl":
         _trl(config, work, splits)
     else:
