@@ -68,8 +68,9 @@ def test_each_kind_trains_real_weights_to_its_end(
     for one in rollouts:
         if one.span and one.span_tokens:
             said = tokenizer.decode(one.answer_ids[slice(*one.span_tokens)])
-            assert one.text[slice(*one.span)] in said and len(said) < len(one.text)
-    assert any(one.span_tokens for one in rollouts) == bool(more)
+            assert one.text[slice(*one.span)] in said and said in one.text
+    parts = [one.span_tokens for one in rollouts if one.span_tokens and one.span_tokens[1] < len(one.answer_ids)]
+    assert bool(parts) == bool(more)
     assert [row.step for row in rows] == [1, 2] and tuple(rows[0].channels) == channels
     assert len(rollouts) == 8 and done.tokens > 0
     for name in channels:
