@@ -1,10 +1,10 @@
 """How fast is a GPU at what stages and witnesses do, for `bench.witness_plan`? `python -m bench.gpu_rates`.
 
-Measured with a random model of a published shape in bfloat16: seconds until a process has torch, transformers and a
-CUDA context; bytes a second of digesting and of loading weights that were read before; tokens a second of the batched
-engine, beside the bound that reading all weights once a step sets; operations a second of a witness that reads those
-answers again. `python -m bench.planned_gpu` measures training. It also holds the plan of memory while decoding against
-what torch reserved.
+Measured with a random model of a published shape in bfloat16: seconds until a process has the libraries that load a
+model, and a CUDA context; bytes a second of digesting and of loading weights that were read before; tokens a second of
+the batched engine, beside the bound that reading all weights once a step sets; operations a second of a witness that
+reads those answers again. `python -m bench.planned_gpu` measures training. It also holds the plan of memory while
+decoding against what torch reserved.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from training.planning.generation_memory import Decoding, memory
 GB = 10**9
 BATCHES = (16, 64)
 _START = (
-    "import time; began = time.time(); import torch, transformers; imports = time.time();"
-    "torch.zeros(1, device='cuda').sum().item(); print(began, imports, time.time())"
+    "import time; began = time.time(); from training.engines.checkpoint import import_libraries; import_libraries();"
+    "imports = time.time(); import torch; torch.zeros(1, device='cuda').sum().item();"
+    "print(began, imports, time.time())"
 )
 
 

@@ -3,12 +3,14 @@
 For each profile of the shipped pipelines on one GPU: the planned seconds of each stage that loads a model and of its
 witness, and the share that all witnesses take, against the limit of a tenth. Nothing runs. A forward pass takes two
 operations a weight and token, training three passes (four with gradient checkpointing), a written token what it takes
-to start the work of each layer, a reading of all weights or the passes of its batch, whichever is most. Each process,
-of a stage and of its witness, imports torch and transformers, digests its weights (those of a stage are digested by the
-launcher too) and loads them. Numbers of texts and tokens are the most that a stage can get (``training/planning``).
-Rates are those that ``bench.gpu_rates`` and ``bench.planned_gpu`` measured on an H200 beside 16 x86 cores. Also
-printed: the share without what it takes to begin, and with one process for all witnesses, which Peergate does not have.
-Exit code 1 if a profile is above the limit.
+to start the work of each layer, a reading of all weights or the passes of its batch, whichever is most; prompts are
+encoded on one core. Each process imports its libraries and meanwhile digests its weights, then loads them; the launcher
+digests those of a stage before. A witness of training loads its model for each part that it trains again, and what was
+saved. Numbers of texts and tokens are the most that a stage can get (``training/planning``). Rates are those that
+``bench.gpu_rates`` and ``bench.planned_gpu`` measured on an H200 beside 16 x86 cores, or are said to be others. Merging
+and writing what was trained, and gates, are left out, which makes the share larger. Also printed: the share without
+what it takes to begin, and with digests before imports instead of beside them. Exit code 1 if a profile is above the
+limit.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from typing import Any, NamedTuple
 from reviews.gate.challenge import segments
 from specs.session.loading import load_spec
 from specs.session.session_spec import SessionSpec
+from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from specs.stages.witness import ROWS_ON_GPU
-from training.planning.prompt_lengths import Volume, volume
-from training.planning.stage_plans import shape_of_source
+from training.planning.model_shapes import Shape
+from training.planning.prompt_lengths import CHARACTERS_A_TOKEN, TEMPLATE, Volume, prompt_tokens, volume
+from training.planning.stage_plans import longest_item, shape_of_source
+from training.rules.critique.revision_chains import chain_prompts
 
 LIBRARY = Path(__file__).parent.parent / "specs" / "library"
 PROFILES = (("cai_stage1", "gpu"), ("cai_stage1", "gpu80"), ("cai_preferences", "gpu"), ("cai_preferences", "gpu80"))
@@ -39,12 +44,22 @@ MEMORY, LOADING = 2.5e12, 5e9
 process before has read too."""
 LAYER_S = 0.9e-3
 """Of a step of decoding: 15 ms with 16 layers and a batch of 16 are spent in starting their work."""
-STARTING = 2.2
-"""Seconds: of imports 2.0, of a CUDA context 0.2."""
-HASHING = 1.1e9
-"""Bytes a second of one file: sha256 on one core."""
+STARTING = 0.7
+"""Seconds: of the interpreter and Peergate's own modules 0.5 (on two other x86 cores), of a CUDA context 0.2."""
+IMPORTS, TRAINER = 4.2, 1.3
+"""Seconds: torch and the outer half of transformers took 2.07 there; of the processor time of all that a job imports
+they are 1.74 of 3.55 seconds on two other cores, and TRL takes 1.12."""
+HASHING, CORES = 0.88e9, 16
+"""Bytes a second of each of five files side by side: sha256 on one core each."""
 PART = 4e9
 """Bytes of one file of weights (``training/engines/checkpoint.py``): the files are digested side by side."""
+COMPARING = 8 * 5.9e7
+"""Weights a second that a witness compares with base and adapters, on the processor: measured on one other core, and
+assumed to gain a factor of eight of sixteen."""
+ENCODING = 2.6e5
+"""Tokens of prompts a second, on one other core."""
+CHARACTERS = 4
+"""Of a token of English."""
 CALLS = 1.5
 """Calls of ``self_instruct`` for each instruction that it is to keep."""
 
@@ -55,14 +70,18 @@ class Planned(NamedTuple):
     stage: str
     seconds: float
     witness: float
-    digesting: float
-    """Of the weights, once."""
     loading: float
+    """What each of them takes until it begins with its work, imports and digests left out."""
+    before: float
+    """Digesting the weights that the stage reads, by the launcher."""
+    digests: tuple[float, float]
+    """The same by the stage and by its witness, which also reads what the stage saved."""
 
-    @property
-    def begin(self) -> float:
-        """Return what it takes until the witness begins with its work; the stage digests its weights once more."""
-        return STARTING + self.digesting + self.loading
+    def begins(self, *, beside: bool) -> tuple[float, float]:
+        """Return what stage and witness take to begin, with their digests beside the imports or before them."""
+        join = max if beside else float.__add__
+        first, second = (STARTING + join(IMPORTS, one) + self.loading for one in self.digests)
+        return first, second
 
 
 def main() -> int:
@@ -71,21 +90,29 @@ def main() -> int:
     for name, profile in PROFILES:
         spec = load_spec(LIBRARY / f"{name}.yaml", profile).spec
         found = [one for stage in spec.stages if (one := planned(spec, stage)) is not None]
-        begins = sum(one.begin for one in found)
-        stages, work = sum(one.seconds + one.begin + one.digesting for one in found), sum(one.witness for one in found)
-        share = (work + begins) / (stages + work + begins)
+        share = share_of(found, beside=True)
         worst = max(worst, share)
-        together = work + begins - STARTING * (len(found) - 1)
+        work, seconds = sum(one.witness for one in found), sum(one.seconds for one in found)
         print(
             f"{name} {profile}: witnesses take {share:.1%} of the machine's time by plan (limit {LIMIT:.0%}); without "
-            f"what it takes to begin {work / (sum(one.seconds for one in found) + work):.1%}, all in one process "
-            f"{together / (stages + together):.1%}"
+            f"what it takes to begin {work / (seconds + work):.1%}, with digests before imports "
+            f"{share_of(found, beside=False):.1%}"
         )
         for one in found:
+            begin, again = one.begins(beside=True)
             print(
-                f"    {one.stage:<22}{one.seconds:>9.0f} s   witness {one.witness:>7.0f} s   begin {one.begin:>5.0f} s"
+                f"    {one.stage:<20}{one.seconds:>9.0f} s   begin {one.before + begin:>5.0f} s   "
+                f"witness {one.witness:>7.0f} s   begin {again:>5.0f} s"
             )
     return int(worst > LIMIT)
+
+
+def share_of(found: list[Planned], *, beside: bool) -> float:
+    """Return the share of the machine's time that witnesses take."""
+    begins = [one.begins(beside=beside) for one in found]
+    stages = sum(one.seconds + one.before + begin for one, (begin, _) in zip(found, begins, strict=True))
+    witnesses = sum(one.witness + begin for one, (_, begin) in zip(found, begins, strict=True))
+    return witnesses / (stages + witnesses)
 
 
 def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
@@ -96,23 +123,62 @@ def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
     if not (kind.asked or kind.replayed or kind.scores_of(given)):
         return None
     assert shape is not None, why
-    weights = shape.parameters()
-    held = 2 * weights
-    begin = held / math.ceil(held / PART) / HASHING, held / LOADING
-    pass_s = 2 * weights / OPERATIONS
+    held = 2.0 * shape.parameters()
+    models = sum(one == "checkpoint" for one in kind.inputs.values())
+    saved = sum(one == "checkpoint" for one in kind.outputs.values())
+    # What a stage saves is digested by the stage, and then by the session.
+    leaving = saved * 2 * _digesting(held, 1)
+    digests = _digesting(held, models), _digesting(held, models + saved)
+    before = models * _digesting(held, 1)
     if isinstance(given, SftParameters | DpoParameters):
-        seconds, witness = _training(given, _volume(spec, stage), pass_s)
-        return Planned(stage.name, seconds, witness, *begin)
-    read = _volume(spec, stage)
-    texts, written = _texts(given, read.texts), int(getattr(given, "max_new_tokens", 0) or 0)
-    forward = (read.tokens + written) * pass_s
-    again = min(texts, ROWS_ON_GPU) * forward * OPERATIONS / READING
-    if not written:
-        return Planned(stage.name, texts * forward, again, *begin)
+        work, again = _training(given, _volume(spec, stage), shape)
+        return Planned(stage.name, work + leaving, again, held / LOADING, before, digests)
+    work, again = _asking(spec, stage, shape)
+    more = (models - 1) * held / LOADING
+    return Planned(stage.name, work + leaving + more, again + more, held / LOADING, before, digests)
+
+
+def _digesting(held: float, folders: int) -> float:
+    """Return what it takes to digest the files of so many folders side by side."""
+    part = held / math.ceil(held / PART)
+    return max(part, folders * held / CORES) / HASHING
+
+
+def _asking(spec: SessionSpec, stage: Stage, shape: Shape) -> tuple[float, float]:
+    """Return what it takes to ask a model, and to read what a witness draws of it."""
+    given, weights, data = stage.parameters, shape.parameters(), _volume(spec, stage)
+    answers = _revising(given, data) if isinstance(given, ReviseParameters) else (_answer(spec, stage),)
+    prompts, written = sum(one for one, _ in answers), sum(one for _, one in answers)
+    texts, pass_s = _texts(given, data.texts), 2 * weights / OPERATIONS
     batch = int(getattr(given, "batch_size", 1))
     token_s = max(shape.layers * LAYER_S, 2 * weights / MEMORY, batch * pass_s)
     decoding = math.ceil(texts / batch) * written * token_s
-    return Planned(stage.name, texts * read.tokens * pass_s + decoding, again, *begin)
+    stage_s = texts * prompts * (pass_s + 1 / ENCODING) + decoding
+    # Of samples all prompts are encoded, since copies are counted among all answers.
+    read = min(texts, ROWS_ON_GPU)
+    encoded = read + (texts if kind_of(stage).samples else 0)
+    again = read * (prompts + written) * pass_s * OPERATIONS / READING
+    return stage_s, again + encoded * prompts / ENCODING
+
+
+def _answer(spec: SessionSpec, stage: Stage) -> tuple[int, int]:
+    """Return the most tokens of a prompt and of its answer; 0 of an answer where texts are only scored."""
+    form = "completion" if spec.model.kind == "base" else "chat"
+    prompt = prompt_tokens(stage.parameters, form, longest_item(spec, stage, LIBRARY))
+    return _english(prompt), int(getattr(stage.parameters, "max_new_tokens", 0) or 0)
+
+
+def _revising(given: ReviseParameters, data: Volume) -> tuple[tuple[int, int], ...]:
+    """Return the same of each critique and revision of an example, whose text each of their prompts holds."""
+    words = chain_prompts()
+    asked = math.ceil((len(words.worked) + len(words.asked) + TEMPLATE) / CHARACTERS) + data.tokens
+    both = (asked, given.critique_tokens), (asked + given.critique_tokens, given.revision_tokens)
+    return both * given.revisions
+
+
+def _english(tokens: int) -> int:
+    """Return how many tokens of English a prompt has that is planned with fewer characters a token."""
+    return math.ceil(tokens * CHARACTERS_A_TOKEN / CHARACTERS)
 
 
 def _volume(spec: SessionSpec, stage: Stage) -> Volume:
@@ -131,16 +197,23 @@ def _texts(given: Any, read: int) -> int:
     return most * each
 
 
-def _training(given: SftParameters | DpoParameters, data: Volume, pass_s: float) -> tuple[float, float]:
-    sides = 2 if isinstance(given, DpoParameters) else 1
+def _training(given: SftParameters | DpoParameters, data: Volume, shape: Shape) -> tuple[float, float]:
+    """Return what training takes, and what a witness takes to repeat parts of it and to read what was saved."""
+    dpo = isinstance(given, DpoParameters)
+    weights, loading = shape.parameters(), 2 * shape.parameters() / LOADING
     steps = given.epochs * math.ceil(data.texts / (given.batch_size * given.gradient_accumulation))
     passes = 4 if given.gradient_checkpointing else 3
-    once = sides * data.texts * data.tokens * pass_s
+    once = (2 if dpo else 1) * data.texts * data.tokens * 2 * weights / OPERATIONS
     reference = once if isinstance(given, DpoParameters) and given.loss not in REFERENCE_FREE else 0.0
     parts = segments("plan", steps, given.snapshots_of(steps))
     share = sum(one.until - one.after for one in parts) / steps
-    training = given.epochs * passes * once
-    return training + reference, share * (training + reference)
+    training = given.epochs * passes * once + reference
+    # The granted model once more and the saved one, to score examples: both where some were kept out of training.
+    loads = len(parts) - 1 + (2 if dpo or given.validation_share else 0) + (not dpo)
+    again = share * training + loads * loading
+    if given.method != "full":
+        again += 2 * loading + weights / COMPARING
+    return TRAINER + training, TRAINER + again
 
 
 if __name__ == "__main__":

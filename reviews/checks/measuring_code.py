@@ -7,8 +7,9 @@ import shows has to be named here: data files that reached code reads, and the p
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from specs import plugins, task_file
@@ -42,7 +43,12 @@ def measuring_code(resolved: ResolvedSpec | None = None) -> str:
     A plug-in that was registered with the spec counts with its name, version and files, and a task beside the spec
     with its file, as these are now. Without a spec it is Peergate's own code.
     """
-    return digest_value(measuring_files(resolved))
+    return _digest(frozenset(measuring_files(resolved).items()))
+
+
+@lru_cache(4)
+def _digest(files: frozenset[tuple[str, str]]) -> str:
+    return digest_value(dict(files))
 
 
 def measuring_files(resolved: ResolvedSpec | None = None) -> dict[str, str]:
@@ -65,7 +71,15 @@ def _task(resolved: ResolvedSpec) -> dict[str, str]:
 @cache
 def _own_code() -> dict[str, str]:
     """Return the digest of each file, read once: a process keeps what it loaded, whatever is written afterwards."""
-    files = [*import_closure(HOME, ROOTS), *(path for pattern in DATA for path in HOME.glob(pattern))]
+    collected = gc.isenabled()
+    # Syntax trees have no cycles: the collector would look through all that is loaded, again and again, for nothing.
+    gc.disable()
+    try:
+        reached = import_closure(HOME, ROOTS)
+    finally:
+        if collected:
+            gc.enable()
+    files = [*reached, *(path for pattern in DATA for path in HOME.glob(pattern))]
     return {path.relative_to(HOME).as_posix(): digest_file(path) for path in sorted(files)}
 
 
@@ -75,20 +89,22 @@ def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
     Raises:
         ModuleNotFoundError: a root is missing: a digest without it would look like one that covers it.
     """
-    waiting, reached = list(roots), dict[str, Path]()
+    waiting, reached = list(dict.fromkeys(roots)), list[Path]()
     for name in waiting:
         if _file(home, name) is None:
             raise ModuleNotFoundError(f"'{name}' is registered as measuring code and is not in {home}", name=name)
+    seen = set(waiting)
     while waiting:
         name = waiting.pop()
         path = _file(home, name)
-        if path is None or name in reached:
+        if path is None:
             continue
-        reached[name] = path
+        reached.append(path)
         package, _, _ = name.rpartition(".")
-        waiting += [package] if package else []
-        waiting += _imported(path, name if path.name == "__init__.py" else package)
-    return set(reached.values())
+        asked = {package, *_imported(path, name if path.name == "__init__.py" else package)} - seen
+        seen |= asked
+        waiting += asked
+    return set(reached)
 
 
 def _file(home: Path, name: str) -> Path | None:
@@ -100,10 +116,12 @@ def _file(home: Path, name: str) -> Path | None:
 
 def _imported(path: Path, package: str) -> Iterator[str]:
     """Yield every name that could be a module: of ``from a import b`` both ``a`` and ``a.b``."""
-    pending: list[ast.AST] = [ast.parse(path.read_bytes(), str(path))]
+    text = path.read_bytes()
+    pending: list[ast.AST] = [ast.parse(text, str(path))]
+    for_types = b"TYPE_CHECKING" in text
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if for_types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             pending += node.orelse
             continue
         if isinstance(node, ast.Import):
@@ -114,6 +132,11 @@ def _imported(path: Path, package: str) -> Iterator[str]:
             yield source
             yield from (f"{source}.{one.name}" for one in node.names)
         # Statements only: no expression imports, and there are ten times as many of them.
-        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-            below = getattr(node, part, [])
-            pending += below if isinstance(below, list) else []
+        for part in _blocks(type(node)):
+            pending += getattr(node, part)
+
+
+@cache
+def _blocks(kind: type[ast.AST]) -> tuple[str, ...]:
+    """Return the fields of a statement that hold statements."""
+    return tuple(one for one in kind._fields if one in ("body", "orelse", "finalbody", "handlers", "cases"))

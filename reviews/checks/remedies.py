@@ -122,7 +122,8 @@ REMEDIES: dict[str, str] = {
 _GROUPS: dict[str, str] = {
     "registration": "restore what was registered; a change needs `peergate amend`, or another session",
     "jobs": "run the stage again on a machine that nobody else changes; `peergate audit show` has its records",
-    "witness": "ask who could change rows or weights between the job and its witness; what it found cannot be mended",
+    "witness": "if it read nothing, mend what ended it and run the stage once more; if it read something else, ask who "
+    "could change rows or weights between the job and its witness",
     "provenance": "commit the code that runs, and begin another session",
     "claims": "the builder has to state what was measured",
     "parity": "evaluate both arms on the same items, with the same parameters, on the same code",

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from reviews.evidence.once import once
 from specs.digests import Contract
 from specs.errors import EvidenceMissing
 from specs.strict_json import read_json
@@ -18,6 +19,12 @@ ROW_CHARACTERS = 400
 """Of each text of a row that a packet shows."""
 MOST_LINE_BYTES = 1 << 24
 MOST_ROWS = 5_000_000
+_MOST_KEPT = 1 << 23
+"""Bytes of a file whose rows are kept for the next check of the gate: larger ones would fill the memory together."""
+
+
+def _every(_: Any) -> bool:
+    return True
 
 
 def read_rows(
@@ -26,13 +33,23 @@ def read_rows(
     what: str,
     *,
     may_be_empty: bool = False,
-    which: Callable[[Any], bool] = lambda _: True,
+    which: Callable[[Any], bool] = _every,
 ) -> tuple[Row, ...]:
     """Return all rows of a JSONL file, or those ``which`` says so of, where a file has rows of two forms.
 
     Raises:
         EvidenceMissing: there is no file, a line is not such a row, or the file is empty and must not be.
     """
+    if which is _every and path is not None and path.is_file() and path.stat().st_size <= _MOST_KEPT:
+        rows = once((path, model), None, lambda: _parsed(path, model, what, which))
+    else:
+        rows = _parsed(path, model, what, which)
+    if not rows and not may_be_empty:
+        raise EvidenceMissing(f"{what} are empty")
+    return rows
+
+
+def _parsed(path: Path | None, model: type[Row], what: str, which: Callable[[Any], bool]) -> tuple[Row, ...]:
     rows: list[Row] = []
     seen: dict[tuple[Any, ...], int] = {}
     for number, line, value in _lines(path, what):
@@ -50,8 +67,6 @@ def read_rows(
             if (first := seen.setdefault(key, number)) != number:
                 message = ", ".join(f"{name} {plain(str(value), 60)}" for name, value in zip(names, key, strict=True))
                 raise EvidenceMissing(f"line {number} is of {message}, and so is line {first}", where=what)
-    if not rows and not may_be_empty:
-        raise EvidenceMissing(f"{what} are empty")
     return tuple(rows)
 
 

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, cast
+from typing import Literal
 
 from specs.session.thresholds import Thresholds
 from training.rules.disguise import Bag, Words, bag_of, decoded, turned
-from training.rules.similarity import check_threshold, hashes, index_for, jaccard, shingles_of, words_of
+from training.rules.similarity import Shelf, check_threshold, jaccard, shingles_of, words_of
 
 How = Literal["exact", "normalised", "decoded", "shuffled", "reordered", "near", "contained"]
 
@@ -188,15 +188,12 @@ def _near(ours: list[Words], theirs: list[Words], threshold: float) -> Iterator[
     """Yield the pairs of different word sequences that are near, each with its similarity."""
     if not ours or not theirs:
         return
-    index = index_for(threshold)
-    held = [shingles_of(words) for words in theirs]
-    for place, minhash in enumerate(hashes(held)):
-        index.insert(place, minhash, check_duplication=False)
-    trained = [shingles_of(words) for words in ours]
-    for words, shingles, minhash in zip(ours, trained, hashes(trained), strict=True):
-        for place in sorted(cast(list[int], index.query(minhash))):
-            similarity = jaccard(shingles, held[place])
-            if similarity >= threshold and words != theirs[place]:
+    shelf = Shelf(threshold)
+    for place, words in enumerate(theirs):
+        shelf.add(place, shingles_of(words))
+    for words in ours:
+        for place, similarity in shelf.near(shingles_of(words)):
+            if words != theirs[place]:
                 yield words, theirs[place], similarity
 
 

@@ -33,6 +33,7 @@ from reviews.comparison import (
 )
 from reviews.evidence.defect_waves import family_of
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.once import one_gate
 from reviews.gate import measurer
 from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
@@ -67,7 +68,7 @@ from reviews.stages.recipes import checks as recipe
 from reviews.stages.traces import replay_traces
 from specs import plugins
 from specs.errors import UserError
-from specs.masking import without_secrets
+from specs.masking import forms_only, without_secrets
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.metric import MetricSet
 from specs.stages.registry import STAGE_KINDS, kind_of, known_names
@@ -160,7 +161,11 @@ def run_checks(evidence: Evidence, metrics: MetricSet | None) -> tuple[CheckResu
     """Run every check that belongs to the stage's kind, in a fixed order."""
     kind = kind_of(evidence.stage)
     asked = [check for check in all_checks(evidence.resolved) if check.belongs_to(kind)]
-    return tuple(without_secrets(_scheduled(apply(check, evidence, metrics), evidence)) for check in asked)
+    with one_gate():
+        found = tuple(_scheduled(apply(check, evidence, metrics), evidence) for check in asked)
+    # Looked through together, and one by one only where there is something to mask.
+    every = [one.model_dump(mode="json") for one in found]
+    return found if forms_only().value(every) is every else tuple(map(without_secrets, found))
 
 
 def _scheduled(found: CheckResult, evidence: Evidence) -> CheckResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from sessions.terminal import masked_line
@@ -24,6 +25,13 @@ def print_line(text: str = "", *, err: bool = False) -> None:
     """Print one line, whatever is in it; spaces stay as they are."""
     line = plain(text, LINE_CHARACTERS).replace("\n", " ").replace("\t", " ")
     print(line, file=sys.stderr if err else sys.stdout, flush=err)
+
+
+def print_indented(lines: Iterable[str], longest: int) -> None:
+    """Print lines that keep their indentation; each is masked and made one line."""
+    for line in lines:
+        words = line.lstrip(" ")
+        print_line(" " * (len(line) - len(words)) + masked_line(words, longest))
 
 
 def say(text: str) -> None:

@@ -23,9 +23,10 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.commands.acceptance.backlog import acceptance_lines
 from sessions.commands.audit.trail_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, below, chosen, session_words, shown_path
-from sessions.commands.output import print_json, print_line, print_table
+from sessions.commands.output import print_indented, print_json, print_line, print_table
 from sessions.diagnosis import curve_plots
 from sessions.diagnosis.diagnosis import diagnose as diagnose_run
+from sessions.diagnosis.diagnosis import nothing_begun
 from sessions.diagnosis.pages import lines_of as diagnosis_lines
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
@@ -127,8 +128,7 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         text = masked_line(one.condition.text, 500)
         print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")
     claims = [f"scorecard: {scorecard['told']}; the report has the rows"] if scorecard else []
-    for line in (*acceptance_lines(acceptance), *claims):
-        print_line(masked_line(line, 500))
+    print_indented((*acceptance_lines(acceptance), *claims), 500)
     if state.state == "waiting":
         print_line("it waits for a person")
         _print_next_steps(entries, run)
@@ -229,7 +229,7 @@ def diagnose(
         print_json({"run": str(run), "attempts": [one.as_json() for one in found], "plots": drawn})
         return
     if not found:
-        print_line(f"no training was begun in {run}")
+        print_line(nothing_begun(run))
     columns = shutil.get_terminal_size().columns
     for one in found:
         for line in diagnosis_lines(one, columns):

@@ -80,6 +80,7 @@ DETECTORS: dict[str, Detector] = {
 }
 """By check."""
 
+_LOST = ("jobs.exit", "witness.")
 _ENDINGS: tuple[tuple[Cause, re.Pattern[str]], ...] = (
     ("optimisation", re.compile(r"\bDiverged\b|the (loss|gradient norm) of step \d+ is (nan|-?inf)")),
     ("infrastructure", re.compile(r"out of memory|MemoryError|NotAsGranted|Unmasked|refused:", re.IGNORECASE)),
@@ -88,13 +89,16 @@ _ENDINGS: tuple[tuple[Cause, re.Pattern[str]], ...] = (
 
 
 def fired(found: CheckResult) -> bool:
-    """Say whether a check found something; one without evidence found nothing, except that a job was lost."""
-    return found.status in ("FAIL", "WARN", "ERROR") or (found.id == "jobs.exit" and found.status == "BLOCKED")
+    """Say whether a check found something; without evidence it found nothing, except that a job or witness was lost."""
+    return found.status in ("FAIL", "WARN", "ERROR") or (found.status == "BLOCKED" and found.id.startswith(_LOST))
 
 
 def detector_of(found: CheckResult) -> Detector:
     """Return the detector of a check, which has to be one; of a job that broke, by the end of its log."""
     one = DETECTORS[found.id]
+    if found.status == "BLOCKED" and found.id != "jobs.exit":
+        # What a witness lacked may be what its job did not leave.
+        return one._replace(depth="symptom")
     if found.id != "jobs.exit":
         return one
     said = "\n".join(str(row.get("log", "")) for row in found.shown)

@@ -36,14 +36,30 @@ def draw(folder: Path, shown: Sequence[Drawn]) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     every = [one for one in shown if one.curves.steps]
     if every:
-        import matplotlib as mpl
-
-        mpl.use("svg")
-        # The same data give the same bytes: ids are random unless salted.
-        mpl.rcParams.update({"svg.hashsalt": "peergate", "axes.spines.top": False, "axes.spines.right": False})
+        set_up()
     for one in every:
-        _figure(one).savefig(folder / one.file, format="svg", metadata={"Date": None})
+        save(_figure(one), folder / one.file)
     return [one.file for one in every]
+
+
+def set_up() -> None:
+    """Have matplotlib draw for a report: the same data give the same bytes."""
+    import matplotlib as mpl
+    from matplotlib import artist
+
+    # Listing the properties of each class in its docstring is a quarter of the import of figures.
+    artist.kwdoc = lambda _: ""
+    mpl.use("svg")
+    # Ids in an SVG are random unless salted.
+    mpl.rcParams.update({"svg.hashsalt": "peergate", "axes.spines.top": False, "axes.spines.right": False})
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure as SVG, without the moment at which it was drawn."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    # Not savefig, which draws everything once before only for the layout: a canvas of SVG has that in its one pass.
+    FigureCanvasSVG(figure).print_svg(path, metadata={"Date": None})
 
 
 def _figure(one: Drawn) -> Any:

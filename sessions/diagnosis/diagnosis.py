@@ -113,6 +113,16 @@ def recorded(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) 
     return [_of(entries, store, resolved, one, one.checks) for one in found if one.checks or one.launched]
 
 
+def nothing_begun(run: Path) -> str:
+    """Return why a session without a begun training has nothing to diagnose."""
+    stages = registered_spec(read_entries(run / TRAIL), Store(run / STORE))[0].spec.stages
+    if training := [one.name for one in stages if kind_of(one).trains]:
+        return f"nothing to diagnose: no training was begun ({', '.join(training)})"
+    scripts = [one.name for one in stages if kind_of(one).runs_code]
+    why = f"; a script, as in {', '.join(scripts)}, is judged by what it leaves: peergate report" if scripts else ""
+    return f"nothing to diagnose: no stage of this session trains by itself{why}"
+
+
 def gate_line(stage: str, results: Sequence[CheckResult], session: str) -> str:
     """Return what the detectors say at the gate of a training, in one line."""
     message = _in_words(results)
@@ -158,7 +168,9 @@ def _computed(
         metrics = measure(evidence)
     except EvidenceMissing:
         metrics = None
-    return (*attempt.checks, *(apply(one, evidence, metrics) for one in missing))
+    now = (apply(one, evidence, metrics) for one in missing)
+    # A witness that has not ended is no lost one: only a gate says that.
+    return (*attempt.checks, *(one for one in now if one.status != "BLOCKED" or not one.id.startswith("witness.")))
 
 
 def _detectors(resolved: ResolvedSpec, stage: str) -> list[Check]:

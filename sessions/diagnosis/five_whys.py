@@ -48,13 +48,20 @@ def whys_of(
         same.sort(key=lambda one: DEPTHS.index(detector_of(one).depth))
         above = [one for one in same if DEPTHS.index(detector_of(one).depth) < DEPTHS.index(detector.depth)]
         steps += [_found(one) for one in above if f"check {one.id}" not in cited]
-        steps.append(_found(first, f"{IN_WORDS[detector.cause]}: "))
+        beside = "beside what closed the gate, " if _closed_otherwise(attempt, results) else ""
+        steps.append(_found(first, f"{beside}{IN_WORDS[detector.cause]}: "))
         steps.append(_granted(entries, attempt, detector.parameters))
     elif attempt.checks:
         passed = sum(one.status == "PASS" for one in results)
         cites = (f"checks/{attempt.stage}.{attempt.attempt}",)
         steps.append(Why(f"the training explains it by nothing that is looked for: {passed} detectors passed", cites))
     return tuple(step for step in steps if step)
+
+
+def _closed_otherwise(attempt: Attempt, results: Sequence[CheckResult]) -> bool:
+    """Say whether checks closed the gate of the training, and none of them is a detector."""
+    closing = [one for one in attempt.checks if one.closes]
+    return bool(closing) and not any(one.closes and fired(one) for one in results)
 
 
 def _outcome(entries: Sequence[Recorded], store: Store, attempt: Attempt) -> Why | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from textwrap import wrap
 
 from sessions.diagnosis.causes import rows_in_words
@@ -11,6 +12,8 @@ from sessions.terminal import masked_line
 
 NARROW, WIDE = 60, 120
 _LONGEST = 2000
+_SHORT = 12
+"""Characters of a limit that is shown beside a check that passed."""
 
 
 def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
@@ -40,12 +43,17 @@ def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
     for each in fired:
         advice = "" if each.blocking else ", advice"
         now = "" if each.recorded else ", computed now"
-        yield from told(f"{each.check}: {each.detail}", f"  {each.status:<5} ")
-        yield from told(f"{each.cause}{advice}{now}{_figures(each)}", " " * 8)
-        yield from told(f"source: {each.source}", " " * 8)
+        yield from told(f"{each.check}: {each.detail}", f"  {each.status:<7} ")
+        yield from told(f"{each.cause}{advice}{now}{_figures(each)}", " " * 10)
+        yield from told(f"source: {each.source}", " " * 10)
     quiet = [each for each in one.readings if each not in fired]
-    for status, title in (("PASS", "passed"), ("NOT_APPLICABLE", "does not apply"), ("BLOCKED", "not recorded")):
-        some = [f"{each.check}{_figure(each)}" for each in quiet if each.status == status]
+    passed = [each for each in quiet if each.status == "PASS"]
+    yield from _heading("passed", passed)
+    longest = max((len(each.check) for each in passed), default=0)
+    for each in passed:
+        yield from told(f"{each.title}{_compared(each)}", f"  {each.check.ljust(longest)}  ")
+    for status, title in (("NOT_APPLICABLE", "does not apply"), ("BLOCKED", "not recorded")):
+        some = [each.check for each in quiet if each.status == status]
         if some:
             yield ""
             yield from told(", ".join(some), f"{title}: ", "  ")
@@ -71,20 +79,25 @@ def _curve_in_words(one: Diagnosis) -> str:
     curves = one.curves
     by = " (the job's own word: it left no rows)" if curves.stated else ""
     planned = f" of {curves.planned}" if curves.planned else ""
-    message = f"{curves.steps[-1]}{planned} steps{by}, loss {curves.losses[0]:.4g} to {curves.losses[-1]:.4g}"
-    parts = [message]
+    fifth = max(1, len(curves.losses) // 5)
+    first, last = fmean(curves.losses[:fifth]), fmean(curves.losses[-fifth:])
+    parts = [
+        f"{curves.steps[-1]}{planned} steps{by}, mean loss {first:.4g} in the first fifth and {last:.4g} in the last"
+    ]
     if curves.kept_out:
-        before, lowest, last = curves.kept_out[0], min(curves.kept_out, key=lambda one: one[1]), curves.kept_out[-1]
+        lowest = min(curves.kept_out, key=lambda one: one[1])
         parts.append(
-            f"on examples kept out {before[1]:.4g} to {last[1]:.4g}, lowest {lowest[1]:.4g} after step {lowest[0]}"
+            f"on examples kept out {curves.kept_out[0][1]:.4g} before and {curves.kept_out[-1][1]:.4g} in the end, "
+            f"lowest {lowest[1]:.4g} after step {lowest[0]}"
         )
     for name, values in (
         ("learning rate", curves.rates),
         ("gradient norm", curves.norms),
-        ("loss tokens/s", curves.speeds),
+        ("loss-carrying tokens/s", curves.speeds),
     ):
-        parts.append(f"{name} {min(values):.3g} to {max(values):.3g}" if values else f"{name} not recorded")
-    return ", ".join(parts)
+        between = f"between {min(values):.3g} and {max(values):.3g}" if values else "not recorded"
+        parts.append(f"{name} {between}")
+    return "; ".join(parts)
 
 
 def _figures(one: Reading) -> str:
@@ -94,5 +107,7 @@ def _figures(one: Reading) -> str:
     return f"{figure}{limit}{rows}"
 
 
-def _figure(one: Reading) -> str:
-    return f" {one.figure:.3g}" if one.figure is not None else ""
+def _compared(one: Reading) -> str:
+    """Return the figure with its limit, where both fit into a few words."""
+    known = one.figure is not None and one.threshold is not None and len(one.threshold) <= _SHORT
+    return f" ({one.figure:.3g}, limit {one.threshold})" if known else ""

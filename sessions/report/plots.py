@@ -39,11 +39,7 @@ def _draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) 
     effect = _effect_of(report)
     if not losses and not report["accuracy_by_kind"] and effect is None:
         return []
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    # Ids in an SVG are random unless salted, and its date is the moment of drawing.
-    mpl.rcParams.update({"svg.hashsalt": "peergate", "axes.spines.top": False, "axes.spines.right": False})
+    curve_plots.set_up()
     drawn: list[str] = []
     if effect is not None:
         _effect(folder / "effect.svg", *effect)
@@ -85,7 +81,7 @@ def _effect(path: Path, metric: str, gain: float, interval: tuple[float, float],
     named = one_line(metric.replace("_", " "), NAME_CHARACTERS)
     _title(axes, f"Gain in held-out {named}: {gain:+.3f} [{low:+.3f}, {high:+.3f}]")
     _legend(figure)
-    _save(figure, path)
+    curve_plots.save(figure, path)
 
 
 def _loss(path: Path, losses: dict[str, list[float]]) -> None:
@@ -95,7 +91,7 @@ def _loss(path: Path, losses: dict[str, list[float]]) -> None:
     _whole_numbers(axes.xaxis)
     _title(axes, "Training loss of each attempt")
     _legend(figure)
-    _save(figure, path)
+    curve_plots.save(figure, path)
 
 
 def _accuracy(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
@@ -126,7 +122,7 @@ def _accuracy(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
     axes.set_ylim(0, 1)
     _title(axes, "Held-out accuracy by kind of constraint (95 % Wilson)")
     _legend(figure)
-    _save(figure, path)
+    curve_plots.save(figure, path)
 
 
 def _pairs(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
@@ -139,7 +135,7 @@ def _pairs(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
     _whole_numbers(axes.yaxis)
     _title(axes, "Items gained (up) and lost (down) against the baseline")
     _legend(figure)
-    _save(figure, path)
+    curve_plots.save(figure, path)
 
 
 def _name(axes: Any, kinds: dict[str, dict[str, Any]]) -> None:
@@ -180,10 +176,6 @@ def _axes(x: str, y: str, height: float = 3.6) -> tuple[Any, Any]:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     return figure, axes
-
-
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, format="svg", metadata={"Date": None})
 
 
 def curve(values: Sequence[float], name: str) -> dict[str, Any] | None:

@@ -94,7 +94,14 @@ def check_reload(folder: Path, floor: float) -> tuple[Outcome, ...]:
             apply("reload", lambda: _reload(folder, made)),
             apply("throughput", lambda: _throughput(made, floor)),
         ]
-        found += [apply("gguf", partial(_exported, made, file)) for file in sorted(folder.rglob("*.gguf"))]
+        if found[1].status == "PASS":
+            floored = f"the floor is {floor:g}" if floor else "no --floor is given"
+            found[1] = found[1]._replace(why=f"{_rate(made):.3g} tokens a second here, {floored}")
+        for file in sorted(folder.rglob("*.gguf")):
+            one = apply("gguf", partial(_exported, made, file))
+            found.append(
+                one if one.status != "PASS" else one._replace(why=f"llama.cpp continues {file.name} as it does")
+            )
         return tuple(found)
 
 
@@ -115,9 +122,13 @@ def _reload(folder: Path, made: Reloaded) -> Iterator[Flaw]:
         yield Flaw("reload", "silent", folder.name, f"every answer to {len(PROMPTS)} prompts is empty", _COPY)
 
 
+def _rate(made: Reloaded) -> float:
+    return statistics.median(made.answers("first")["rates"])
+
+
 def _throughput(made: Reloaded, floor: float) -> Iterator[Flaw]:
     try:
-        rate = statistics.median(made.answers("first")["rates"])
+        rate = _rate(made)
     except ValueError as error:
         raise NotRun("it could not be loaded") from error
     if not math.isfinite(rate) or rate <= 0 or rate < floor:

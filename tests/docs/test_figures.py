@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import diloco
+from bench import diloco, replica_quality
 from bench.composer import learning
 from specs.home import HOME
 
@@ -21,6 +21,7 @@ QUOTED: dict[str, tuple[str, Lines]] = {
         "0132-what-replicas-cost.md",
         lambda rows: [*diloco.table(rows), *diloco.fitted(rows).splitlines()],
     ),
+    "replica_quality.json": ("0132-what-replicas-cost.md", replica_quality.table),
 }
 
 

@@ -80,6 +80,8 @@ ANY = st.recursive(
 @example({"a": 2**53 - 1})
 @example([2.0**53, {"a": 2**53 - 1.0}])
 @example({"\x7f\x1f\u2028": '"\\/\b\f\n\r\t'})
+@example({"\0": 1e-5, "\x001": 2.5e-7, "c": [-1.5e-6, 5e-324]})
+@example(["\x001", 1e-5, '"\x001"', "\\u00001"])
 @example(["\ud800"])
 @example({1: 2})
 @example([{True: 1}])
@@ -95,8 +97,8 @@ def test_all_is_written_and_refused_as_rfc8785_does(value: Any) -> None:
 
 def test_what_sessions_write_takes_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(rfc8785, "dumps")
-    value = {"b": [1.0, 0.5, -3, True, None, ("é", {})], "a": "…"}
-    assert canonical_bytes(value) == '{"a":"…","b":[1,0.5,-3,true,null,["é",{}]]}'.encode()
+    value = {"b": [1.0, 0.5, -3, True, None, ("é", {}), 2.5e-5, 1e-7], "a": "…"}
+    assert canonical_bytes(value) == '{"a":"…","b":[1,0.5,-3,true,null,["é",{}],0.000025,1e-7]}'.encode()
 
 
 @QUICK
@@ -163,6 +165,16 @@ def test_a_large_tree_has_the_digest_of_a_small_one(tmp_path: Path, monkeypatch:
     assert digest_tree(tmp_path) == small
     (tmp_path / "7").write_bytes(b"")
     assert digest_tree(tmp_path) != small
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 3 * 4096, 10_000])
+def test_a_file_that_is_read_in_pieces_has_the_digest_of_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(digests, "_AT_ONCE", 1)
+    data = bytes(number % 251 for number in range(size))
+    (tmp_path / "file").write_bytes(data)
+    assert digest_file(tmp_path / "file") == digest_bytes(data)
 
 
 def test_a_tree_with_a_symbolic_link_is_refused(tmp_path: Path) -> None:

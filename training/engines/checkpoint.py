@@ -33,6 +33,13 @@ def leave_out_scipy() -> None:
         utils.is_scipy_available = asked
 
 
+def import_libraries() -> None:
+    """Import what :func:`load` needs, without reading a file of a model: seconds, which a job spends beside digests."""
+    leave_out_scipy()
+    for name in ("modeling_utils", "models.auto.modeling_auto", "models.auto.tokenization_auto"):
+        import_module(f"transformers.{name}")
+
+
 def most_difference(dtype: str) -> float:
     """Return the largest difference of logits, as a share of the largest one, that another order of sums makes.
 

@@ -11,8 +11,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -24,7 +24,7 @@ from typing_extensions import TypeVar
 
 from specs import task_file
 from specs.code_state import CodeState, MachineUse
-from specs.digests import digest_path, digest_value
+from specs.digests import digest_path, digest_value, digesting
 from specs.errors import ExitCode, PluginFault
 from specs.home import HOME, from_elsewhere
 from specs.job_records import LEFT, JobOrder, Manifest, Progress
@@ -32,6 +32,7 @@ from specs.plugins import require_unchanged
 from specs.stages.registry import STAGE_KINDS, outputs_of
 from specs.stages.stage import FOLDERS, ArtifactKind
 from specs.stages.witness import ROWS
+from training.engines.checkpoint import import_libraries
 from training.engines.engine import EngineMissing
 from training.jobs.row_files import GroupedRows, Row, lines_of, write_durably
 from training.jobs.saved_steps import NotTheStep, take_over
@@ -137,10 +138,14 @@ def main() -> NoReturn:
     started = time.time()
     job = Job(folder, _permitted_order(folder))
     kind = STAGE_KINDS[job.order.kind]
+    with _inputs_compared(job):
+        # Nothing here may read an input, or write: whether they are the granted ones is known only afterwards.
+        state = code_state()
+        if kind.loads_model:
+            place(str(getattr(job.parameters, "device", "auto")))
+            import_libraries()
     job.out.mkdir(exist_ok=True)
-    state = code_state()
     if kind.loads_model:
-        place(str(getattr(job.parameters, "device", "auto")))
         import torch
 
         torch.manual_seed(job.parameters.seed)
@@ -159,7 +164,7 @@ def main() -> NoReturn:
 
 
 def _permitted_order(folder: Path) -> JobOrder:
-    """Return the order if this process may carry it out; otherwise exit with code 4."""
+    """Return the order if this process may carry it out on the granted inputs; otherwise exit with code 4."""
     try:
         order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
     except (OSError, ValidationError) as error:
@@ -193,7 +198,6 @@ def _permitted_order(folder: Path) -> JobOrder:
     # A witness begins when the job has ended, however long that took.
     if order.challenge is None and time.time() > grant.expires:
         refuse(f"{order.key}: the grant has expired")
-    _require_inputs(order, folder.parent.parent)
     return order
 
 
@@ -206,15 +210,19 @@ def _require_own_code(key: str) -> None:
         )
 
 
-def _require_inputs(order: JobOrder, run: Path) -> None:
-    grant = order.grant
+@contextmanager
+def _inputs_compared(job: Job) -> Generator[None]:
+    """Digest the inputs while the caller imports libraries; exit with code 4 unless they are the granted ones."""
+    order, grant = job.order, job.order.grant
     left = {role: one.digest for role, one in order.inputs.items() if order.challenge and role.startswith(LEFT)}
     due = grant.inputs | left
     if set(order.inputs) != set(due):
         refuse(f"{order.key}: the inputs are not the granted ones")
-    for role, artifact in order.inputs.items():
+    with digesting(job.inputs) as digests:
+        yield
+    for role, digest in digests.items():
         try:
-            found = digest_path(run / artifact.path)
+            found = digest.result()
         except (OSError, ValueError) as error:
             refuse(f"{order.key}: input '{role}' cannot be read: {error}")
         if found != due[role]:

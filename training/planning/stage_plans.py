@@ -83,7 +83,7 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
         beside = training_memory.host(shape, given, gpu=gpu)
         return StagePlan(stage.name, device, on_device, beside, training_memory.told(shape, given))
     form = "completion" if spec.model.kind == "base" else "chat"
-    prompt = prompt_tokens(given, form, _longest(spec, stage, origin))
+    prompt = prompt_tokens(given, form, longest_item(spec, stage, origin))
     if isinstance(given, GrpoParameters):
         return _of_rollouts(stage, given, device, shapes[0], prompt)
     at = generation_memory.decoding_of(given, prompt)
@@ -115,7 +115,7 @@ def _of_rollouts(stage: Stage, given: GrpoParameters, device: str, shape: Shape,
     return StagePlan(stage.name, device, total, training_memory.host(shape, texts, gpu=gpu), line)
 
 
-def _longest(spec: SessionSpec, stage: Stage, origin: Path) -> int:
+def longest_item(spec: SessionSpec, stage: Stage, origin: Path) -> int:
     """Return the characters of the longest prompt among the registered items that a stage reads."""
     found = 0
     for role in ("items", "prompts", "instructions", "seeds"):

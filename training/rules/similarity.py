@@ -1,4 +1,4 @@
-"""Which texts repeat each other, or nearly so: by words and their 3-shingles, candidates from MinHash.
+"""Which texts repeat each other, or nearly so: by words and their 3-shingles, candidates of many from MinHash.
 
 Paraphrases and texts in scripts without spaces may be missed, and so may near duplicates: MinHash misses about one pair
 in ten thousand at the threshold and fewer above it. Every reported pair is confirmed by comparing the texts.
@@ -7,7 +7,7 @@ in ten thousand at the threshold and fewer above it. Every reported pair is conf
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -21,6 +21,8 @@ _SEED = 1
 """Fixed, so that an audit finds the same overlaps."""
 
 _RECALL = 0.9999
+_FEW = 4000
+"""Shingles of all sets together up to which comparing with each takes no more time than hashing."""
 _APOSTROPHES = frozenset("'\u2018\u2019")
 
 
@@ -39,6 +41,42 @@ class Near(NamedTuple):
     similarity: float
 
 
+class Shelf:
+    """Sets of shingles under numbers, to be asked which of them are near another one.
+
+    Few are all compared; of more MinHash finds the candidates. Raises ValueError as :func:`check_threshold`.
+    """
+
+    def __init__(self, threshold: float) -> None:
+        check_threshold(threshold)
+        self._threshold = threshold
+        self._sets: dict[int, Shingles] = {}
+        self._shingles = 0
+        self._index: Any = None
+
+    def add(self, number: int, shingles: Shingles) -> None:
+        """Add a set."""
+        self._sets[number] = shingles
+        self._shingles += len(shingles)
+        if self._index is not None:
+            self._index.insert(number, _hash(shingles), check_duplication=False)
+        elif self._shingles > _FEW:
+            from datasketch import MinHashLSH
+
+            self._index = MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(self._threshold))
+            for each, its in self._sets.items():
+                self._index.insert(each, _hash(its), check_duplication=False)
+
+    def near(self, shingles: Shingles) -> list[tuple[int, float]]:
+        """Return the numbers of the sets whose similarity reaches the threshold, in order, each with it."""
+        if self._index is None:
+            candidates = sorted(self._sets)
+        else:
+            candidates = sorted(cast(list[int], self._index.query(_hash(shingles))))
+        found = ((one, jaccard(shingles, self._sets[one])) for one in candidates)
+        return [(one, similarity) for one, similarity in found if similarity >= self._threshold]
+
+
 class NearIndex:
     """Texts one after the other, each compared with the earlier ones that were not repeats; no words repeat nothing.
 
@@ -46,11 +84,8 @@ class NearIndex:
     """
 
     def __init__(self, threshold: float) -> None:
-        check_threshold(threshold)
-        self._threshold = threshold
-        self._index = index_for(threshold)
+        self._shelf = Shelf(threshold)
         self._first: dict[Words, Near] = {}
-        self._shingles: dict[int, Shingles] = {}
         self._count = 0
 
     def add(self, text: str) -> Near | None:
@@ -63,17 +98,11 @@ class NearIndex:
         if words in self._first:
             return self._first[words]
         shingles = shingles_of(words)
-        (minhash,) = hashes([shingles])
-        near = [
-            (jaccard(shingles, self._shingles[other]), -other) for other in cast(list[int], self._index.query(minhash))
-        ]
-        best, other = max(near, default=(0.0, 0))
-        if best >= self._threshold:
-            self._first[words] = Near(-other, best)
+        if near := self._shelf.near(shingles):
+            self._first[words] = Near(*max(near, key=lambda one: (one[1], -one[0])))
             return self._first[words]
         self._first[words] = Near(place, 1.0)
-        self._shingles[place] = shingles
-        self._index.insert(place, minhash, check_duplication=False)
+        self._shelf.add(place, shingles)
         return None
 
 
@@ -84,20 +113,13 @@ def near_repeats(texts: Iterable[str], *, threshold: float = 0.8) -> tuple[Repea
     return tuple(Repeat(place, *near) for place, near in found if near is not None)
 
 
-def index_for(threshold: float) -> Any:
-    """Return an empty index of MinHashes for this threshold."""
-    from datasketch import MinHashLSH
-
-    return MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(threshold))
-
-
-def hashes(shingles: list[Shingles]) -> Iterator[Any]:
-    """Yield the MinHash of each set of shingles."""
-    for some in shingles:
-        found = _of_nothing().copy()
-        # A lone surrogate is a legal code point in a Python string and must not end the search.
-        found.update_batch([" ".join(one).encode("utf-8", "surrogatepass") for one in some])
-        yield found
+@lru_cache(1)
+def _hash(shingles: Shingles) -> Any:
+    """Return the MinHash of a set: a text is looked up and added with the same one."""
+    found = _of_nothing().copy()
+    # A lone surrogate is a legal code point in a Python string and must not end the search.
+    found.update_batch([" ".join(one).encode("utf-8", "surrogatepass") for one in shingles])
+    return found
 
 
 @cache

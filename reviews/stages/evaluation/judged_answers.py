@@ -9,6 +9,7 @@ from typing import NamedTuple
 from reviews.comparison.subgroups import Pair
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of, task_of
+from reviews.evidence.once import once
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.evaluation.benchmark_rows import Sampled, sampled
 from reviews.stages.evaluation.multi_turn import Held, held
@@ -44,6 +45,10 @@ def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation r
     Raises:
         EvidenceMissing: as :func:`read_rows` and :func:`in_order`, or an item is not one of the task.
     """
+    return once((judged_rows, path), evidence, lambda: _judged_again(evidence, path, what))
+
+
+def _judged_again(evidence: Evidence, path: Path | None, what: str) -> tuple[Judged, ...]:
     pairs = list(in_order(items_of(evidence), read_rows(path, EvaluationRow, what), what))
     said = judged(task_of(evidence), [(item, row.output) for item, row in pairs])
     found: list[Judged] = []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from statistics import stdev
+
 from reviews.checks.definition import Checks, Found, listed, manifest_of, need
 from reviews.checks.leakage_checks import NEAREST_SOURCE, SIMILARITY, SOURCE, groups_of, nearest_pairs, overlap_of
 from reviews.evidence.evidence import Evidence
@@ -15,6 +18,8 @@ from specs.stages.metric import MetricSet
 from training.rules.finetuning.losses import most_difference
 
 CHECKS = Checks(("dpo",))
+_ERRORS = 2.0
+"""Standard errors over pairs: a smaller loss of chosen responses is noise."""
 
 
 @CHECKS.add("dpo.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
@@ -105,6 +110,9 @@ def _learnt(evidence: Evidence, metrics: MetricSet | None) -> Found:
     detail = f"in {accuracy:.3f} of {count} pairs the chosen response gained more (interval from {low:.3f})"
     if low <= 0.5:
         return Found("WARN", f"{detail}: no more than chance would give", accuracy)
-    if change < 0:
+    changes = [(one.chosen_after - one.chosen_before) / one.chosen_tokens for one in kept_out(evidence)]
+    noise = _ERRORS * stdev(changes) / math.sqrt(count) if count > 1 else 0.0
+    if change < -noise:
         return Found("WARN", f"{detail}, but chosen responses lost {-change:.3g} nats a token", accuracy)
-    return Found("PASS", f"{detail}; chosen responses gained {change:.3g} nats a token", accuracy)
+    told = f"gained {change:.3g}" if change >= 0 else f"lost no more than pairs differ, {-change:.3g}"
+    return Found("PASS", f"{detail}; chosen responses {told} nats a token", accuracy)

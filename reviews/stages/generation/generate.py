@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.once import once
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
 from specs.errors import EvidenceMissing
@@ -35,6 +36,10 @@ def judged_rows(evidence: Evidence) -> tuple[Judged, ...]:
     Raises:
         EvidenceMissing: rows are absent or unreadable, or name an item the prompts do not hold.
     """
+    return once(judged_rows, evidence, lambda: _judged_again(evidence))
+
+
+def _judged_again(evidence: Evidence) -> tuple[Judged, ...]:
     rows = read_rows(evidence.outputs.get("rows"), GenerationRow, "generation rows")
     _, _, name = evidence.stage.inputs["prompts"].partition(".")
     items = {item.id: item for item in evidence.data.get(name, ())}

@@ -15,9 +15,8 @@ from sessions.acceptance.backlog import Backlog, backlog_of
 from sessions.acceptance.retrospective import Retrospective, retrospective_of
 from sessions.acceptance.siblings import Sibling
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
-from sessions.commands.output import print_json, print_line
+from sessions.commands.output import print_indented, print_json
 from sessions.run.run_layout import STORE, TRAIL, require_run
-from sessions.terminal import masked_line
 from specs.trail.audit_file import read_audit
 
 app = typer.Typer()
@@ -36,8 +35,7 @@ def backlog(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -
     if as_json:
         print_json(found.as_json())
         return
-    for line in _backlog_lines(found):
-        print_line(masked_line(line, _LONGEST))
+    print_indented(_backlog_lines(found), _LONGEST)
 
 
 def _backlog_lines(found: Backlog) -> Iterator[str]:
@@ -91,8 +89,7 @@ def retrospective(
     if as_json:
         print_json(found.as_json())
         return
-    for line in _lines(found):
-        print_line(masked_line(line, _LONGEST))
+    print_indented(_lines(found), _LONGEST)
 
 
 def _lines(found: Retrospective) -> Iterator[str]:

@@ -11,16 +11,31 @@ from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeRun, chosen
 from sessions.commands.output import print_json, print_line, say
 from sessions.disk_errors import telling_no_place
 from sessions.run.private_files import as_the_user_wants
+from sessions.run.run_layout import TRAIL
 from specs.errors import ExitCode, UserError
 from specs.text import one_line
 from training.rules.packaging.bounded_json import WrongFile
-from training.rules.packaging.flaw import Flaw
+from training.rules.packaging.flaw import Flaw, Layer
 from training.rules.packaging.ship_rules import Outcome, check_files
 
 _LISTED = 12
 """Faults of one layer that are printed."""
 
 app = typer.Typer(help="Check whether a model can be used, and release it.", no_args_is_help=True)
+_PASSED: dict[Layer, str] = {
+    "structure": "every file is there, and none can run code",
+    "config": "it says all that its architecture needs",
+    "weights": "names and shapes are those of its architecture, every number is finite",
+    "tokenizer": "its tokens fit the weights",
+    "template": "the chat template writes only tokens that the tokenizer has",
+    "generation": "answers end at the tokenizer's end token",
+    "training": "every loss in the training log is a number",
+    "lineage": "it descends from the base",
+    "digests": "every file is the recorded one",
+    "gguf": "the export holds these weights and this tokenizer",
+    "reload": "two fresh processes load it and answer alike",
+}
+"""What a layer has shown that passes; that of the throughput says its rate."""
 _LEFT_OUT = ("training", "lineage", "digests", "gguf")
 """Layers that need what a folder may not have: the Trainer's log, a base, a signed list, an export."""
 
@@ -44,6 +59,9 @@ def check(
     for one in (folder, *([base] if base is not None else [])):
         if not one.is_dir():
             raise UserError("is no folder", where=str(one))
+        if (one / TRAIL).is_file():
+            take = f"`peergate get model {one.resolve().name} FOLDER` copies its model"
+            raise UserError("is the run folder of a session, not a checkpoint", where=str(one), hint=take)
     outcomes, signed_by = _outcomes(folder, base, key)
     if not files_only:
         outcomes += _loaded(folder, floor, whole=all(one.status != "FAIL" for one in outcomes))
@@ -54,6 +72,7 @@ def check(
         print_json({"folder": str(folder), "passed": not failed, "signed_by": signed_by, "layers": layers})
     else:
         _print(outcomes, signed_by)
+        print_line(f"{folder}: {_in_words(outcomes)}")
     raise typer.Exit(int(ExitCode.REJECTED if failed else ExitCode.BLOCKED if blocked else ExitCode.DONE))
 
 
@@ -95,9 +114,21 @@ def _loaded(folder: Path, floor: float, *, whole: bool) -> list[Outcome]:
     return list(check_reload(folder, floor))
 
 
+def _in_words(outcomes: list[Outcome]) -> str:
+    """Return what follows from all layers."""
+    wrong, unseen = (
+        ", ".join(dict.fromkeys(one.layer for one in outcomes if one.status == status))
+        for status in ("FAIL", "NOT_RUN")
+    )
+    if wrong:
+        return f"do not use it before this is mended: {wrong}"
+    return "no fault was found" + (f"; not looked at: {unseen}" if unseen else "")
+
+
 def _print(outcomes: list[Outcome], signed_by: str) -> None:
     for one in outcomes:
-        print_line(f"{one.status:8} {one.layer}{f': {one.why}' if one.why else ''}")
+        why = one.why or (_PASSED.get(one.layer, "") if one.status == "PASS" else "")
+        print_line(f"{one.status:8} {one.layer}{f': {why}' if why else ''}")
         for flaw in one.flaws[:_LISTED]:
             print_line(f"         {flaw.file}: {flaw.told}")
             print_line(f"           {flaw.mend}")

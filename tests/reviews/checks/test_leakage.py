@@ -270,3 +270,18 @@ def test_importing_the_module_does_not_import_datasketch() -> None:
     code = "import sys, reviews.evidence.text_overlap; print('datasketch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_few_texts_and_many_are_found_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few are compared each with each, many through an index of hashes; a shelf changes from one to the other."""
+    chance = random.Random(5)
+    asked = [[f"word{chance.randrange(60)}" for _ in range(chance.randint(1, 25))] for _ in range(20)]
+    train = [(str(place), " ".join([*words[:-1], "changed"])) for place, words in enumerate(asked * 2)]
+    heldout = [(str(place), " ".join(words)) for place, words in enumerate(asked)]
+    found: list[tuple[tuple[Overlap, ...], tuple[Repeat, ...]]] = []
+    for few in (0, 100, 10**6):
+        monkeypatch.setattr("training.rules.similarity._FEW", few)
+        repeats = near_repeats([text for _, text in (*train, *heldout)], threshold=0.5)
+        found.append((find_overlaps(train, heldout, threshold=0.5), repeats))
+    assert found[0] == found[1] == found[2]
+    assert sum(one.how == "near" for one in found[0][0]) > 20 and len(found[0][1]) > 20

@@ -15,6 +15,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import Backlog, backlog_of
 from sessions.acceptance.siblings import siblings_of
 from sessions.human_actions import lift_check
+from sessions.money import ledger
 from sessions.report.report import rendered_again
 from sessions.run.final_model import final_model
 from sessions.shipping.model_card import model_card
@@ -103,6 +104,17 @@ def test_every_command_says_the_same_share(accepted: Path) -> None:
     assert called("audit", "verify", accepted).returncode == 0
 
 
+def test_a_retrospective_says_how_the_share_moved(accepted: Path) -> None:
+    moved = [
+        line.split() for line in called("retrospective", accepted).stdout.splitlines() if line.startswith("  entry ")
+    ]
+    assert [(one[2], one[3], one[5]) for one in moved] == [
+        ("AC-001", "discharged,", "80.0"),
+        ("AC-002", "discharged,", "90.0"),
+        ("AC-004", "discharged,", "40.0"),
+    ]
+
+
 def test_a_closed_session_reaches_nothing_more(accepted: Path) -> None:
     left = found(accepted)
     assert (left.now, left.ceiling, [one.id for one in left.items]) == (90.0, 90.0, ["AC-003"])
@@ -124,6 +136,22 @@ def test_what_is_left_is_ranked_by_points_an_hour(stopped: Path) -> None:
     assert [one.priority for one in left.items] == ["P0", "P0", "P0", "P1"]
     assert by_id["AC-004"].missing == "the gate of train.1 decided 'escalate'"
     assert [one.worth for one in left.items] == sorted((one.worth for one in left.items), reverse=True)
+
+
+def test_what_money_does_not_reach_is_under_no_ceiling(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {one.id: one for one in found(stopped).items}
+    assert 0 < whole["AC-004"].usd < whole["AC-001"].usd < whole["AC-002"].usd
+    balance = ledger.balance_of
+
+    def poorer(*given: Any) -> Any:
+        return balance(*given)._replace(left_usd=whole["AC-001"].usd)
+
+    monkeypatch.setattr(ledger, "balance_of", poorer)
+    left = found(stopped)
+    (beyond,) = [one for one in left.items if one.out_of_reach]
+    assert beyond == left.items[-1] and (beyond.id, beyond.priority) == ("AC-002", "-")
+    assert beyond.out_of_reach == f"its stages may cost {beyond.usd:.2f} USD, {whole['AC-001'].usd:.2f} USD are left"
+    assert left.ceiling == 100 - beyond.gain
 
 
 def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,13 +26,15 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.diagnosis import diagnosis as diagnosing
 from sessions.diagnosis.actions import LIKELY, POSSIBLE, SURE
-from sessions.diagnosis.attempts import Attempt, Curves
+from sessions.diagnosis.attempts import Attempt, Curves, attempt_of
 from sessions.diagnosis.causes import CAUSES, DETECTORS, binding, detector_of, rows_in_words
 from sessions.diagnosis.curve_plots import Drawn, draw
-from sessions.diagnosis.diagnosis import Diagnosis, diagnose
+from sessions.diagnosis.diagnosis import Diagnosis, diagnose, nothing_begun
+from sessions.diagnosis.five_whys import whys_of
 from sessions.diagnosis.hypotheses import hypotheses_of
 from sessions.diagnosis.pages import lines_of
 from sessions.jobs.launcher import JobState
+from sessions.report.live_display import Terminal
 from sessions.report.report import rendered_again
 from specs.errors import UserError
 from specs.job_records import JobOrder
@@ -40,7 +42,15 @@ from specs.trail.builder_tools import LaunchStage
 from specs.trail.verdict import CheckResult
 from tests.e2e.sessions import called
 from tests.factories.flaws import ROW_FLAWS
-from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
+from tests.fixtures.quick_session import (
+    QuickLauncher,
+    Silent,
+    drive,
+    healthy_rows,
+    open_quick,
+    quick_session,
+    rows_with,
+)
 from tests.reviews.audit.test_older_runs import unpacked
 
 
@@ -69,6 +79,9 @@ def test_a_healthy_accepted_session_has_nothing_to_explain(tmp_path: Path) -> No
     assert {one.status for one in found.readings} <= {"PASS", "NOT_APPLICABLE"}
     assert all(one.source for one in found.readings) and all(one.recorded for one in found.readings)
     assert found.curves.steps == tuple(range(1, 11)) and not found.curves.stated
+    lines = list(lines_of(found, 120))
+    assert "  training.loss        The loss went down (0.432, limit >= 0.01)" in lines, lines
+    assert any("mean loss 1.85 in the first fifth and 1.05 in the last" in line for line in lines)
 
 
 def test_a_null_is_followed_to_a_training_in_which_nothing_is_wrong(tmp_path: Path) -> None:
@@ -85,7 +98,11 @@ def test_a_null_is_followed_to_a_training_in_which_nothing_is_wrong(tmp_path: Pa
 
 
 def test_a_dead_gradient_binds_and_is_cited_with_its_row(tmp_path: Path) -> None:
-    run = ran(tmp_path, flawed_training("a dead gradient"))
+    run, shown = open_quick(tmp_path), Silent()
+    launcher = QuickLauncher(rows=flawed_training("a dead gradient"))
+    drive(quick_session(run, launcher=launcher, display=cast(Terminal, shown)))
+    (said,) = [line for line in shown.lines if "diagnosis of" in line]
+    assert said.startswith("  diagnosis of train: the optimisation did not work (training.gradient, FAIL); `peergate")
     found = one_of(run)
     assert (found.cause, found.check) == ("optimisation", "training.gradient")
     first = found.readings[0]
@@ -111,6 +128,19 @@ def test_a_plateau_leads_to_the_schedule_that_made_it(tmp_path: Path) -> None:
         "training.schedule": (3, 4, 5, 6, 7, 8, 9, 10),
         "training.plateau": (1, 4, 5, 6, 7, 8, 9, 10),
     }
+
+
+def test_what_did_not_close_the_gate_does_not_explain_why_it_is_closed(tmp_path: Path) -> None:
+    run = ran(tmp_path)
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    resolved, _ = diagnosing.registered_spec(entries, store)
+    advice = result("training.starvation", "WARN").model_copy(update={"blocking": False})
+    judged = attempt_of(entries, store, resolved, "train", 1)
+    for closing, told in (("provenance.code", "beside what closed the gate, there are"), ("training.mask", "infra")):
+        results = [advice, result(closing, "FAIL")]
+        found = [one for one in results if one.id in DETECTORS]
+        whys = whys_of(entries, store, resolved, judged._replace(checks=tuple(results)), found)
+        assert [one.told.startswith(told) for one in whys].count(True) == 1, whys
 
 
 def attempt(number: int, status: str, figure: float, **given: Any) -> Attempt:
@@ -230,6 +260,18 @@ def test_what_an_older_gate_did_not_run_is_computed_now(tmp_path: Path, monkeypa
     assert "training.plateau" not in {one.check for one in told.readings}, "a report holds what the gate saw"
 
 
+def test_a_witness_that_has_not_ended_is_not_lost(tmp_path: Path) -> None:
+    run = ran(tmp_path)
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    resolved, _ = diagnosing.registered_spec(entries, store)
+    trained = next(one.entry.seq for one in entries if one.entry.key == "exit/small.train.1")
+    judged = attempt_of(entries[: trained + 1], store, resolved, "train", 1)
+    assert judged.ended and not judged.checks
+    now = diagnosing._computed(run, entries[: trained + 1], store, resolved, judged)  # pyright: ignore[reportPrivateUsage]
+    assert len(now) > 15 and [one.id for one in now if one.id.startswith("witness.")] == []
+    assert binding(now) is None
+
+
 def test_a_run_of_an_older_tree_is_told_as_far_as_it_can_be_read(tmp_path: Path) -> None:
     found = one_of(unpacked("closed", tmp_path))
     assert found.readings and all(one.recorded for one in found.readings)
@@ -274,7 +316,8 @@ def test_the_command_prints_the_page_or_json_and_draws(tmp_path: Path) -> None:
 def test_an_attempt_that_was_not_begun_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'train' was not begun"):
         diagnose(open_quick(tmp_path), "train")
-    assert diagnose(tmp_path / "runs" / "small") == []
+    run = tmp_path / "runs" / "small"
+    assert diagnose(run) == [] and nothing_begun(run) == "nothing to diagnose: no training was begun (train)"
 
 
 @pytest.mark.parametrize("count", [1, 2, 400])
@@ -312,6 +355,10 @@ def test_infrastructure_goes_before_optimisation_and_that_before_data() -> None:
     certain = [result("training.speed", "WARN"), result("training.gradient", "FAIL")]
     assert (first := binding(certain)) is not None and first.id == "training.gradient"
     assert binding([result("training.loss", "PASS"), result("training.mask", "BLOCKED")]) is None
+    # A witness that was lost masks the result; it goes behind the end of the job that left it nothing.
+    lost = [result("training.starvation", "WARN"), result("witness.training", "BLOCKED")]
+    assert (first := binding(lost)) is not None and first.id == "witness.training"
+    assert (first := binding([*lost, result("jobs.exit", "FAIL")])) is not None and first.id == "jobs.exit"
     assert CAUSES == ("infrastructure", "optimisation", "data") and POSSIBLE < LIKELY < SURE
 
 

@@ -153,7 +153,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         found[path.name] = figure
         figure.draw_without_rendering()
 
-    monkeypatch.setattr("sessions.report.plots._save", kept)
+    monkeypatch.setattr("sessions.diagnosis.curve_plots.save", kept)
     yield found
 
 
@@ -174,6 +174,20 @@ def test_the_headline_plot_shows_gain_interval_and_registered_minimum(
     assert f"{gain:+.3f}" in axes.get_title()
     told = [one.get_text() for one in figures["effect.svg"].legends[0].get_texts()]
     assert told == ["registered minimum +0.15", "gain, 95 % interval"]
+
+
+@pytest.mark.drawn
+def test_a_plot_drawn_in_one_pass_is_the_one_that_matplotlib_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def saved(figure: Any, path: Path) -> None:
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+    plots.draw(tmp_path / "ours", compared(0.5, (0.3, 0.6)), {})
+    monkeypatch.setattr("sessions.diagnosis.curve_plots.save", saved)
+    plots.draw(tmp_path / "theirs", compared(0.5, (0.3, 0.6)), {})
+    ours, theirs = ({one.name: one.read_bytes() for one in folder.iterdir()} for folder in tmp_path.iterdir())
+    assert ours == theirs and "effect.svg" in ours
 
 
 @pytest.mark.drawn

@@ -43,7 +43,10 @@ def test_a_good_folder_passes_and_what_is_not_run_is_said(folder: Path) -> None:
     found = states(done.stdout)
     assert {name for name, state in found.items() if state == "NOT_RUN"} == {"training", "digests", "gguf"}
     plain = called("ship", "check", folder, "--files-only")
-    assert "NOT_RUN  lineage: no base is given" in plain.stdout.splitlines()
+    lines = plain.stdout.splitlines()
+    assert "NOT_RUN  lineage: no base is given" in lines
+    assert "PASS     structure: every file is there, and none can run code" in lines
+    assert lines[-1] == f"{folder}: no fault was found; not looked at: training, lineage, digests, gguf"
 
 
 @pytest.mark.slow
@@ -52,6 +55,7 @@ def test_fresh_processes_answer_alike_and_have_a_rate(folder: Path) -> None:
     done = called("ship", "check", folder, "--json")
     assert done.returncode == 0, done.stdout
     assert states(done.stdout)["reload"] == states(done.stdout)["throughput"] == "PASS"
+    assert "tokens a second here, no --floor is given" in done.stdout
     slow = called("ship", "check", folder, "--floor", "1e9", "--json")
     assert slow.returncode == 3 and states(slow.stdout)["throughput"] == "FAIL"
 
@@ -84,6 +88,7 @@ def test_what_is_wrong_names_layer_file_and_mend_and_nothing_is_loaded(
     at = lines.index(f"FAIL     {layer}")
     assert lines[at + 1].startswith("         ") and lines[at + 2].startswith("           ")
     assert "NOT_RUN  reload: its files are not whole" in lines
+    assert lines[-1].startswith(f"{folder}: do not use it before this is mended: ") and layer in lines[-1]
 
 
 def test_a_signed_list_finds_a_bit_that_nothing_else_does(folder: Path) -> None:
@@ -117,6 +122,12 @@ def test_a_list_that_was_changed_or_is_missing_is_no_signed_one(folder: Path) ->
 def test_what_is_no_folder_is_a_usage_error(tmp_path: Path) -> None:
     done = called("ship", "check", tmp_path / "none")
     assert done.returncode == 2 and "is no folder" in done.stderr
+
+
+def test_the_run_folder_of_a_session_leads_to_the_command_that_copies_its_model(closed_quick: Path) -> None:
+    done = called("ship", "check", closed_quick, "--files-only")
+    assert done.returncode == 2 and not done.stdout
+    assert f"`peergate get model {closed_quick.name} FOLDER` copies its model" in done.stderr
 
 
 def test_of_many_faults_of_a_layer_some_are_listed_and_the_rest_is_counted(tmp_path: Path) -> None:

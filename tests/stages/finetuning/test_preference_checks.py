@@ -249,6 +249,18 @@ def test_without_pairs_kept_out_nothing_is_known(tmp_path: Path) -> None:
     assert (results["dpo.split"].status, results["dpo.learnt"].status) == ("WARN", "BLOCKED")
 
 
+def test_chosen_responses_that_lose_less_than_pairs_differ_lost_nothing(tmp_path: Path) -> None:
+    """As in a training of SmolLM2-135M on revised answers: five pairs, of which two gained."""
+    evidence = dpo_evidence(tmp_path)
+    lost = ((33, 0.539), (58, 0.211), (54, -0.510), (24, 0.021), (27, -0.030))
+    rows = [
+        {**row, "chosen_tokens": tokens, "chosen_after": -10.0 - by, "rejected_after": -12.0 - by}
+        for row, (tokens, by) in zip(scores(preferences(), _kept(evidence)), lost * 4, strict=True)
+    ]
+    found = results_of(_pairs(evidence, rows))["dpo.learnt"]
+    assert found.status == "PASS" and found.detail.endswith("lost no more than pairs differ, 0.00206 nats a token")
+
+
 def test_kto_sees_each_response_by_itself(tmp_path: Path) -> None:
     evidence = dpo_evidence(tmp_path, loss="kto")
     # Forty responses in batches of eight, twice.

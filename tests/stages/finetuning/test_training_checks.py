@@ -143,6 +143,28 @@ def test_a_spike_stands_out_from_the_steps_before_it(
     assert (found.status, [row["step"] for row in found.shown]) == (status, shown), found
 
 
+# Of SmolLM2-135M on 48 short answers: the batches at the end hold harder examples.
+UNEVEN = [
+    *(2.586, 3.164, 1.696, 1.351, 1.349, 0.855, 1.308, 0.933, 0.886, 0.759, 0.818, 0.820),
+    *(0.549, 1.133, 0.931, 0.527, 0.787, 0.428, 0.841, 0.335, 0.360, 1.325, 1.525, 0.905),
+]
+
+
+@pytest.mark.parametrize(
+    ("losses", "status", "told"),
+    [
+        (UNEVEN, "PASS", ", the last 1.029: batches differ by more"),
+        ([3 - one / 10 for one in range(24)], "PASS", "the last 0.85"),
+        ([*UNEVEN[:21], 2.0, 2.6, 3.2], "WARN", "not the best of the run"),
+    ],
+)
+def test_batches_that_differ_are_no_rise(tmp_path: Path, losses: list[float], status: str, told: str) -> None:
+    rows = [steps()[0] | {"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
+    found = results_of(evidence_of(tmp_path, "train", rows))["training.rise"]
+    assert found.status == status and told in found.detail, found
+    assert (found.figure is None) == (losses == UNEVEN), "a figure is shown beside the limit that it was compared with"
+
+
 def test_one_step_shows_no_course_of_the_loss(tmp_path: Path) -> None:
     rising = [row | {"loss": row["step"]} for row in steps()]
     found = [results_of(evidence_of(tmp_path, "train", rising[:count]))["training.loss"] for count in (1, 2)]

@@ -42,7 +42,7 @@ ITEMS = [
     Item(id=f"i{n}", group=f"g{n}", kind="lowercase", prompt=text, constraint={})
     for n, text in enumerate(("tell a tale of 12 suns", "name 100 seas in 2024"))
 ]
-MODELS = {"llama": partial(small_model, chat=True), "qwen2": tiny_qwen}
+MODELS = {"llama": partial(small_model, chat=True), "qwen2": tiny_qwen, "qwen3": partial(tiny_qwen, generation=3)}
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,8 @@ def test_the_file_holds_the_numbers_of_the_checkpoint(
     folder = CheckpointFolder(checkpoints[model])
     assert not list(gguf_values(folder, file)) and not list(gguf_rules(folder, file))
     # One number of one tensor, by more than its type rounds it to.
-    for name in ("token_embd.weight", "blk.0.attn_q.weight", "blk.1.ffn_down.weight", "output_norm.weight"):
+    norms = ("blk.1.attn_q_norm.weight", "blk.0.attn_k_norm.weight") if model == "qwen3" else ()
+    for name in ("token_embd.weight", "blk.0.attn_q.weight", "blk.1.ffn_down.weight", "output_norm.weight", *norms):
         spoilt = Path(shutil.copy(file, tmp_path / "spoilt.gguf"))
         held = read_header(spoilt).tensors[name]
         width = {"F32": 4, "F16": 2, "Q8_0": 1}[held.dtype]

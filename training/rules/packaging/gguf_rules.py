@@ -13,7 +13,12 @@ from training.rules.packaging.gguf_header import GgufHeader, GgufTensor, read_he
 from training.rules.packaging.text_splits import SPLITS, split_name
 from training.rules.weight_files import told
 
-ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
+ARCHITECTURES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
 """What llama.cpp calls the models that are written here."""
 _AGAIN = "export the checkpoint again"
 _KEYS = {
@@ -28,6 +33,8 @@ _KEYS = {
 """Key of the file, below its architecture -> that of config.json."""
 _WIDTH = {"F32": "<f4", "F16": "<f2"}
 _LAYER = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
+_NORMS = {"qwen3": ("attn_q_norm", "attn_k_norm")}
+"""Tensors of each layer that only some architectures have."""
 
 
 def gguf(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
@@ -55,7 +62,7 @@ def gguf(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
     theta = rope.get("rope_theta") if isinstance(rope, dict) else None
     yield from _key(path.name, said, f"{named}.rope.freq_base", theta)
     yield from _vocabulary(path.name, header, folder)
-    yield from _tensors(path, header, said.get(f"{named}.block_count"))
+    yield from _tensors(path, header, said.get(f"{named}.block_count"), (*_LAYER, *_NORMS.get(str(named), ())))
 
 
 def _key(file: str, said: dict[str, Any], key: str, due: Any) -> Iterator[Flaw]:
@@ -111,10 +118,10 @@ def _split(file: str, named: Any, described: dict[str, Any]) -> Iterator[Flaw]:
         yield Flaw("gguf", "pre_tokenizer", file, why, _AGAIN)
 
 
-def _tensors(path: Path, header: GgufHeader, layers: Any) -> Iterator[Flaw]:
+def _tensors(path: Path, header: GgufHeader, layers: Any, each: tuple[str, ...]) -> Iterator[Flaw]:
     due = {"token_embd.weight", "output_norm.weight"}
     if isinstance(layers, int) and 0 < layers < 10_000:
-        due |= {f"blk.{layer}.{name}.weight" for layer in range(layers) for name in _LAYER}
+        due |= {f"blk.{layer}.{name}.weight" for layer in range(layers) for name in each}
     for name in sorted(due - header.tensors.keys())[:5]:
         yield Flaw("gguf", "missing_tensor", path.name, f"has no tensor {name}", _AGAIN)
     for name in sorted(one for one in header.tensors if one.startswith("blk.") and f"{_stem(one)}.weight" not in due)[

@@ -28,6 +28,7 @@ _TOP = {"token_embd.weight": EMBEDDING, "output_norm.weight": "model.norm.weight
 _LAYER = {
     **{"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj"},
     **{"attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj"},
+    **{"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"},
     **{"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"},
 }
 _TURNED = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}

@@ -103,7 +103,7 @@ def generation(folder: CheckpointFolder) -> Iterator[Flaw]:
         found = folder.generation
     except WrongFile as error:
         if error.missing:
-            raise NotRun(f"{GENERATION} is missing, which is reported as such") from error
+            raise NotRun(f"{GENERATION} is missing (see structure)") from error
         yield Flaw("generation", "unreadable", GENERATION, error.why, "copy that of the base")
         return
     rows = _rows(folder)

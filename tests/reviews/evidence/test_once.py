@@ -1,0 +1,82 @@
+"""What the checks of one gate share, and what they do not: nothing lives longer than the gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reviews.checks.definition import Check, Found
+from reviews.evidence import once, row_reader
+from reviews.evidence.row_reader import read_rows
+from reviews.gate import check_list
+from reviews.gate.check_list import run_checks
+from reviews.stages.evaluation.judged_answers import judged_rows
+from specs.errors import EvidenceMissing
+from specs.stages.evaluation.rows import EvaluationRow
+from tests.factories.evidence_on_disk import N, answers, evidence_of, write_rows
+
+
+def right(path: Path) -> int:
+    """Count the answers of a file that are no empty text."""
+    return sum(bool(row.output) for row in read_rows(path, EvaluationRow, "rows"))
+
+
+def wrong(path: Path) -> Path:
+    return write_rows(path, [row | {"output": ""} for row in answers([True] * N)])
+
+
+def test_a_gate_reads_rows_once_and_the_next_one_anew(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", answers([True] * N))
+    with once.one_gate():
+        assert right(path) == N
+        assert right(wrong(path)) == N, "all checks of a gate judge the same bytes"
+    assert right(path) == 0
+    with once.one_gate():
+        assert right(path) == 0
+        path.unlink()
+        with pytest.raises(EvidenceMissing, match="missing"):
+            right(path)
+
+
+def test_rows_of_a_large_file_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_reader, "_MOST_KEPT", 10)
+    path = write_rows(tmp_path / "rows.jsonl", answers([True] * N))
+    with once.one_gate():
+        assert right(path) == N and right(wrong(path)) == 0
+
+
+def test_a_file_that_may_be_empty_for_one_check_is_missing_for_another(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [])
+    with once.one_gate():
+        assert read_rows(path, EvaluationRow, "rows", may_be_empty=True) == ()
+        with pytest.raises(EvidenceMissing, match="rows are empty"):
+            read_rows(path, EvaluationRow, "rows")
+
+
+def test_answers_are_judged_once_for_each_evidence(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "base")
+    path = evidence.outputs["rows"]
+    with once.one_gate():
+        first = judged_rows(evidence, path)
+        assert judged_rows(evidence, path) is first
+        assert judged_rows(replace(evidence), path) is not first
+    assert judged_rows(evidence, path) is not judged_rows(evidence, path)
+
+
+def test_a_secret_that_one_check_shows_is_masked_and_the_others_say_what_they_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "ghp_" + "a1B2" * 9
+
+    def found(*_: object) -> Found:
+        return Found("WARN", f"the log says {key}", shown=({"line": key},))
+
+    evidence = evidence_of(tmp_path, "base")
+    before = run_checks(evidence, None)
+    extra = Check("own.leaks", "t", lambda _: True, found, "s", blocking=False)
+    monkeypatch.setattr(check_list, "CHECKS", (*check_list.CHECKS, extra))
+    *others, leaks = run_checks(evidence, None)
+    assert tuple(others) == before
+    assert key not in leaks.model_dump_json() and leaks.detail == "the log says [masked: a key]"
