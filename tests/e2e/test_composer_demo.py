@@ -28,6 +28,10 @@ def test_from_transcripts_to_a_gate_on_measured_facts(tmp_path: Path) -> None:
     assert [decided[stage] for stage in (None, "baseline", "replay", "train")] == ["approve"] * 4
     # What is learned in so few steps is not the claim: either end of the comparison is a result.
     assert decided["evaluate"] in ("approve", "null", "reject")
+    # Healthy, and diagnosed so: most groups of answers differ in what they are worth.
+    (found,) = json.loads(peergate("diagnose", run, "--json").stdout)["attempts"]
+    assert found["cause"] is None, found["told"]
+    assert [one["status"] for one in found["readings"] if one["check"] == "rollouts.ties"] == ["PASS"]
     code, told = verify(run)
     assert code == 0 and not told["damage"], told
     card = json.loads((run / "report" / "report.json").read_bytes())["scorecard"]

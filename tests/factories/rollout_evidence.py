@@ -12,6 +12,7 @@ from reviews.evidence.evidence import Evidence, Witness
 from specs.digests import digest_bytes, digest_path
 from specs.job_records import Challenge, Segment
 from specs.stages.artifacts import Item
+from specs.stages.finetuning.online_parameters import SelfDistillation
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
 from specs.stages.witness import TILTS
@@ -195,7 +196,7 @@ def rollout_evidence(
     stage = STAGE_KINDS[kind].stage(name="train", kind=kind, inputs=named, parameters=parameters)
     given = rollouts(weights={**parameters.rewards}) if answers is None else answers
     if kind == "sdpo":
-        _hinted(given)
+        _hinted(given, parameters.distilled)
     outputs = base.outputs | {
         "rollouts": write_rows(folder / "train" / "rollouts.jsonl", given),
         "kept": write_rows(folder / "train" / "kept.jsonl", kept() if after is None else after),
@@ -219,16 +220,16 @@ def rollout_evidence(
     return _witnessed(folder, evidence, rows, given)
 
 
-def _hinted(answers: list[dict[str, Any]]) -> None:
-    """Give each answer what its teacher reads."""
+def _hinted(answers: list[dict[str, Any]], given: SelfDistillation) -> None:
+    """Give each answer what its teacher reads, and the first token for its span."""
     items = {one["id"]: Item.model_validate(one) for one in prompts()}
     for at in range(0, len(answers), GENERATIONS):
         group = answers[at : at + GENERATIONS]
         said = list(judged("format_instructions", [(items[one["item"]], one["text"]) for one in group]))
-        texts = [one["text"] for one in group]
-        told = hints(texts, [one.passed for one in said], [one.reason for one in said], "both")
-        for one, hint in zip(group, told, strict=True):
-            one |= {"hint": hint} if hint else {}
+        for one, hint in zip(group, hints([one["text"] for one in group], said, given), strict=True):
+            one |= {"hint": hint.text} if hint else {}
+            if hint and hint.span:
+                one |= {"span": hint.span, "span_tokens": (0, 1)}
 
 
 def _witnessed(folder: Path, evidence: Evidence, rows: list[dict[str, Any]], given: list[dict[str, Any]]) -> Evidence:

@@ -14,7 +14,7 @@ from specs.stages.artifacts import Item
 from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.online_rows import KeptAnswer, Rollout, RolloutStep
 from specs.stages.registry import STAGE_KINDS
-from training.rules.finetuning.rewards import advantages, combined, hints, rewards_of
+from training.rules.finetuning.rewards import Hint, advantages, combined, hints, rewards_of
 from training.rules.seeded_order import drawn
 from training.rules.tasks import judged
 from training.rules.tasks.format_instructions import Judgement
@@ -31,7 +31,7 @@ class Worth(NamedTuple):
     rewards: dict[str, float]
     reward: float
     advantage: float
-    hint: str | None
+    hint: Hint | None
     tied: bool
     """Whether all answers of its group are worth the same."""
     first: bool
@@ -104,10 +104,9 @@ def _group(given: GrpoParameters, rows: Sequence[Rollout], said: Sequence[Judgem
     ]
     rewards = [combined(one, weights) for one in valued]
     each = advantages(rewards, scale=given.scale_rewards)
-    hinted: list[str | None] = [None] * len(rows)
+    hinted: list[Hint | None] = [None] * len(rows)
     if given.weights.sdpo:
-        feedback = given.distilled.feedback
-        hinted = hints([one.text for one in rows], passed, [one.reason for one in said], feedback)
+        hinted = hints([one.text for one in rows], said, given.distilled)
     tied = max(rewards) - min(rewards) < _TIED
     for place, row in enumerate(rows):
         yield Worth(

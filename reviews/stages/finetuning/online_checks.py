@@ -17,6 +17,7 @@ from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Preference, said_before
 from specs.stages.finetuning.distributed import ReplicaRound
 from specs.stages.finetuning.online_parameters import ComposerParameters
+from specs.stages.finetuning.online_rows import Rollout
 from specs.stages.metric import MetricSet
 from specs.stages.witness import FALSE_ALARM, GREEDY_GAP, WitnessRow
 from training.rules.finetuning.schedules import steps_of as planned_steps
@@ -108,7 +109,8 @@ def _rewards(evidence: Evidence, _: MetricSet | None) -> Found:
     every = worths(evidence)
     for line, one in enumerate(every, 1):
         row = one.row
-        same = row.verified == one.verified and row.rewards.keys() == one.rewards.keys() and row.hint == one.hint
+        same = row.verified == one.verified and row.rewards.keys() == one.rewards.keys()
+        same = same and (row.hint, row.span) == (one.hint or (None, None)) and _in_answer(row)
         same = same and all(math.isclose(row.rewards[name], value, abs_tol=1e-6) for name, value in one.rewards.items())
         same = same and math.isclose(row.reward, one.reward, abs_tol=1e-5)
         if not (same and math.isclose(row.advantage, one.advantage, rel_tol=_ROUNDING, abs_tol=_ROUNDING)):
@@ -116,6 +118,13 @@ def _rewards(evidence: Evidence, _: MetricSet | None) -> Found:
             wrong.append(facts | {"advantage": row.advantage, "due": round(one.advantage, 6)})
     facts = f"{len(wrong)} of {len(every)} answers are worth something else than their rows say"
     return unless(wrong, facts, f"{len(every)} answers are worth what their rows say", repairable=False)
+
+
+def _in_answer(row: Rollout) -> bool:
+    """Say whether an answer with a span names tokens of its own, and one without names none."""
+    if row.span is None or row.span_tokens is None:
+        return row.span is row.span_tokens
+    return row.span_tokens[0] < row.span_tokens[1] <= len(row.answer_ids)
 
 
 @CHECKS.add(

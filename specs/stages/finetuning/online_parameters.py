@@ -33,6 +33,19 @@ class SelfDistillation(Contract):
     """Compare these tokens and one tail instead of the whole vocabulary: another objective, and named so."""
     feedback: Literal["verifier", "sibling", "both"] = "both"
     """What the teacher reads: the verifier's reason, a right answer of the same group, or that and else the reason."""
+    target: Literal["answer", "span"] = omitted("answer")
+    """What is learned from: the tokens of the whole answer, or those that the verifier's reason points at. With
+    ``span``, nothing is learned from an answer whose reason points at none."""
+    temperature: Annotated[float, Field(gt=0, le=100)] = omitted(1.0)
+    """Divides the logits of both before they are compared."""
+    token_clip: Annotated[float, Field(gt=0)] | None = omitted()
+    """The most nats that one token counts; a token above them has no gradient."""
+
+    @model_validator(mode="after")
+    def _points_at(self) -> Self:
+        if self.target == "span" and self.feedback != "verifier":
+            raise ValueError(f"target 'span' needs feedback 'verifier', not '{self.feedback}': no other names a place")
+        return self
 
 
 class GrpoParameters(ReplicatedParameters):

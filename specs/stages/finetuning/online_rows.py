@@ -53,6 +53,10 @@ class Rollout(OfSample):
     advantage: float
     hint: str | None = omitted()
     """What the teacher of this answer read beside its prompt."""
+    span: tuple[Count, Count] | None = omitted()
+    """The characters that the hint is about, where only their tokens were learned from: first, and after the last."""
+    span_tokens: tuple[Count, Count] | None = omitted()
+    """The places of these tokens in ``answer_ids``: the first, and after the last."""
 
 
 class KeptAnswer(Contract):

@@ -22,6 +22,7 @@ from specs.errors import PluginFault
 from specs.home import HOME
 from specs.stages.artifacts import Item
 from training.rules.tasks import judged, verifier
+from training.rules.tasks.format_instructions import Judgement
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 ITEM = Item(id="i1", group="g", kind="k", prompt="Say one.", constraint={"due": "yes"})
@@ -200,8 +201,19 @@ def test_a_batch_is_answered_in_order_and_its_fault_names_the_item() -> None:
 
 def test_value_and_type_errors_are_a_no_with_their_reason() -> None:
     judge = verifier(task(verify("return int(answer) + None > 0")))
-    assert judge(ITEM, "one") == (False, "invalid literal for int() with base 10: 'one'")
+    assert judge(ITEM, "one") == Judgement(False, "invalid literal for int() with base 10: 'one'")
     assert not judge(ITEM, "1").passed
+
+
+def test_the_place_of_a_reason_is_handed_on_if_it_lies_in_the_answer() -> None:
+    top = "from training.rules.tasks.format_instructions import Judgement"
+    lines = "at = answer.find('x')", "return Judgement(at < 0, 'has an x', (at, at + 1) if at >= 0 else None)"
+    judge = verifier(task(verify(*lines, top=top)))
+    assert judge(ITEM, "a x") == Judgement(False, "has an x", (2, 3)) and judge(ITEM, "a") == Judgement(
+        True, "has an x"
+    )
+    for span in ("(0, 9)", "(1, 1)", "(-1, 1)", "'ab'", "(0, 1, 2)"):
+        assert "in no known form" in told(verify(f"return Judgement(False, 'is short', {span})", top=top), "abc"), span
 
 
 def test_processes_end_with_the_one_that_asks() -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from specs.stages.artifacts import Example, Item
 from tests.factories.evidence_on_disk import prompt_items
+from training.items.comma_items import build_items as comma_items
+from training.items.comma_items import main as write_comma_items
 from training.items.format_items import (
     HELDOUT_TOPICS,
     LARGE_HELDOUT_TOPICS,
@@ -18,6 +20,7 @@ from training.items.format_items import main as build
 from training.jobs.finetuning.sft import balance
 from training.rules.tasks import choose, load_items, verifier, worked_example
 from training.rules.tasks.format_instructions import KINDS, verify
+from training.rules.tasks.instruction_following import constraint_of
 
 LIBRARY = Path(__file__).parents[3] / "specs" / "library" / "data"
 
@@ -65,6 +68,30 @@ def test_the_verifier_sees_the_form(asked: Item, output: str, passed: bool) -> N
     assert bool(judged.reason) is not passed
 
 
+@pytest.mark.parametrize(
+    ("asked", "output", "place"),
+    [
+        (item("lowercase"), "  the sea is DEEP, Sir.", "DEEP,"),
+        (item("uppercase"), "THE SEA is deep.", "is"),
+        (item("quoted"), "the sea", None),
+        (item("lowercase"), "deep.", None),
+        (comma_items(["the sea"])[0], "Deep, and salty, it is.", ","),
+        (
+            item("x", **constraint_of([("keywords:forbidden_words", {"forbidden_words": ["cat", "Dog"]})])),
+            "No dog.",
+            "dog",
+        ),
+        (item("x", **constraint_of([("keywords:existence", {"keywords": ["cat"]})])), "No dog.", None),
+    ],
+)
+def test_a_reason_names_the_place_of_what_is_wrong(asked: Item, output: str, place: str | None) -> None:
+    task = "format_instructions" if asked.kind in KINDS else "instruction_following"
+    judged = verifier(task)(asked, output)
+    assert not judged.passed and (judged.span is None) == (place is None)
+    assert place is None or output[slice(*(judged.span or ()))] == place
+    assert judged.span is None or judged.span[0] == output.index(place or "")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_worked_example_has_the_form_it_shows_and_no_other(kind: str) -> None:
     for constraint in KINDS[kind].values:
@@ -91,8 +118,9 @@ def test_no_topic_and_no_prompt_stands_on_both_sides(
 
 def test_the_shipped_data_is_what_the_code_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["build", "--out", str(tmp_path)])
-    assert build() == 0
-    for name in sorted(path.name for path in LIBRARY.glob("format_*") if path.name != "format_labelled.jsonl"):
+    assert build() == write_comma_items() == 0
+    built = sorted(path.name for path in LIBRARY.glob("format_*") if path.name != "format_labelled.jsonl")
+    for name in (*built, "composer_prompts.jsonl", "composer_heldout.jsonl"):
         assert (tmp_path / name).read_bytes() == (LIBRARY / name).read_bytes()
 
 

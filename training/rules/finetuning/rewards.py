@@ -5,13 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 from specs.stages.answer_end import Finish
+from specs.stages.finetuning.online_parameters import SelfDistillation
+from training.rules.tasks.format_instructions import Judgement, Span
 
 _LEAST_SPREAD = 1e-4
 """Added to a standard deviation, as TRL does."""
 MOST_SHOWN = 2000
 """Characters of an answer in a hint."""
+
+
+class Hint(NamedTuple):
+    """What the teacher of an answer reads beside its prompt, and what is learned from it."""
+
+    text: str
+    span: Span | None = None
+    """The characters of the answer whose tokens are learned from; None: those of all of it."""
 
 
 def rewards_of(names: Sequence[str], *, verified: bool, finish: Finish, tokens: int, most: int) -> dict[str, float]:
@@ -32,20 +43,22 @@ def advantages(group: Sequence[float], *, scale: bool) -> list[float]:
     return [(one - middle) / spread for one in group]
 
 
-def hints(texts: Sequence[str], verified: Sequence[bool], reasons: Sequence[str], feedback: str) -> list[str | None]:
+def hints(texts: Sequence[str], said: Sequence[Judgement], given: SelfDistillation) -> list[Hint | None]:
     """Return what the teacher of each answer of a group reads beside the prompt; None where there is nothing to tell.
 
-    A right answer needs none. ``feedback`` is that of the parameters of self-distillation.
+    A right answer needs none, and with the target ``span`` nothing is told of an answer whose reason names no place.
     """
-    right = next((text.strip() for text, passed in zip(texts, verified, strict=True) if passed and text.strip()), None)
-    found: list[str | None] = []
-    for text, passed, reason in zip(texts, verified, reasons, strict=True):
-        if passed:
+    right = next((text.strip() for text, one in zip(texts, said, strict=True) if one.passed and text.strip()), None)
+    found: list[Hint | None] = []
+    for text, one in zip(texts, said, strict=True):
+        span = one.span if given.target == "span" else None
+        if one.passed or (given.target == "span" and span is None):
             found.append(None)
-        elif right is not None and feedback != "verifier":
-            found.append(f"A right answer is:\n{right[:MOST_SHOWN]}")
-        elif reason and feedback != "sibling":
-            found.append(f"This answer was wrong:\n{text.strip()[:MOST_SHOWN]}\nThe reason: it {reason}.")
+        elif right is not None and given.feedback != "verifier":
+            found.append(Hint(f"A right answer is:\n{right[:MOST_SHOWN]}"))
+        elif one.reason and given.feedback != "sibling":
+            told = f"This answer was wrong:\n{text.strip()[:MOST_SHOWN]}\nThe reason: it {one.reason}."
+            found.append(Hint(told, span))
         else:
             found.append(None)
     return found

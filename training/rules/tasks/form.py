@@ -72,10 +72,14 @@ class PluginTask:
     def _judge(self, what: Literal["verify", "verify_right"], asked: Sequence[Asked], again: bool) -> list[Judgement]:
         requests = [{"do": what, "item": item.model_dump(), "answer": text} for item, text in asked]
         found: list[Judgement] = []
-        for said in verifier_process.ask(self._name, requests, again=again):
+        for (_, text), said in zip(asked, verifier_process.ask(self._name, requests, again=again), strict=True):
             match said:
-                case {"passed": bool(passed), "reason": str(reason)}:
+                case {"passed": bool(passed), "reason": str(reason), "span": None}:
                     found.append(Judgement(passed, plain(reason, 200)))
+                case {"passed": bool(passed), "reason": str(reason), "span": [int(begin), int(end)]} if (
+                    0 <= begin < end <= len(text)
+                ):
+                    found.append(Judgement(passed, plain(reason, 200), (begin, end)))
                 case _:
                     raise self._formless("verifier")
         return found

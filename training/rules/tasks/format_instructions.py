@@ -18,6 +18,8 @@ MIN_WORDS = 4
 
 
 Constraint = Mapping[str, str | int]
+Span = tuple[int, int]
+"""Characters of an answer, from the first to before the last."""
 
 
 class Judgement(NamedTuple):
@@ -25,6 +27,8 @@ class Judgement(NamedTuple):
 
     passed: bool
     reason: str = ""
+    span: Span | None = None
+    """The characters that the reason is about; None where it is about all of them, or what is missing."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class ConstraintKind:
     """Return what is wrong with an output, or an empty string."""
     values: tuple[Constraint, ...] = ({},)
     """The constraints items of this kind cycle through."""
+    place: Callable[[str], Span | None] = lambda _: None
+    """Return the characters of a wrong output that break the form, where these are a part of it."""
 
 
 def _lines(text: str) -> list[str]:
@@ -48,6 +54,10 @@ def _lines(text: str) -> list[str]:
 
 def _without(what: str, test: Callable[[str], bool]) -> Callable[[Constraint, str], str]:
     return lambda _, text: next((f"has the {what} {letter!r}" for letter in text if test(letter)), "")
+
+
+def _word_with(test: Callable[[str], bool]) -> Callable[[str], Span | None]:
+    return lambda text: next((one.span() for one in re.finditer(r"\S+", text) if any(map(test, one[0]))), None)
 
 
 def _quoted(_: Constraint, text: str) -> str:
@@ -94,12 +104,14 @@ KINDS: dict[str, ConstraintKind] = {
             "Write one sentence about {topic}. Use only lowercase letters.",
             lambda _: _BREAD.lower(),
             _without("capital letter", str.isupper),
+            place=_word_with(str.isupper),
         ),
         ConstraintKind(
             "uppercase",
             "Write one sentence about {topic}. Use only capital letters.",
             lambda _: _BREAD.upper(),
             _without("small letter", str.islower),
+            place=_word_with(str.islower),
         ),
         ConstraintKind(
             "quoted",
@@ -165,6 +177,6 @@ def verify(item: Item, output: str) -> Judgement:
         return Judgement(False, "is empty")
     wrong = kind.verify(item.constraint, text)
     if wrong:
-        return Judgement(False, wrong)
+        return Judgement(False, wrong, kind.place(output))
     words = len(re.findall(r"\w+", text))
     return Judgement(True) if words >= MIN_WORDS else Judgement(False, f"has {words} words, fewer than {MIN_WORDS}")

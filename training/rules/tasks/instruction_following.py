@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from specs.stages.artifacts import Item
-from training.rules.tasks.format_instructions import Judgement
+from training.rules.tasks.format_instructions import Judgement, Span
 from training.rules.tasks.languages import language_of
 
 Arguments = Mapping[str, Any]
@@ -77,9 +77,14 @@ def _keyword_frequency(given: Arguments, text: str) -> str:
 
 
 def _forbidden(given: Arguments, text: str) -> str:
-    words = [str(word) for word in given["forbidden_words"]]
-    used = [word for word in words if re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE)]
+    used = next(_used(given, text), None)
     return f"holds the forbidden {used[0]!r}" if used else ""
+
+
+def _used(given: Arguments, text: str) -> Iterator[tuple[str, Span]]:
+    for word in map(str, given["forbidden_words"]):
+        if found := re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE):
+            yield word, found.span()
 
 
 def _letter_frequency(given: Arguments, text: str) -> str:
@@ -222,6 +227,11 @@ VERIFIERS: dict[str, tuple[Verify, tuple[str, ...]]] = {
     "startend:quotation": (_quoted, ()),
 }
 """Type -> its verifier and the names of its arguments."""
+PLACES: dict[str, Callable[[Arguments, str], Span]] = {
+    "keywords:forbidden_words": lambda given, text: next(_used(given, text))[1],
+    "punctuation:no_comma": lambda _, text: (text.index(","), text.index(",") + 1),
+}
+"""Type -> the characters that break it, where an answer does; types that are broken by what is missing have none."""
 
 
 def constraint_of(instructions: Iterable[tuple[str, Arguments]]) -> dict[str, str | int]:
@@ -270,7 +280,8 @@ def verify(item: Item, output: str) -> Judgement:
     for type_, given in instructions:
         wrong = VERIFIERS[type_][0](given, output)
         if wrong:
-            return Judgement(False, f"{type_}: {wrong}")
+            place = PLACES.get(type_)
+            return Judgement(False, f"{type_}: {wrong}", place(given, output) if place else None)
     return Judgement(True)
 
 

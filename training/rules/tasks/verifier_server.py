@@ -75,7 +75,7 @@ class _Serving:
                 return {"known": [[one.model_dump(), text, right] for one, text, right in known]}
             case _:
                 return {"misfits": self._task.misfits(item())}
-        return {"passed": bool(said.passed), "reason": str(said.reason)[:1000]}
+        return {"passed": bool(said.passed), "reason": str(said.reason)[:1000], "span": said.span}
 
 
 def _send(to: int, request: Request, answer: Callable[[], Answer]) -> None:

@@ -38,18 +38,24 @@ def _grads(value: Any, given: dict[str, Any]) -> list[Any]:
     return [*torch.autograd.grad(value, some, retain_graph=True)]
 
 
+@pytest.mark.parametrize("clipped", [False, True])
 @pytest.mark.parametrize("top_k", [None, 1, 7, WORDS, WORDS + 5])
 @pytest.mark.parametrize("beta", BETAS)
-def test_a_divergence_in_pieces_is_the_plain_one_in_value_and_gradient(beta: float, top_k: int | None) -> None:
+def test_a_divergence_in_pieces_is_the_plain_one_in_value_and_gradient(
+    beta: float, top_k: int | None, clipped: bool
+) -> None:
     given = _given()
     head = given["head"]
+    both = given["student"] @ head.T, given["teacher"] @ head.T
+    # Half of the tokens are above it, none at it.
+    clip = 1.001 * float(losses.token_divergence(*both, beta, 0.7, top_k).detach().median()) if clipped else None
     plain = losses.divergence(
-        given["student"] @ head.T,
-        (given["teacher"] @ head.T),
+        *both,
         given["mask"],
         beta=beta,
         temperature=0.7,
         top_k=top_k,
+        clip=clip,
     )
     pieces = losses.divergence_in_pieces(
         given["student"],
@@ -60,12 +66,26 @@ def test_a_divergence_in_pieces_is_the_plain_one_in_value_and_gradient(beta: flo
         beta=beta,
         temperature=0.7,
         top_k=top_k,
+        clip=clip,
         piece=5,
     )
     assert plain.item() == pytest.approx(pieces.item(), rel=1e-5) and plain.item() > 0
     for one, other in zip(_grads(plain, given), _grads(pieces, given), strict=True):
         assert float((one - other).abs().max()) <= 1e-5 * float(one.abs().max())
         assert float(one.abs().max()) > 0
+
+
+def test_a_token_above_the_clip_counts_no_more_and_has_no_gradient() -> None:
+    import torch
+
+    student = torch.tensor([[9.0, 0.0], [0.3, 0.0]], requires_grad=True)
+    teacher, ones = torch.tensor([[0.0, 9.0], [0.0, 0.0]]), torch.ones(2)
+    each = losses.token_divergence(student, teacher, 0.0, 1.0, None).detach()
+    assert float(each[0]) > 0.5 > float(each[1]) > 0
+    found = losses.divergence(student, teacher, ones, beta=0.0, clip=0.5)
+    assert found.item() == pytest.approx((0.5 + float(each[1])) / 2)
+    (gradient,) = torch.autograd.grad(found, student)
+    assert float(gradient[0].abs().max()) == 0 < float(gradient[1].abs().max())
 
 
 def test_pieces_read_no_token_outside_the_mask() -> None:
@@ -108,6 +128,7 @@ def test_the_ends_are_the_two_kl_divergences_in_their_order() -> None:
 def test_an_objective_over_a_part_of_the_vocabulary_has_another_name() -> None:
     assert [losses.objective(beta, None) for beta in BETAS] == ["forward_kl", "jsd", "jsd", "reverse_kl"]
     assert losses.objective(0.5, 100) == "jsd_of_top_100_and_tail"
+    assert losses.objective(0.0, None, 2.0, 0.5) == "forward_kl_at_temperature_2_clipped_at_0.5"
 
 
 def test_a_teacher_that_is_the_student_has_no_divergence_and_no_gradient() -> None:

@@ -56,12 +56,23 @@ def job_of(folder: Path, model: Path, kind: Kind, **changes: Any) -> Job[Any]:
 def test_each_kind_trains_real_weights_to_its_end(
     tmp_path: Path, model: Path, kind: Kind, channels: tuple[str, ...]
 ) -> None:
-    more = {"channels": dict.fromkeys(channels, 1.0)} if kind == "composer" else {}
+    from transformers import AutoTokenizer
+
+    spans = {"feedback": "verifier", "target": "span"}
+    more = {"channels": dict.fromkeys(channels, 1.0), "self_distillation": spans} if kind == "composer" else {}
     job = job_of(tmp_path, model, kind, **more)
     done = trained(job)
     rows = read_rows(job.out / "rows.jsonl", RolloutStep)
+    rollouts = read_rows(job.out / "rollouts.jsonl", Rollout)
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    for one in rollouts:
+        if one.span and one.span_tokens:
+            said = tokenizer.decode(one.answer_ids[slice(*one.span_tokens)])
+            assert one.text[slice(*one.span)] in said and said in one.text
+    parts = [one.span_tokens for one in rollouts if one.span_tokens and one.span_tokens[1] < len(one.answer_ids)]
+    assert bool(parts) == bool(more)
     assert [row.step for row in rows] == [1, 2] and tuple(rows[0].channels) == channels
-    assert len(read_rows(job.out / "rollouts.jsonl", Rollout)) == 8 and done.tokens > 0
+    assert len(rollouts) == 8 and done.tokens > 0
     for name in channels:
         fired = [row.channels[name] for row in rows if row.channels[name].rows]
         assert fired and all(one.grad_norm > 0 and one.tokens > 0 for one in fired), name

@@ -20,6 +20,7 @@ from tests.factories.rollout_evidence import course, kept, rollout_evidence, rol
 from tests.fixtures.tiny_training import write_lines
 from tests.reviews.checks.test_checks import results_of
 
+SPANS = {"feedback": "verifier", "target": "span"}
 WANTED = ("training.", "rollouts.", "witness.")
 
 
@@ -28,9 +29,11 @@ def own(evidence: Evidence) -> dict[str, tuple[str, str]]:
     return {id: (one.status, one.detail) for id, one in results_of(evidence).items() if id.startswith(WANTED)}
 
 
-@pytest.mark.parametrize("kind", ["grpo", "sdpo", "composer"])
-def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: Kind) -> None:
-    found = own(rollout_evidence(tmp_path, kind))
+@pytest.mark.parametrize(
+    ("kind", "given"), [("grpo", {}), ("sdpo", {}), ("sdpo", {"self_distillation": SPANS}), ("composer", {})]
+)
+def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: Kind, given: dict[str, Any]) -> None:
+    found = own(rollout_evidence(tmp_path, kind, **given))
     assert {id for id, (status, _) in found.items() if status == "NOT_APPLICABLE"} == {"rollouts.clipped"}
     assert {id: one for id, one in found.items() if one[0] not in ("PASS", "NOT_APPLICABLE")} == {}
     assert len(found) == (21 if kind == "composer" else 20)
@@ -68,6 +71,18 @@ def _row(change: Callable[[dict[str, Any]], dict[str, Any]], place: int = 5) -> 
         rows = rollouts()
         rows[place] |= change(rows[place])
         return rollout_evidence(folder, answers=rows)
+
+    return made
+
+
+def _spanned(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Path], Evidence]:
+    def made(folder: Path) -> Evidence:
+        evidence = rollout_evidence(folder, "sdpo", self_distillation=SPANS)
+        path = evidence.outputs["rollouts"]
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        place = next(n for n, one in enumerate(rows) if "span" in one)
+        write_rows(path, [one | (change(one) if n == place else {}) for n, one in enumerate(rows)])
+        return evidence
 
     return made
 
@@ -135,6 +150,9 @@ FLAWS: list[tuple[str, str, str, Callable[[Path], Evidence]]] = [
     ("a reward that was not earned", "rollouts.rewards", "FAIL", _row(lambda one: {"reward": one["reward"] + 0.1})),
     ("an advantage of another group", "rollouts.rewards", "FAIL", _row(lambda one: {"advantage": -one["advantage"]})),
     ("a hint in a stage without a teacher", "rollouts.rewards", "FAIL", _row(lambda _: {"hint": "say it"})),
+    ("tokens that no span names", "rollouts.rewards", "FAIL", _row(lambda _: {"span_tokens": (0, 1)})),
+    ("another span", "rollouts.rewards", "FAIL", _spanned(lambda one: {"span": (2, 3)})),
+    ("tokens beyond the answer", "rollouts.rewards", "FAIL", _spanned(lambda one: {"span_tokens": (0, 99)})),
     ("answers of a step left out", "rollouts.complete", "FAIL", _of(answers=rollouts()[4:])),
     ("a step left out", "rollouts.complete", "FAIL", _of(steps=course()[:-1])),
     ("a prompt kept out without answers", "rollouts.complete", "FAIL", _of(after=kept()[1:])),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,22 +13,25 @@ import pytest
 from reviews.checks.witness_checks import wrong_rows
 from reviews.stages.finetuning.replay_checks import differs, same_weights
 from specs.digests import digest_bytes
-from specs.stages.finetuning.online_parameters import ComposerParameters
+from specs.stages.finetuning.online_parameters import ComposerParameters, SelfDistillation
 from specs.stages.finetuning.online_rows import KeptAnswer, Rollout, RolloutStep
 from specs.stages.finetuning.rows import ReplayedStep
 from specs.stages.stage import Kind
 from specs.stages.witness import REPLAYED, WitnessRow
 from tests.fixtures.rollout_jobs import CHANNELS, LORA, rollout_job, trained, witness_of
+from training.jobs.finetuning.online import channels, hidden_states, losses
 from training.jobs.finetuning.online.channels import Silent
 from training.jobs.finetuning.online.recorded import (
     Rollouts,
+    Source,
     _in_passes,  # pyright: ignore[reportPrivateUsage]
 )
 from training.jobs.finetuning.online.replay import replay
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 from training.jobs.witness.asked import NotAsked
-from training.rules.finetuning.rewards import hints
+from training.rules.finetuning.rewards import Hint, hints
+from training.rules.tasks.format_instructions import Judgement
 
 pytestmark = [
     pytest.mark.integration,
@@ -290,14 +294,92 @@ def test_two_processes_leave_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_hints_come_from_a_sibling_or_the_verifier() -> None:
-    texts, reasons = ["A", "b", "C"], ["has a capital", "", "has a capital"]
-    given = texts, [False, True, False], reasons
-    assert hints(*given, "both") == ["A right answer is:\nb", None, "A right answer is:\nb"]
-    assert [bool(one) for one in hints(*given, "sibling")] == [True, False, True]
-    told = hints(*given, "verifier")
-    assert told[1] is None and told[0] == "This answer was wrong:\nA\nThe reason: it has a capital."
-    assert hints(texts, [False] * 3, ["", "", "is late"], "sibling") == [None] * 3
-    assert [bool(one) for one in hints(texts, [False] * 3, ["", "", "is late"], "both")] == [False, False, True]
+    wrong, right = Judgement(False, "has a capital", (0, 1)), Judgement(True)
+    late = [Judgement(False), Judgement(False), Judgement(False, "is late")]
+
+    def told(said: list[Judgement], **given: Any) -> list[Hint | None]:
+        return hints(["A", "b", "C"], said, SelfDistillation.model_validate(given))
+
+    said = [wrong, right, wrong]
+    sibling = Hint("A right answer is:\nb")
+    assert told(said) == told(said, feedback="both") == [sibling, None, sibling]
+    assert [bool(one) for one in told(said, feedback="sibling")] == [True, False, True]
+    text = "This answer was wrong:\nA\nThe reason: it has a capital."
+    assert told(said, feedback="verifier")[:2] == [Hint(text), None]
+    assert told(late, feedback="sibling") == [None] * 3
+    assert [bool(one) for one in told(late)] == [False, False, True]
+    # A reason that points at nothing teaches nothing where spans are learned from.
+    assert told(said, feedback="verifier", target="span")[:2] == [Hint(text, (0, 1)), None]
+    assert told(late, feedback="verifier", target="span") == [None] * 3
+
+
+def test_a_span_of_characters_is_its_tokens() -> None:
+    """Two tokens make one character, as of an emoji; the borders of words are not those of tokens."""
+    parts = ["Hel", "lo", ", \u00e9", b"\xf0\x9f", b"\x98\x80", " end"]
+
+    class Bytes:
+        def decode(self, ids: list[int], **_: Any) -> str:
+            joined = b"".join(part if isinstance(part, bytes) else part.encode() for part in (parts[n] for n in ids))
+            return joined.decode(errors="replace")
+
+    items: Any = ()
+    made = Rollouts(ComposerParameters(), Source(items, "", Bytes(), (), None))
+    ids = range(len(parts))
+    text = Bytes().decode([*ids])
+    assert text == "Hello, \u00e9\U0001f600 end"
+    for words, tokens in [("H", (0, 1)), ("ello", (0, 2)), (",", (2, 3)), ("\U0001f600", (3, 5)), (text, (0, 6))]:
+        begin = text.index(words)
+        assert made._tokens_of((begin, begin + len(words)), ids, text) == tokens, words  # pyright: ignore[reportPrivateUsage]
+
+
+def test_only_the_tokens_of_a_span_have_a_gradient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a witness that maps spans itself finds rows that name other tokens."""
+    read: list[list[tuple[int, ...]]] = []
+    reached: list[set[tuple[tuple[int, ...], int]]] = []
+    """Of each pass: the tokens whose hidden states got a gradient, as an answer and a place in it."""
+
+    def states(model: Any, sequences: Any) -> Any:
+        read.append([tuple(one.response) for one in sequences])
+        return hidden_states.states(model, sequences)
+
+    def watched(student: Any, *rest: Any, **named: Any) -> Any:
+        places = [(answer, n) for answer in read[-1] for n in range(len(answer))]
+
+        def hear(gradient: Any) -> None:
+            reached.append({places[n] for n in gradient.abs().sum(-1).nonzero().flatten().tolist()})
+
+        student.register_hook(hear)
+        return losses.divergence_in_pieces(student, *rest, **named)
+
+    monkeypatch.setattr(channels, "states", states)
+    monkeypatch.setattr(channels, "losses", SimpleNamespace(**vars(losses) | {"divergence_in_pieces": watched}))
+    given = {"feedback": "verifier", "target": "span", "temperature": 2.0, "token_clip": 10.0}
+    job = rollout_job(tmp_path, "sdpo", self_distillation=given, max_new_tokens=30, temperature=0.4)
+    done = trained(job)
+    assert done.effective["divergence"] == "jsd_at_temperature_2_clipped_at_10"
+    rollouts = read_rows(job.out / "rollouts.jsonl", Rollout)
+    assert any(one.span_tokens and one.span_tokens[1] - one.span_tokens[0] < len(one.answer_ids) for one in rollouts)
+    due: list[set[tuple[tuple[int, ...], int]]] = []
+    for row in rows_of(job):
+        places = set[tuple[tuple[int, ...], int]]()
+        for one in rollouts:
+            if one.step == row.step and one.hint:
+                assert one.span and one.span_tokens and any(map(str.isupper, one.text[slice(*one.span)]))
+                ids = (*one.answer_ids, *([] if one.end_id is None else [one.end_id]))
+                places |= {(ids, n) for n in range(*one.span_tokens)}
+        due += [places] if places else []
+        assert row.channels["sdpo"].tokens == len(places)
+    assert reached == due and due
+    monkeypatch.undo()
+    steps, _, _ = replayed(job)
+    assert steps and [why for one in steps if (why := differs(rows_of(job), one, REPLAYED["float32"]))] == []
+    path = job.out / "rollouts.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    moved = next(line for line in lines if line.get("span_tokens"))
+    moved["span_tokens"][1] += 1
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(NotAsked, match="name other tokens than those of their spans"):
+        replay(witness_of(job))
 
 
 @pytest.mark.parametrize(
@@ -310,6 +392,7 @@ def test_hints_come_from_a_sibling_or_the_verifier() -> None:
         ({"updates": 2, "checkpoint_steps": 3}, "no multiple of updates"),
         ({"updates": 2, "distributed": {"replicas": 2, "sync_every": 3}}, "sync_every 3 is no multiple of updates"),
         ({"channels": {"grpo": 0.0}}, "every channel has weight 0"),
+        ({"self_distillation": {"target": "span"}}, "target 'span' needs feedback 'verifier', not 'both'"),
         ({"channels": {"sdpo": 1.0}, "rewards": {"ended": 1.0}}, "'verified' is among the rewards"),
     ],
 )

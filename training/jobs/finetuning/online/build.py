@@ -131,9 +131,9 @@ def build(job: Job[Any], given: Granted, committed: Sequence[Rollout] | None = N
         # Of the copy that is the reference, which TRL loads in float32 otherwise.
         model_init_kwargs=None if dtype == "float32" else {"dtype": dtype},
     )
-    feedback = parameters.distilled.feedback if parameters.weights.sdpo else ""
+    distilled = parameters.distilled if parameters.weights.sdpo else None
     ends = sorted(ends_in(given.prepared.model.generation_config, given.prepared.tokenizer))
-    source = Source(given.training, job.order.task, given.prepared.tokenizer, ends, feedback)
+    source = Source(given.training, job.order.task, given.prepared.tokenizer, ends, distilled)
     rollouts = Rollouts(parameters, source, committed)
     kind = channelled(GRPOTrainer, _plan(parameters, given))
     kind = trainer_hooks.guarded(kind, parameters.target_modules, _settings)
@@ -168,7 +168,7 @@ def _plan(parameters: GrpoParameters, given: Granted) -> Plan:
 
 def _settings(trainer: Any) -> dict[str, Any]:
     """Return the settings of GRPO, from the trainer that computes it."""
-    args = trainer.args
+    args, distilled = trainer.args, trainer.plan.distillation
     weights = zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)
     return {
         "rewards": {name: float(f"{weight:.7g}") for name, weight in weights},
@@ -182,7 +182,7 @@ def _settings(trainer: Any) -> dict[str, Any]:
         "loss_type": trainer.loss_type,
         "steps_per_generation": args.steps_per_generation,
         "channels": trainer.plan.weights.model_dump(mode="json"),
-        "self_distillation": trainer.plan.distillation.model_dump(mode="json"),
+        "self_distillation": distilled.model_dump(mode="json"),
         "replayed_pairs": trainer.plan.replayed.model_dump(mode="json"),
-        "divergence": objective(trainer.plan.distillation.beta, trainer.plan.distillation.top_k),
+        "divergence": objective(distilled.beta, distilled.top_k, distilled.temperature, distilled.token_clip),
     }

@@ -75,6 +75,8 @@ def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
 
         hints: Sequence[str | None] = ()
         """Of the answers that were judged last, in their order; rewards leave them here."""
+        spans: Sequence[tuple[int, int] | None] = ()
+        """The tokens of these answers that are learned from, where only those of a span are."""
 
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
             found: dict[str, Any] = super()._generate_and_score_completions(inputs)
@@ -187,15 +189,23 @@ def _taught(trainer: Any, inputs: Any, found: dict[str, Any], plan: Plan) -> dic
         ids[row, : len(some)] = torch.tensor(some, dtype=torch.long)
         mask[row, : len(some)] = 1
     hinted = (mask.sum(-1) > 0).to(device)
+    taught_ids = {"teacher_ids": ids.to(device), "teacher_mask": mask.to(device)}
+    learned = found["completion_mask"]
+    if plan.distillation.target == "span":
+        learned = torch.zeros_like(learned)
+        for row, span in enumerate(trainer.spans):
+            if span is not None:
+                learned[row, slice(*span)] = 1
+        taught_ids["teacher_span"] = learned
     # Of all passes on these answers: a mean over the tokens of one pass would depend on how they were divided.
-    tokens = found["completion_mask"][hinted].sum()
-    return {"teacher_ids": ids.to(device), "teacher_mask": mask.to(device), "teacher_tokens": tokens}
+    return taught_ids | {"teacher_tokens": learned[hinted].sum()}
 
 
 def _distilled(model: Any, inputs: Any, plan: Plan) -> _Due:
     """Return the channel of self-distillation for the answers of a pass that have a hint."""
     student: list[Sequenced] = []
     teacher: list[Sequenced] = []
+    learned: list[int] = []
     for row in range(len(inputs["teacher_ids"])):
         hinted = inputs["teacher_ids"][row][inputs["teacher_mask"][row] == 1].tolist()
         if hinted:
@@ -203,7 +213,9 @@ def _distilled(model: Any, inputs: Any, plan: Plan) -> _Due:
             answer = inputs["completion_ids"][row][inputs["completion_mask"][row] == 1].tolist()
             student.append(Sequenced([*prompt, *answer], len(prompt)))
             teacher.append(Sequenced([*hinted, *answer], len(hinted)))
-    tokens = sum(len(one.response) for one in student)
+            span = inputs.get("teacher_span")
+            learned += [1] * len(answer) if span is None else span[row][: len(answer)].tolist()
+    tokens = sum(learned)
     given = plan.distillation
 
     def loss() -> Any:
@@ -214,7 +226,15 @@ def _distilled(model: Any, inputs: Any, plan: Plan) -> _Due:
         ours = states(model, student)
         layer = head(model)
         mean = losses.divergence_in_pieces(
-            ours, layer, theirs, layer, torch.ones(len(ours), device=ours.device), beta=given.beta, top_k=given.top_k
+            ours,
+            layer,
+            theirs,
+            layer,
+            torch.tensor(learned, device=ours.device),
+            beta=given.beta,
+            temperature=given.temperature,
+            top_k=given.top_k,
+            clip=given.token_clip,
         )
         return mean * (tokens / inputs["teacher_tokens"])
 

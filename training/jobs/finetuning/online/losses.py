@@ -60,22 +60,32 @@ def policy_loss(
     return (loss * mask).sum() / (mask.sum() if tokens is None else tokens)
 
 
-def objective(beta: float, top_k: int | None) -> str:
-    """Return the name of a divergence; over a part of the vocabulary it is another one."""
+def objective(beta: float, top_k: int | None, temperature: float = 1.0, clip: float | None = None) -> str:
+    """Return the name of a divergence; over a part of the vocabulary, heated or clipped it is another one."""
     name = {0.0: "forward_kl", 1.0: "reverse_kl"}.get(beta, "jsd")
-    return name if top_k is None else f"{name}_of_top_{top_k}_and_tail"
+    name += "" if top_k is None else f"_of_top_{top_k}_and_tail"
+    name += "" if temperature == 1 else f"_at_temperature_{temperature:g}"
+    return name if clip is None else f"{name}_clipped_at_{clip:g}"
 
 
 def divergence(
-    student: Tensor, teacher: Tensor, mask: Tensor, *, beta: float, temperature: float = 1.0, top_k: int | None = None
+    student: Tensor,
+    teacher: Tensor,
+    mask: Tensor,
+    *,
+    beta: float,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    clip: float | None = None,
 ) -> Tensor:
     """Return the mean divergence over the tokens of a mask; only the student gets a gradient.
 
     ``beta`` 0 is the KL divergence from teacher to student, 1 that from student to teacher. Between them it is that of
-    both from their mixture, which goes to 0 towards either end: neither end is a limit. Raises EmptyMask.
+    both from their mixture, which goes to 0 towards either end: neither end is a limit. No token counts more than
+    ``clip`` nats. Raises EmptyMask.
     """
     kept = _counted(mask)
-    return token_divergence(student[kept], teacher[kept], beta, temperature, top_k).mean()
+    return token_divergence(student[kept], teacher[kept], beta, temperature, top_k, clip).mean()
 
 
 def divergence_in_pieces(
@@ -88,19 +98,22 @@ def divergence_in_pieces(
     beta: float,
     temperature: float = 1.0,
     top_k: int | None = None,
+    clip: float | None = None,
     piece: int = PIECE,
 ) -> Tensor:
     """Return what :func:`divergence` does, from hidden states; raises as it does."""
     kept = _counted(mask)
 
     def summed(ours: Tensor, theirs: Tensor) -> Tensor:
-        return token_divergence(student_head(ours), teacher_head(theirs), beta, temperature, top_k).sum()
+        return token_divergence(student_head(ours), teacher_head(theirs), beta, temperature, top_k, clip).sum()
 
     return sum(_pieces(summed, student[kept], teacher[kept].detach(), piece)) / kept.sum()
 
 
-def token_divergence(student: Tensor, teacher: Tensor, beta: float, temperature: float, top_k: int | None) -> Tensor:
-    """Return the divergence of each token from logits [tokens, vocabulary], in nats."""
+def token_divergence(
+    student: Tensor, teacher: Tensor, beta: float, temperature: float, top_k: int | None, clip: float | None = None
+) -> Tensor:
+    """Return the divergence of each token from logits [tokens, vocabulary], in nats, at most ``clip``."""
     import torch
 
     ours = (student / temperature).log_softmax(-1)
@@ -109,12 +122,14 @@ def token_divergence(student: Tensor, teacher: Tensor, beta: float, temperature:
         places = ours.detach().topk(top_k, -1).indices
         ours, theirs = _with_tail(ours, places), _with_tail(theirs, places)
     if beta == 0:
-        return _kl(theirs, ours)
-    if beta == 1:
-        return _kl(ours, theirs)
-    share = torch.tensor([beta, 1 - beta], dtype=ours.dtype, device=ours.device).log()
-    mixed = torch.logaddexp(theirs + share[0], ours + share[1])
-    return beta * _kl(theirs, mixed) + (1 - beta) * _kl(ours, mixed)
+        found = _kl(theirs, ours)
+    elif beta == 1:
+        found = _kl(ours, theirs)
+    else:
+        share = torch.tensor([beta, 1 - beta], dtype=ours.dtype, device=ours.device).log()
+        mixed = torch.logaddexp(theirs + share[0], ours + share[1])
+        found = beta * _kl(theirs, mixed) + (1 - beta) * _kl(ours, mixed)
+    return found if clip is None else found.clamp(max=clip)
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:

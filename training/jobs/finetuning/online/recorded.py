@@ -7,11 +7,12 @@ nothing, reads the same batches in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.stages.artifacts import Item
-from specs.stages.finetuning.online_parameters import GrpoParameters
+from specs.stages.finetuning.online_parameters import GrpoParameters, SelfDistillation
 from specs.stages.finetuning.online_rows import Rollout
 from training.engines.batched import output_of
 from training.engines.stop_strings import Watch
@@ -38,7 +39,8 @@ class Source(NamedTuple):
     task: str
     tokenizer: Any
     ends: Sequence[int]
-    feedback: str
+    distilled: SelfDistillation | None
+    """How the channel of self-distillation learns; None without it."""
 
 
 class Rollouts:
@@ -47,6 +49,8 @@ class Rollouts:
     def __init__(self, given: GrpoParameters, source: Source, committed: Sequence[Rollout] | None = None) -> None:
         self.rows: list[Rollout] = []
         self.hints: list[str | None] = []
+        self.spans: list[tuple[int, int] | None] = []
+        """Of the answers that were judged last: the tokens that are learned from, where it is not all of them."""
         self.heard: Callable[[int, Sequence[Rollout]], None] = lambda _, __: None
         """Gets each step's committed rollouts before they are trained on."""
         self._given, self._source = given, source
@@ -87,16 +91,20 @@ class Rollouts:
             )
             for one, output in zip(said, outputs, strict=True)
         ]
-        self._newest, self.hints = [], []
+        self._newest, self.hints, self.spans = [], [], []
         for at in range(0, len(items), given.generations):
             group = slice(at, at + given.generations)
             rewards = [combined(one, weights) for one in valued[group]]
             worth = advantages(rewards, scale=given.scale_rewards)
             texts, passed = [one.text for one in outputs[group]], [one.passed for one in said[group]]
-            hinted = (
-                hints(texts, passed, [one.reason for one in said[group]], source.feedback) if source.feedback else []
-            )
-            self.hints += hinted or [None] * given.generations
+            hinted = hints(texts, said[group], source.distilled) if source.distilled else [None] * given.generations
+            spans = [one.span if one else None for one in hinted]
+            tokens = [
+                None if span is None else self._tokens_of(span, output.ids, output.text)
+                for span, output in zip(spans, outputs[group], strict=True)
+            ]
+            self.hints += [one.text if one else None for one in hinted]
+            self.spans += tokens
             self._newest += [
                 Rollout(
                     step=step,
@@ -112,19 +120,32 @@ class Rollouts:
                     rewards=valued[at + n],
                     reward=rewards[n],
                     advantage=worth[n],
-                    hint=hinted[n] if hinted else None,
+                    hint=one.text if (one := hinted[n]) else None,
+                    span=spans[n],
+                    span_tokens=tokens[n],
                 )
                 for n in range(given.generations)
             ]
         if self._committed is not None:
-            theirs = [one.item for one in self._committed if one.step == step]
-            if theirs != [one.item for one in self._newest]:
+            theirs = [one for one in self._committed if one.step == step]
+            if [one.item for one in theirs] != [one.item for one in self._newest]:
                 raise OtherRollouts(f"the rollouts of step {step} answer other prompts than the granted data gives")
+            if [one.span_tokens for one in theirs] != [one.span_tokens for one in self._newest]:
+                raise OtherRollouts(f"the rollouts of step {step} name other tokens than those of their spans")
         self.rows += self._newest
 
     def values(self, reward: str) -> list[float]:
         """Return one reward of the answers that were judged last."""
         return [one.rewards[reward] for one in self._newest]
+
+    def _tokens_of(self, span: tuple[int, int], ids: Sequence[int], text: str) -> tuple[int, int]:
+        """Return the places of the tokens that hold some characters of the text of ids: the first, and after the last.
+
+        A token that ends within a character belongs to it.
+        """
+        reached = [len(commonprefix([self._watch.text_of(ids[:count]), text])) for count in range(len(ids) + 1)]
+        before = max(one for one in reached if one <= span[0])
+        return reached.index(before), next(count for count, one in enumerate(reached) if one >= span[1])
 
     def _output(self, ids: Sequence[int]) -> Any:
         ended = bool(ids) and ids[-1] in self._source.ends
@@ -158,7 +179,7 @@ def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
 
         def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
             rollouts.judge(self.state.global_step + 1, [one["place"] for one in inputs], completion_ids_list)
-            self.hints = rollouts.hints
+            self.hints, self.spans = rollouts.hints, rollouts.spans
             return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
 
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
