@@ -50,7 +50,8 @@ def words_of(text: str) -> Iterator[Word]:
             for word in words_of(plain):
                 yield Word(word.form, *found.span())
             continue
-        form = unicodedata.normalize("NFKC", _INVISIBLE.sub("", form)).casefold()
+        # What a sign stands for may begin with a space: a mark that is shown alone.
+        form = "".join(unicodedata.normalize("NFKC", _INVISIBLE.sub("", form)).casefold().split())
         if form:
             yield Word(form, *found.span())
 

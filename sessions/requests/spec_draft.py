@@ -174,7 +174,7 @@ def _kinds() -> Iterator[str]:
     for name in known_names():
         kind = STAGE_KINDS[name]
         fields = [
-            f"{field}{'' if one.is_required() else f'={one.get_default(call_default_factory=True)!r}'}"
+            field if one.is_required() else f"{field}={one.get_default(call_default_factory=True, validated_data={})!r}"
             for field, one in kind.parameters.model_fields.items()
         ]
         reads = ", ".join(f"{role} ({what})" for role, what in kind.inputs.items()) or "what the stage names"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions.builder.phrase_match import Protected, words_of
@@ -69,6 +69,7 @@ def test_scripts_without_spaces_are_found_inside_other_text() -> None:
 
 
 @given(st.text(max_size=300))
+@example("\ufc5e")
 def test_words_stand_where_they_are_said_to(text: str) -> None:
     words = list(words_of(text))
     assert all(0 <= word.start < word.end <= len(text) for word in words)

@@ -178,6 +178,16 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
     assert torch.autograd.gradcheck(functions[name], (given["student"],))
 
 
+@pytest.mark.parametrize(("vocabulary", "tokens"), [(1000, 256), (8192, 256), (49_152, 42), (151_936, 16)])
+def test_a_piece_has_fewer_tokens_of_a_larger_vocabulary(vocabulary: int, tokens: int) -> None:
+    import torch
+
+    def head(hidden: Any) -> Any:
+        return torch.zeros(len(hidden), vocabulary)
+
+    assert losses.tokens_of_a_piece(head, torch.zeros(3, 2)) == tokens
+
+
 def test_log_probabilities_in_pieces_are_the_plain_ones() -> None:
     import torch
 

@@ -16,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-PIECE = 256
-"""Tokens whose logits are held at once."""
+MOST_TOKENS, LEAST_TOKENS = 256, 16
+"""Of a piece: its logits are held at once, in about ten tensors."""
+LOGITS = 2**21
+"""Of a piece: a larger vocabulary has fewer tokens in it, so that it takes no more memory."""
 
 Tensor = Any
 Head = Callable[[Tensor], Tensor]
@@ -99,7 +101,7 @@ def divergence_in_pieces(
     temperature: float = 1.0,
     top_k: int | None = None,
     clip: float | None = None,
-    piece: int = PIECE,
+    piece: int | None = None,
 ) -> Tensor:
     """Return what :func:`divergence` does, from hidden states; raises as it does."""
     kept = _counted(mask)
@@ -107,7 +109,17 @@ def divergence_in_pieces(
     def summed(ours: Tensor, theirs: Tensor) -> Tensor:
         return token_divergence(student_head(ours), teacher_head(theirs), beta, temperature, top_k, clip).sum()
 
-    return sum(_pieces(summed, student[kept], teacher[kept].detach(), piece)) / kept.sum()
+    size = piece or tokens_of_a_piece(student_head, student)
+    return sum(_pieces(summed, student[kept], teacher[kept].detach(), size)) / kept.sum()
+
+
+def tokens_of_a_piece(head: Head, hidden: Tensor) -> int:
+    """Return how many tokens are held at once with the vocabulary of a head."""
+    import torch
+
+    with torch.no_grad():
+        vocabulary = head(hidden[:1]).shape[-1]
+    return max(LEAST_TOKENS, min(MOST_TOKENS, LOGITS // vocabulary))
 
 
 def token_divergence(
@@ -137,7 +149,7 @@ def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     return logits.log_softmax(-1).gather(-1, targets[:, None]).squeeze(-1)
 
 
-def log_probabilities_in_pieces(hidden: Tensor, head: Head, targets: Tensor, *, piece: int = PIECE) -> Tensor:
+def log_probabilities_in_pieces(hidden: Tensor, head: Head, targets: Tensor, *, piece: int | None = None) -> Tensor:
     """Return what :func:`log_probabilities` does, from hidden states [tokens, width]; raises EmptyMask for none."""
     import torch
 
@@ -147,7 +159,7 @@ def log_probabilities_in_pieces(hidden: Tensor, head: Head, targets: Tensor, *, 
     def picked(some: Tensor, ids: Tensor) -> Tensor:
         return log_probabilities(head(some), ids)
 
-    return torch.cat(list(_pieces(picked, hidden, targets, piece)))
+    return torch.cat(list(_pieces(picked, hidden, targets, piece or tokens_of_a_piece(head, hidden))))
 
 
 def dpo_loss(
