@@ -31,6 +31,8 @@ REPEATS = (Limit("<=", "thresholds.repeated_rows"),)
 MOST_NAMED = 0.1
 """Fraction of the held-out groups that training prompts of other groups may name, and of these prompts that may do so:
 above both, training asks about what is held out. "A forest after rain" in one prompt of fifty does not."""
+FEW_NAMING = 2
+"""Prompts that may name such groups by chance, however few there are in all."""
 STANDS_OUT = 0.2
 """How much nearer a pair must be than held-out texts of different groups are to each other before a reader is asked:
 ``bench.disguise`` shows how many pairs are above it with and without paraphrases."""
@@ -113,7 +115,7 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
         f"{naming} of {len(prompts)} training prompts name {len(named)} of {groups} held-out groups: "
         f"{listed(sorted(named))}"
     )
-    many = len(named) > max(1, MOST_NAMED * groups) and naming > MOST_NAMED * len(prompts)
+    many = len(named) > max(1, MOST_NAMED * groups) and naming > max(FEW_NAMING, MOST_NAMED * len(prompts))
     return Found("FAIL" if many else "WARN", message, float(len(named)), shown, repairable=not many)
 
 

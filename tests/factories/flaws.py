@@ -451,8 +451,9 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
         prompt=" ".join(sorted(_LONG.split())),
     ),
     "a held-out topic in training": lambda one: _examples_with(one, group="hg3"),
-    "prompts that name held-out topics": lambda one: _named_topics(one, 2),
+    "prompts that name held-out topics": lambda one: _named_topics(one, 3),
     "a prompt that names a held-out topic": lambda one: _named_topics(one, 1),
+    "two prompts that name held-out topics": lambda one: _named_topics(one, 2),
     "a held-out prompt in other words": lambda one: _examples_with(
         replace(one, heldout=(one.heldout[0].model_copy(update={"prompt": _LONG}), *one.heldout[1:])),
         prompt=_REWORDED,
@@ -668,6 +669,7 @@ CASES = [
     ("train", "a held-out topic in training", "leakage.groups", "FAIL"),
     ("train", "prompts that name held-out topics", "leakage.groups", "FAIL"),
     ("train", "a prompt that names a held-out topic", "leakage.groups", "WARN"),
+    ("train", "two prompts that name held-out topics", "leakage.groups", "WARN"),
     ("train", "a held-out prompt in other words", "leakage.nearest", "WARN"),
     ("train", "repeated training rows", "leakage.duplicates", "WARN"),
     ("sample", "edited examples", "health.accepted", "FAIL"),
