@@ -3,6 +3,7 @@
     .venv/bin/python -m bench.composer.step                                  # a random model, 8,192 tokens
     .venv/bin/python -m bench.composer.step --vocabulary 151936 --rows 1     # that of a large model
     .venv/bin/python -m bench.composer.step --real --prompt 32 --threads 1   # SmolLM2-135M
+    .venv/bin/python -m bench.composer.step --real --prompt 32 --threads 1 --adapters --without-trainers
     .venv/bin/python -m bench.composer.step --device cuda
 
 Each run is a process of its own, and the programs take turns; five runs each by default. ``--runs FILE`` keeps them, so
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -168,6 +170,10 @@ def run_here(which: str, folder: Path, given: argparse.Namespace) -> Run:
     if which in TRAINERS:
         return one_trainer(which, folder, given.device)
     model, _ = load(folder)
+    if given.adapters:
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(target_modules="all-linear"))
     return one_loss(which, model.to(given.device).train(), given)
 
 
@@ -192,7 +198,11 @@ def _run(name: str, folder: Path, given: argparse.Namespace) -> Run:
     command = [sys.executable, "-m", "bench.composer.step", "--run", name, str(folder), "--device", given.device]
     for shared in ("rows", "tokens", "prompt", "threads"):
         command += [f"--{shared}", str(getattr(given, shared))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if given.adapters:
+        command.append("--adapters")
+    # Memory that is given back at once: else its peak is also what the allocator had kept, another amount each time.
+    steady = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=steady)
     if done.returncode:
         raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -231,6 +241,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--real", action="store_true", help="SmolLM2-135M instead of a random model")
+    parser.add_argument("--adapters", action="store_true", help="train adapters: the last layer has no gradient")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--without-trainers", action="store_true")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
