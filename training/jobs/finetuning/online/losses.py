@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-MOST_TOKENS, LEAST_TOKENS = 256, 8
+MOST_TOKENS, LEAST_TOKENS = 256, 16
 """Of a piece: its logits are held at once, in about ten tensors."""
-LOGITS = 2**20
+LOGITS = 3 * 2**19
 """Of a piece: a larger vocabulary has fewer tokens in it, so that it takes no more memory."""
 
 Tensor = Any
