@@ -114,5 +114,5 @@ def _learnt(evidence: Evidence, metrics: MetricSet | None) -> Found:
     noise = _ERRORS * stdev(changes) / math.sqrt(count) if count > 1 else 0.0
     if change < -noise:
         return Found("WARN", f"{detail}, but chosen responses lost {-change:.3g} nats a token", accuracy)
-    told = f"gained {change:.3g}" if change >= 0 else f"lost no more than pairs differ, {-change:.3g}"
-    return Found("PASS", f"{detail}; chosen responses {told} nats a token", accuracy)
+    moved = f"gained {change:.3g}" if change >= 0 else f"lost no more than pairs differ, {-change:.3g}"
+    return Found("PASS", f"{detail}; chosen responses {moved} nats a token", accuracy)

@@ -44,9 +44,9 @@ def advantages(group: Sequence[float], *, scale: bool) -> list[float]:
 
 
 def hints(texts: Sequence[str], said: Sequence[Judgement], given: SelfDistillation) -> list[Hint | None]:
-    """Return what the teacher of each answer of a group reads beside the prompt; None where there is nothing to tell.
+    """Return what the teacher of each answer of a group reads beside the prompt; None without a hint.
 
-    A right answer needs none, and with the target ``span`` nothing is told of an answer whose reason names no place.
+    A right answer needs none. With the target ``span`` an answer gets none if its reason names no place.
     """
     right = next((text.strip() for text, one in zip(texts, said, strict=True) if one.passed and text.strip()), None)
     found: list[Hint | None] = []
@@ -57,8 +57,8 @@ def hints(texts: Sequence[str], said: Sequence[Judgement], given: SelfDistillati
         elif right is not None and given.feedback != "verifier":
             found.append(Hint(f"A right answer is:\n{right[:MOST_SHOWN]}"))
         elif one.reason and given.feedback != "sibling":
-            told = f"This answer was wrong:\n{text.strip()[:MOST_SHOWN]}\nThe reason: it {one.reason}."
-            found.append(Hint(told, span))
+            reason = f"This answer was wrong:\n{text.strip()[:MOST_SHOWN]}\nThe reason: it {one.reason}."
+            found.append(Hint(reason, span))
         else:
             found.append(None)
     return found
