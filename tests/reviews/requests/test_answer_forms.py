@@ -43,7 +43,8 @@ def at(file: str, line: int, quote: str, last: int | None = None) -> dict[str, A
 AT = at("a.py", 3, "random.shuffle(rows)")
 NOWHERE = at("b.py", 3, "random.shuffle(rows)")
 STATED = at("report.md", 2, "Accuracy rose to 0.53.")
-BEST_CASE: dict[str, Any] = {"argument": "It is short, and every step can be read.", "evidence": [AT]}
+LAST = at("a.py", 6, "# the last line of all")
+BEST_CASE: dict[str, Any] = {"argument": "It is short, and every step can be read.", "evidence": [LAST]}
 REVIEW: dict[str, Any] = {
     "best_case": BEST_CASE,
     "issues": [
@@ -232,9 +233,9 @@ BOTH = pytest.mark.parametrize(("read", "value"), [(review, REVIEW), (adversaria
 @BOTH
 def test_the_best_case_comes_first_and_keeps_the_places_that_are_there(read: Any, value: dict[str, Any]) -> None:
     dropped = read(json.dumps(value)).dropped_places
-    answer = read(json.dumps(value | {"best_case": BEST_CASE | {"evidence": [NOWHERE, AT]}}))
+    answer = read(json.dumps(value | {"best_case": BEST_CASE | {"evidence": [NOWHERE, LAST]}}))
     assert answer.best_case.argument == BEST_CASE["argument"]
-    assert [str(one) for one in answer.best_case.evidence] == ["a.py:3"] and answer.dropped_places == dropped + 1
+    assert [str(one) for one in answer.best_case.evidence] == ["a.py:6"] and answer.dropped_places == dropped + 1
     assert answer.best_case.evidence[0] in list(places_in(answer)), "the audit looks it up again"
     assert next(iter(form_of(answer.mode).schema["properties"])) == "best_case"
 
