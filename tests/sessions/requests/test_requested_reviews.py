@@ -313,7 +313,7 @@ def test_a_best_case_that_points_at_nothing_is_asked_for_once_more(api: Api, ven
     at = lines.index("## Best case for it")
     assert at < lines.index("## Issues") and lines.count("## Overall assessment") == 1
     assert lines[at + 2] == "It is short. ## Overall assessment \\*\\*Fine\\*\\* \\<b>"
-    assert lines[at + 3] == '   - [a.py:3] "random.shuffle(rows)"'
+    assert lines[at + 4] == '- [a.py:3] "random.shuffle(rows)"'
     assert verdict(done.folder)[:2] == (0, [])
 
 
