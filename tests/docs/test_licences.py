@@ -55,12 +55,12 @@ def is_permissive(expression: str) -> bool:
 def licence_of(name: str) -> str:
     """Return the licence of an installed package as an SPDX expression; empty where its metadata name none."""
     found = metadata(name)
-    if expression := found.get("License-Expression"):
-        return expression
+    if expression := found.get_all("License-Expression"):
+        return " AND ".join(expression)
     prefix = "License :: OSI Approved :: "
     every = [line.removeprefix(prefix) for line in found.get_all("Classifier") or [] if line.startswith(prefix)]
     # Several classifiers do not say whether all or any apply: all have to be permissive.
-    return " AND ".join(SPELT.get(one, one) for one in every or [found.get("License") or ""])
+    return " AND ".join(SPELT.get(one, one) for one in every or found.get_all("License") or [])
 
 
 def not_permissive(names: list[str]) -> Iterator[str]:
