@@ -58,9 +58,12 @@ def licence_of(name: str) -> str:
     if expression := found.get_all("License-Expression"):
         return " AND ".join(expression)
     prefix = "License :: OSI Approved :: "
-    every = [line.removeprefix(prefix) for line in found.get_all("Classifier") or [] if line.startswith(prefix)]
+    every: list[str] = [
+        line.removeprefix(prefix) for line in found.get_all("Classifier") or [] if line.startswith(prefix)
+    ]
+    every = every or [str(one) for one in found.get_all("License") or []]
     # Several classifiers do not say whether all or any apply: all have to be permissive.
-    return " AND ".join(SPELT.get(one, one) for one in every or found.get_all("License") or [])
+    return " AND ".join(SPELT.get(one, one) for one in every)
 
 
 def not_permissive(names: list[str]) -> Iterator[str]:
