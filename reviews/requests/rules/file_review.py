@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from reviews.requests.rules.data_files import check_data
+from reviews.requests.rules.data_files import DATA, check_data
 from reviews.requests.rules.prose import check_prose
 from reviews.requests.rules.python_code import check_python
 from reviews.requests.rules.rule_findings import Found, Material, best_case, place
@@ -92,9 +92,15 @@ def _check_recorded(material: Material) -> Found:
 
 
 def _best_case(found: Found, reading: Reading) -> BestCase:
-    """Return the checks that passed, and the files that rules looked at and that nothing found points at."""
-    faulty = {one.file for finding in (*found.issues, *found.concerns) for one in finding.evidence}
-    # Files of another role were made from a trail: its checks speak for it.
-    looked = [one for one in reading.files if one.role == "file" and one.name in found.looked_at and one.text.strip()]
-    fine = [(f"no rule found a fault in {one.name}", place(one, 1)) for one in looked if one.name not in faulty]
+    """Return what rules found to hold, and the files that they looked at and have nothing to say about."""
+    findings = (*found.issues, *found.concerns)
+    others = {one.file for finding in findings for one in finding.evidence} | {at.file for _, at in found.passed}
+    others |= {one.partition(": ")[0] for one in found.not_judged}
+    # Data are judged together, and files of another role were made from a trail, whose checks speak for them.
+    fine = [
+        (f"no rule found a fault in {one.name}", place(one, 1))
+        for one in reading.files
+        if one.role == "file" and one.name in found.looked_at and one.name not in others and one.text.strip()
+        if not one.name.lower().endswith(DATA)
+    ]
     return best_case([*found.passed, *fine])

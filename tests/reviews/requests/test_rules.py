@@ -101,6 +101,9 @@ def test_the_best_case_by_rule_is_what_nothing_was_found_in(here: Path) -> None:
     best_case = reviewed(here, faulty | {"b.py": "\nx = 1\n"}).best_case
     assert best_case is not None and best_case.argument == "By rule this holds: no rule found a fault in b.py."
     assert [str(one) for one in best_case.evidence] == ["b.py:2"]
+    # Who could not read a file, or saw too much to list all of it, vouches for none.
+    unread = {"c.py": f"x = {'-' * 9999}1", "train.jsonl": HELD, "more.train.jsonl": HELD, "heldout.jsonl": HELD}
+    assert reviewed(here, unread).best_case == best_case
 
 
 def test_a_seed_that_another_file_sets_counts(here: Path) -> None:
@@ -138,7 +141,15 @@ def test_held_out_questions_in_the_training_data_are_found(here: Path, train: st
 
 def test_data_that_does_not_overlap_is_left_alone_and_half_of_a_pair_is_told(here: Path) -> None:
     train = '{"prompt": "Write a tale of the sea."}\n'
-    assert told(reviewed(here, {"train.jsonl": train, "heldout.jsonl": HELD})) == []
+    answer = reviewed(here, {"train.jsonl": train, "heldout.jsonl": HELD})
+    assert told(answer) == [] and answer.best_case is not None
+    assert (
+        answer.best_case.argument
+        == "By rule this holds: none of 2 held-out questions is in the training data (1 rows)."
+    )
+    empty = reviewed(here, {"train.jsonl": train, "heldout.jsonl": ""}).best_case
+    assert empty is not None and empty.evidence == ()
+    (here / "heldout.jsonl").write_text(HELD, encoding="utf-8")
     (here / "heldout.jsonl").unlink()
     assert any("only one of the two" in one for one in reviewed(here, {}).not_judged)
 
@@ -196,6 +207,8 @@ def test_a_design_that_its_gate_would_stop_is_told(here: Path) -> None:
     # The small spec has three items, and they are those of the training data.
     assert found["design check design.power is FAIL"] == ("CRITICAL", [f"spec.yaml:{lines.index('analysis:') + 1}"])
     assert found["design check design.overlap is FAIL"] == ("CRITICAL", [f"spec.yaml:{lines.index('heldout:') + 1}"])
+    assert answer.best_case is not None and "design check design.overlap" not in answer.best_case.argument
+    assert "design check design.paired is PASS" in answer.best_case.argument
     (concern,) = answer.statistical_concerns
     assert "design.seeds is WARN" in concern.statement
 
