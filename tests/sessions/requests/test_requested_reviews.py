@@ -681,8 +681,27 @@ def other_question(every: list[Recorded], store: Store) -> list[Recorded]:
     return changed("asked", 3, request=store.put_value(request))(every, store)
 
 
+def another_field(every: list[Recorded], store: Store) -> list[Recorded]:
+    """Let a review have a field that no version has."""
+    said = next(one for one in every if one.entry.key == "answered/2")
+    later = store.put_value(store.get_value(said.body["answer"]) | {"worst_case": "It is long."})
+    return changed("answered", 2, answer=later)(every, store)
+
+
+def of_a_newer_version(every: list[Recorded], store: Store) -> list[Recorded]:
+    """Let the entry say that a later Peergate wrote it."""
+    return [
+        one._replace(entry=one.entry.model_copy(update={"version": one.entry.version + 1}))
+        if one.entry.key == "answered/2"
+        else one
+        for one in another_field(every, store)
+    ]
+
+
 TAMPERED: list[tuple[Change, str]] = [
     (lambda every, _: every, ""),
+    (of_a_newer_version, ""),
+    (another_field, "does not have its form: ValidationError"),
     (other_file, "does not hold 'a.py' as it was read"),
     (other_evidence, "points at a.py:1, which is not in what was read"),
     (other_prompt, "does not hold the recorded instructions"),
@@ -715,7 +734,9 @@ def whole_trail(api: Api, desk: MakeDesk) -> Path:
     return ask_review(ASK, desk()).folder
 
 
-@pytest.mark.parametrize(("change", "told"), TAMPERED, ids=[one[1] or "untouched" for one in TAMPERED])
+@pytest.mark.parametrize(
+    ("change", "told"), TAMPERED, ids=[one[1] or f"sound {number}" for number, one in enumerate(TAMPERED)]
+)
 def test_what_does_not_fit_together_is_found_even_where_every_digest_fits(
     api: Api, desk: MakeDesk, change: Change, told: str
 ) -> None:
