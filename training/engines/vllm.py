@@ -22,9 +22,9 @@ SETTINGS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Otherwise it reports its use to its makers.
     "VLLM_NO_USAGE_STATS": "1",
-    # On a CPU: the threads are those of the job, and the cache may take so many GiB, not nine tenths of the memory.
+    # On a CPU: the threads are those of the job, and the cache takes so many GiB, not nine tenths of the memory.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_CPU_KVCACHE_SPACE": "4",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
 }
 
 
@@ -62,6 +62,8 @@ class Vllm(Engine):
             generation_config="vllm",
             # On a CPU compiling took minutes for a model that answers in seconds.
             enforce_eager=not gpu,
+            # A prompt read in parts has its generator set back, which that of a CPU cannot be.
+            enable_chunked_prefill=gpu,
             seed=0,
         )
 

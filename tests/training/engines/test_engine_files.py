@@ -78,7 +78,7 @@ def test_what_would_be_another_model_in_llama_cpp_is_refused(
 # Of vllm 0.32.0 (vllm/entrypoints/llm.py, vllm/engine/arg_utils.py, vllm/sampling_params.py): what is used of it.
 LLM_TAKES = {
     *("model", "dtype", "seed", "generation_config", "max_num_seqs", "max_model_len", "enable_prefix_caching"),
-    "enforce_eager",
+    *("enforce_eager", "enable_chunked_prefill"),
 }
 SAMPLING_TAKES = {
     "n", "repetition_penalty", "temperature", "top_p", "top_k", "seed", "stop", "stop_token_ids", "max_tokens",
@@ -163,7 +163,7 @@ def test_answers_of_vllm_become_the_outputs_of_every_engine(folder: Path, ways: 
     assert [len(some) for some in both] == [2, 2, 2]
     opened, *drawn = sys.modules["vllm"].asked
     assert (opened["dtype"], opened["generation_config"], opened["max_num_seqs"]) == ("float32", "vllm", 4)
-    assert opened["enforce_eager"]
+    assert opened["enforce_eager"] and not opened["enable_chunked_prefill"]
     assert drawn[0].temperature == 0.0 and drawn[0].top_k == 0
     assert drawn[0].stop_token_ids == sorted(ends_of(folder, engine.tokenizer))
     # Every prompt has a seed of its own.
