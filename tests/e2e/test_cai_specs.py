@@ -85,6 +85,14 @@ def holds(person: Person, name: str) -> None:
     assert claims.returncode == 0 and claims.stdout.endswith("every number holds\n"), claims.stdout
 
 
+def fired(person: Person, name: str) -> set[str]:
+    """Return the detectors of training that found something."""
+    found = json.loads(person.types("diagnose", name, "--json").stdout)
+    readings = [one for attempt in found["attempts"] for one in attempt["readings"]]
+    assert len(readings) > 10 * len(found["attempts"]) > 0
+    return {one["check"] for one in readings if one["status"] not in ("PASS", "NOT_APPLICABLE")}
+
+
 def test_preferences_end_with_a_decision_on_measured_facts(person: Person) -> None:
     done = person.types("start", "cai_preferences", "--profile", "cpu")
     assert done.returncode == 0, done.stderr
@@ -101,6 +109,7 @@ def test_preferences_end_with_a_decision_on_measured_facts(person: Person) -> No
         + ["dpo_revised", "dpo", "facts_after", "texts_after", "evaluate"]
         + ["package"] * (report["outcome"] == "approve")
     )
+    assert not fired(person, "cai_preferences")
     ends_in_time(person, "cai_preferences")
     holds(person, "cai_preferences")
 
@@ -124,5 +133,7 @@ def test_stage_1_stops_at_the_critic_and_goes_on_in_a_persons_name(person: Perso
     print(report["result"])
     assert report["outcome"] in ("null", "overridden") and report["overrides"] == 3
     assert all(REASON in one["reason"] for one in report["people"])
+    # Ten examples are few for all weights of the model, which the profile does not hide.
+    assert fired(person, "cai_stage1") == {"training.starvation"}
     ends_in_time(person, "cai_stage1")
     holds(person, "cai_stage1")
