@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,10 +14,15 @@ import psutil
 import pytest
 
 from reviews.trail.store import Store
+from sessions.pods.pod_record import place_of
+from sessions.pods.pull import verify as pod_copy
 from specs.stages.finetuning.distributed import ReplicaRound
 from tests.e2e.sessions import called, entries, start_in_background, verify, wait_for
 from tests.fixtures import ray_cluster
 from tests.fixtures.needed import need
+from tests.fixtures.sshd_pod import MISSING, pod
+from tests.fixtures.sshd_quick import peergate as on_pod
+from tests.fixtures.sshd_quick import write_pod_file
 from tests.fixtures.tiny_training import opposites, tiny_checkpoint, write_lines
 
 need("torch", "trl", "peft", "torchft")
@@ -71,17 +77,20 @@ def _spec(folder: Path, name: str, size: int, more: str = "") -> Path:
     return path
 
 
+def _first_round(run: Path) -> Path:
+    return run / "jobs" / f"{run.name}.train.1" / "replicas" / "1" / "rounds" / "1.json"
+
+
 def _kill_the_second(run: Path, killed: list[int]) -> None:
     """Kill replica 1 of the training once it has synchronised."""
-    job = run / "jobs" / f"{run.name}.train.1"
-    first = job / "replicas" / "1" / "rounds" / "1.json"
+    first = _first_round(run)
     for _ in range(9000):
         if first.is_file():
             break
         time.sleep(0.02)
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if "training.jobs.finetuning.replicas" in words and words[4:6] == [str(job), "1"]:
+        if "training.jobs.finetuning.replicas" in words and words[4:6] == [str(first.parents[3]), "1"]:
             process.kill()
             killed.append(process.pid)
 
@@ -126,6 +135,40 @@ def test_replicas_are_where_ray_starts_their_job(tmp_path: Path) -> None:
     found = {check["id"]: check["status"] for check in _checks(runs / "two")}
     assert {found[id] for id in found if id.startswith("replicas.") and id != "replicas.single"} == {"PASS"}
     assert {row.replica for row in _rows(runs / "two")} == {0, 1}
+
+
+@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+def test_a_session_with_replicas_is_pulled_from_a_pod_after_a_cut_and_a_kill(tmp_path: Path) -> None:
+    _inputs(tmp_path)
+    spec, own = _spec(tmp_path, "two", 2, TWO), ("--pods", tmp_path / "pods")
+    with pod(tmp_path / "pod") as machine:
+        there = machine.seen / "runs" / "two"
+        for words in (("up", spec, "--pod", write_pod_file(tmp_path, machine, sys.executable)), ("start", "two")):
+            done = on_pod("pod", *words, *own)
+            assert done.returncode == 0, done.stdout + done.stderr
+        attached = start_in_background("pod", "attach", "two", *own)
+        try:
+            wait_for(lambda: _first_round(there).is_file(), 900)
+            (second,) = (one for one in machine.processes("finetuning.replicas") if one.cmdline()[5] == "1")
+            assert machine.cut() >= 1
+            second.kill()
+            _, said = attached.communicate(timeout=1800)
+        finally:
+            attached.kill()
+            attached.wait()
+        place = place_of(tmp_path / "pods", "two")
+        assert "trying again" in said and entries(place.run, "close"), said[-3000:]
+        assert _decisions(place.run)[0]["outcome"] == "approve", _checks(place.run)
+        found = {check["id"]: check for check in _checks(place.run)}
+        assert "replica 1 was ended by SIGKILL, again from step" in found["replicas.quorum"]["detail"]
+        assert {one["status"] for id, one in found.items() if id.startswith(("replicas.", "witness."))} <= {
+            "PASS",
+            "NOT_APPLICABLE",
+        }
+        assert {row.process for row in _rows(place.run) if row.replica == 1} >= {1, 2}
+        kept = pod_copy(place)
+        assert kept.exit_code == 0 and kept.closed, kept.damage
+        assert not machine.processes("finetuning.replicas")
 
 
 def test_two_replicas_one_killed_reach_the_decision_of_one_process(tmp_path: Path) -> None:
