@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -146,18 +147,22 @@ def test_a_session_with_replicas_is_pulled_from_a_pod_after_a_cut_and_a_kill(tmp
         for words in (("up", spec, "--pod", write_pod_file(tmp_path, machine, sys.executable)), ("start", "two")):
             done = on_pod("pod", *words, *own)
             assert done.returncode == 0, done.stdout + done.stderr
-        attached = start_in_background("pod", "attach", "two", *own)
+        log = tmp_path / "attach.log"
+        with log.open("wb") as file:
+            words = [sys.executable, "-u", "-m", "sessions.cli", "pod", "attach", "two", *map(str, own)]
+            attached = subprocess.Popen(words, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
         try:
             wait_for(lambda: _first_round(there).is_file(), 900)
             (second,) = (one for one in machine.processes("finetuning.replicas") if one.cmdline()[5] == "1")
             assert machine.cut() >= 1
             second.kill()
-            _, said = attached.communicate(timeout=1800)
+            attached.wait(1700)
         finally:
             attached.kill()
             attached.wait()
         place = place_of(tmp_path / "pods", "two")
-        assert "trying again" in said and entries(place.run, "close"), said[-3000:]
+        said = log.read_text(encoding="utf-8")
+        assert "trying again" in said and "two: closed" in said, said[-3000:]
         assert _decisions(place.run)[0]["outcome"] == "approve", _checks(place.run)
         found = {check["id"]: check for check in _checks(place.run)}
         assert "replica 1 was ended by SIGKILL, again from step" in found["replicas.quorum"]["detail"]
