@@ -138,6 +138,7 @@ def test_replicas_are_where_ray_starts_their_job(tmp_path: Path) -> None:
     assert {row.replica for row in _rows(runs / "two")} == {0, 1}
 
 
+@pytest.mark.timeout(5400)
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 def test_a_session_with_replicas_is_pulled_from_a_pod_after_a_cut_and_a_kill(tmp_path: Path) -> None:
     _inputs(tmp_path)
@@ -152,11 +153,11 @@ def test_a_session_with_replicas_is_pulled_from_a_pod_after_a_cut_and_a_kill(tmp
             words = [sys.executable, "-u", "-m", "sessions.cli", "pod", "attach", "two", *map(str, own)]
             attached = subprocess.Popen(words, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
         try:
-            wait_for(lambda: _first_round(there).is_file(), 900)
+            wait_for(lambda: _first_round(there).is_file(), 2400)
             (second,) = (one for one in machine.processes("finetuning.replicas") if one.cmdline()[5] == "1")
             assert machine.cut() >= 1
             second.kill()
-            attached.wait(1700)
+            attached.wait(2700)
         finally:
             attached.kill()
             attached.wait()
