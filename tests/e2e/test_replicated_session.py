@@ -45,6 +45,7 @@ analysis: {minimum_effect: 0.4, expected_lost: 0.01, power: 0.5}
 stages:
   - name: train
     kind: sft
+    max_minutes: 60
     inputs: {model: model, examples: data.lessons}
     parameters:
       learning_rate: 1e-2
@@ -59,9 +60,11 @@ stages:
     gate: {criteria: [{metric: loss_drop, at_least: 0.1}]}
   - name: before
     kind: evaluate
+    max_minutes: 60
     inputs: {model: model, items: heldout}
   - name: after
     kind: evaluate
+    max_minutes: 60
     inputs: {model: train.checkpoint, items: heldout}
 """
 TWO = "      distributed: {replicas: 2, sync_every: 4, outer: {lr: 0.7, momentum: 0.5}}\n"
@@ -161,6 +164,12 @@ def test_a_session_with_replicas_is_pulled_from_a_pod_after_a_cut_and_a_kill(tmp
         finally:
             attached.kill()
             attached.wait()
+        if "waits for a person" in log.read_text(encoding="utf-8"):
+            # A random model has nothing to answer.
+            for words in (("start", "two", "--answer", "stop", "--reason", "a random model"), ("attach", "two")):
+                said = on_pod("pod", *words, *own)
+                with log.open("ab") as file:
+                    file.write((said.stdout + said.stderr).encode())
         place = place_of(tmp_path / "pods", "two")
         said = log.read_text(encoding="utf-8")
         assert "trying again" in said and "two: closed" in said, said[-3000:]
