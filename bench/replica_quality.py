@@ -1,6 +1,6 @@
 """Do replicas teach what one process teaches? SmolLM2-135M learns answers of a form from equal tokens, both ways.
 
-    .venv/bin/python -m bench.replica_quality --out bench/results/replica_quality.json   # a quarter of an hour
+    .venv/bin/python -m bench.replica_quality --out bench/results/replica_quality.json   # ten minutes
     .venv/bin/python -m bench.replica_quality --tiny                                     # a random model
 
 One process trains adapters in batches of 8; two replicas share the same examples, 4 each a step, and synchronise after
@@ -30,7 +30,7 @@ from tests.fixtures.tiny_training import training_job, write_lines
 GIVEN: dict[str, Any] = {
     **LORA,
     "learning_rate": 1e-3,
-    "epochs": 2,
+    "epochs": 1,
     "max_length": 160,
 }
 DISTRIBUTED = {"replicas": 2, "sync_every": 4, "outer": {"lr": 0.7, "momentum": 0.5}}
