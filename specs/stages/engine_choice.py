@@ -28,7 +28,7 @@ ENGINES: dict[EngineName, Promise] = {
     "batched": Promise(repeatable=True, penalty=True, devices=_ANYWHERE),
     "continuous": Promise(repeatable=True, penalty=False, devices=_ANYWHERE),
     "llama": Promise(repeatable=True, penalty=True, devices=("auto", "cpu")),
-    "vllm": Promise(repeatable=False, penalty=True, devices=("cuda",)),
+    "vllm": Promise(repeatable=False, penalty=True, devices=("cpu", "cuda")),
 }
 
 
@@ -37,7 +37,7 @@ class Writing(Placed):
 
     engine: EngineName = omitted("batched")
     """What completes the prompts: ``batched`` (transformers), ``continuous`` (its continuous batching), ``llama``
-    (llama.cpp, CPU) or ``vllm`` (NVIDIA GPU, with ``device: cuda``). Nothing runs in the place of a missing one."""
+    (llama.cpp, CPU) or ``vllm`` (with ``device: cuda``, or ``cpu`` and its build for CPUs). Nothing runs in the place of a missing one."""
 
     @model_validator(mode="after")
     def _engine_fits(self) -> Self:

@@ -55,7 +55,7 @@ FORMS: dict[EntryKind, Form] = {
     "replication": Form(session_bodies.Replication),
     "replicated": Form(session_bodies.Replicated),
     "asked": Form(requested_review.AskedEntry, version=3),
-    "answered": Form(requested_review.AnsweredEntry, version=3),
+    "answered": Form(requested_review.AnsweredEntry, version=4),
     "workspace": Form(session_bodies.Workspace),
     "keys": Form(session_bodies.Keys),
     "pause": Form(session_bodies.By),

@@ -216,12 +216,21 @@ class Concern(Contract):
     evidence: tuple[Place, ...]
 
 
+class BestCase(Contract):
+    """The strongest argument that what is reviewed is right, with the lines that carry it."""
+
+    argument: str
+    evidence: tuple[Place, ...]
+
+
 class ReviewAnswer(Contract):
     """A full review."""
 
     schema_version: Literal[1] = 1
     mode: Literal["review"] = "review"
     summary: str
+    best_case: BestCase | None = omitted()
+    """Made before the findings; None in answers recorded before version 4 of ``answered``."""
     issues: tuple[Issue, ...]
     recommendations: tuple[Recommendation, ...]
     statistical_concerns: tuple[Concern, ...]
@@ -270,6 +279,8 @@ class AdversarialAnswer(Contract):
 
     schema_version: Literal[1] = 1
     mode: Literal["adversarial"] = "adversarial"
+    best_case: BestCase | None = omitted()
+    """As in a full review: that the claims hold."""
     scorecard: tuple[ScoreRow, ...]
     overclaimed: tuple[Overclaim, ...]
     fixes: tuple[Fix, ...]
@@ -328,6 +339,7 @@ class AnsweredEntry(Contract):
     same_as: int | None = None
     """The number of the request whose recorded answer this is."""
     answer: Digest | None
+    """Of the answer; reviews may state a best case (version 4)."""
     error: str
     reservation: str | None = None
     usd: float = 0.0

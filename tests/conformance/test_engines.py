@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ def without_vllm() -> bool:
         return True
     import torch
 
-    return not torch.cuda.is_available()
+    platforms: Any = import_module("vllm.platforms")
+    return not torch.cuda.is_available() and not platforms.current_platform.is_cpu()
 
 
 NAMES = [
@@ -40,7 +42,7 @@ NAMES = [
             pytest.mark.skipif(bool(LLAMA), reason=f"not installed: {', '.join(LLAMA)}; `make test-llama` does it"),
         ],
     ),
-    pytest.param("vllm", marks=pytest.mark.skipif(without_vllm(), reason="not here: vllm and an NVIDIA GPU")),
+    pytest.param("vllm", marks=pytest.mark.skipif(without_vllm(), reason="not here: vllm, a GPU or its CPU build")),
 ]
 ROWS = 4
 """Rows at a time: fewer than the prompts, so that places are filled again."""
@@ -138,30 +140,6 @@ def test_a_stop_string_ends_an_answer_wherever_its_tokens_end(
     assert greedy(exact, prompts[:1], stops=(stop + "never written",))[0] == whole[0]
 
 
-def with_end(folder: Path, target: Path, end: int) -> Path:
-    """Return a copy of a checkpoint that ends its answers with another token as well."""
-    shutil.copytree(folder, target)
-    path = target / "generation_config.json"
-    config = json.loads(path.read_bytes())
-    path.write_text(json.dumps(config | {"eos_token_id": [config["eos_token_id"], end]}))
-    return target
-
-
-def test_an_end_token_ends_an_answer_and_is_no_part_of_it(
-    exact: Engine, batched: Engine, folder: Path, prompts: list[list[int]], tmp_path: Path
-) -> None:
-    whole = greedy(batched, prompts)
-    end = whole[0].ids[3]
-    at = whole[0].ids.index(end)
-    ending = make_engine(exact.name, with_end(folder, tmp_path / "model", end), ROWS, scratch=tmp_path)
-    found = greedy(ending, prompts)
-    ending.close()
-    assert (found[0].finish, found[0].truncated, found[0].stop) == ("eos", False, None)
-    assert found[0].ids == whole[0].ids[:at]
-    for one, before in zip(found, whole, strict=True):
-        assert one == before or (one.finish == "eos" and before.ids[len(one.ids)] == end)
-
-
 def sampled(engine: Engine, prompts: list[list[int]], seed: int) -> list[list[Output]]:
     return engine.complete(prompts, Sampling(10, 1.0, 0.95), samples=2, seed=seed)
 
@@ -219,6 +197,31 @@ def test_progress_ends_with_all_prompts(engine: Engine, prompts: list[list[int]]
 def test_an_empty_stop_is_refused(engine: Engine, prompts: list[list[int]]) -> None:
     with pytest.raises(ValueError, match="an empty stop string"):
         greedy(engine, prompts, stops=("",))
+
+
+# From here on tests open a second engine. Of vLLM a process has one: closing any takes what the others need.
+def with_end(folder: Path, target: Path, end: int) -> Path:
+    """Return a copy of a checkpoint that ends its answers with another token as well."""
+    shutil.copytree(folder, target)
+    path = target / "generation_config.json"
+    config = json.loads(path.read_bytes())
+    path.write_text(json.dumps(config | {"eos_token_id": [config["eos_token_id"], end]}))
+    return target
+
+
+def test_an_end_token_ends_an_answer_and_is_no_part_of_it(
+    exact: Engine, batched: Engine, folder: Path, prompts: list[list[int]], tmp_path: Path
+) -> None:
+    whole = greedy(batched, prompts)
+    end = whole[0].ids[3]
+    at = whole[0].ids.index(end)
+    ending = make_engine(exact.name, with_end(folder, tmp_path / "model", end), ROWS, scratch=tmp_path)
+    found = greedy(ending, prompts)
+    ending.close()
+    assert (found[0].finish, found[0].truncated, found[0].stop) == ("eos", False, None)
+    assert found[0].ids == whole[0].ids[:at]
+    for one, before in zip(found, whole, strict=True):
+        assert one == before or (one.finish == "eos" and before.ids[len(one.ids)] == end)
 
 
 def test_no_files_are_left(folder: Path, tmp_path: Path, engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""vLLM, on an NVIDIA GPU. The project's own tests do not run it: see docs/how-to/engines.md.
+"""vLLM, on an NVIDIA GPU or, in its build for them, on a CPU: see docs/how-to/engines.md.
 
 Each prompt has its seed, but timing decides what is decoded together, and with it the last digits of sums; answers are
 not promised to repeat themselves.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +22,26 @@ SETTINGS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Otherwise it reports its use to its makers.
     "VLLM_NO_USAGE_STATS": "1",
+    # On a CPU: the threads are those of the job, and the cache takes so many GiB, not nine tenths of the memory.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
 }
 
 
 class Vllm(Engine):
-    """vLLM in this process, with weights and cache in bfloat16 as the other engines have them on a GPU."""
+    """vLLM in this process, with weights and cache in bfloat16 on a GPU, in float32 on a CPU, as other engines."""
 
     name = "vllm"
-    device, dtype = "cuda:0", "bfloat16"
     at_once = 64
 
     def __init__(self, folder: Path, batch_size: int) -> None:
-        if not _gpu():
-            raise EngineMissing("engine 'vllm' needs an NVIDIA GPU, and torch sees none here", "use another engine")
         os.environ.update(SETTINGS)
+        gpu = _gpu()
+        if not gpu and not _built_for_a_cpu():
+            raise EngineMissing(
+                "engine 'vllm' needs an NVIDIA GPU, and torch sees none here", "use another engine, or vLLM for CPUs"
+            )
+        self.device, self.dtype = ("cuda:0", "bfloat16") if gpu else ("cpu", "float32")
         try:
             library: Any = import_module("vllm")
         except ImportError as error:
@@ -53,6 +60,10 @@ class Vllm(Engine):
             max_num_seqs=batch_size,
             # Settings of sampling come from the stage alone.
             generation_config="vllm",
+            # On a CPU compiling took minutes for a model that answers in seconds.
+            enforce_eager=not gpu,
+            # A prompt read in parts has its generator set back, which that of a CPU cannot be.
+            enable_chunked_prefill=gpu,
             seed=0,
         )
 
@@ -62,25 +73,32 @@ class Vllm(Engine):
         free()
 
     def _complete(self, work: Work) -> list[list[Output]]:
-        prompts, samples = work.prompts, work.samples
+        import torch
+
+        prompts, greedy = work.prompts, not work.sampling.temperature
+        # It refuses several greedy answers to a prompt: they would be one.
+        copies, samples = (work.samples, 1) if greedy else (1, work.samples)
         asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        drawn = [self._sampling(work, seed_of(work.seed, "vllm", place)) for place in range(len(prompts))]
-        found = self.model.generate(asked, drawn, use_tqdm=False)
+        seeds = [seed_of(work.seed, "vllm", place) for place in range(len(prompts))]
+        drawn = [self._sampling(work, samples, seed) for seed in seeds]
+        # It draws from torch's own numbers beside those of each prompt's seed.
+        with torch.random.fork_rng(devices=[0] if self.device == "cuda:0" else []):
+            found = self.model.generate(asked, drawn, use_tqdm=False)
         results: list[list[Output]] = []
         for one in found:
             if len(one.outputs) != samples:
                 raise NotWhole(f"vLLM gave {len(one.outputs)} of {samples} answers to a prompt")
             written = sorted(one.outputs, key=lambda output: output.index)
-            results.append([ended(self._ids(output), self._ends, work) for output in written])
+            results.append([ended(self._ids(output), self._ends, work) for output in written] * copies)
         if len(results) != len(prompts):
             raise NotWhole(f"vLLM answered {len(results)} of {len(prompts)} prompts")
         work.on_batch(len(prompts))
         return results
 
-    def _sampling(self, work: Work, seed: int) -> Any:
+    def _sampling(self, work: Work, samples: int, seed: int) -> Any:
         sampling = work.sampling
         return self._library.SamplingParams(
-            n=work.samples,
+            n=samples,
             temperature=sampling.temperature or 0.0,
             top_p=sampling.top_p,
             top_k=0,
@@ -104,3 +122,13 @@ def _gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def _built_for_a_cpu() -> bool:
+    if find_spec("vllm") is None:
+        return False
+    try:
+        platforms: Any = import_module("vllm.platforms")
+    except ImportError:
+        return False
+    return platforms.current_platform.is_cpu()

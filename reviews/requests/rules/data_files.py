@@ -12,6 +12,7 @@ from reviews.evidence.text_overlap import find_overlaps
 from reviews.requests.rules.rule_findings import MAX_PLACES, Found, Material, place_of
 from specs.trail.requested_review import Place
 
+DATA = (".jsonl", ".ndjson")
 MAX_DATA_BYTES = 64 * 2**20
 MAX_ROWS = 200_000
 _HELDOUT = re.compile(r"held.?out|(?:^|[^a-z])(?:test|eval|evaluation|valid|validation|dev|benchmark)(?:[^a-z]|$)")
@@ -32,7 +33,7 @@ def check_data(material: Material) -> Found:
     found = Found()
     sides: dict[str, dict[str, list[Row]]] = {"training": {}, "heldout": {}}
     for name, path in sorted(material.sources.items()):
-        if not name.lower().endswith((".jsonl", ".ndjson")):
+        if not name.lower().endswith(DATA):
             continue
         side = _side(name)
         rows = _rows(path, material.mask) if side else None
@@ -54,14 +55,18 @@ def check_data(material: Material) -> Found:
 
 def _check_overlap(found: Found, training: dict[str, list[Row]], heldout: dict[str, list[Row]]) -> None:
     overlaps = find_overlaps(_pairs(training), _pairs(heldout))
+    total = sum(map(len, heldout.values()))
     if not overlaps:
+        trained = [(name, row) for name, rows in training.items() for row in rows]
+        fact = f"none of {total} held-out questions is in the training data ({len(trained)} rows)"
+        name, row = trained[0]
+        found.passed.append((fact, place_of(name, row.line, row.raw)))
         return
     kinds = {
         how: sum(one.how == how for one in overlaps) for how in ("exact", "normalised", "decoded", "near", "contained")
     }
     counted = ", ".join(f"{count} {how}" for how, count in kinds.items() if count)
     asked = len({one.heldout for one in overlaps})
-    total = sum(map(len, heldout.values()))
     pairs = [pair for one in overlaps[: MAX_PLACES // 2] for pair in ((training, one.train), (heldout, one.heldout))]
     evidence = [_place(side, name) for side, name in pairs]
     found.issue("CRITICAL", f"the training data hold {asked} of {total} held-out questions ({counted})", evidence)

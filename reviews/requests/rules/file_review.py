@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from reviews.requests.rules.data_files import check_data
+from reviews.requests.rules.data_files import DATA, check_data
 from reviews.requests.rules.prose import check_prose
 from reviews.requests.rules.python_code import check_python
-from reviews.requests.rules.rule_findings import Found, Material, place
+from reviews.requests.rules.rule_findings import Found, Material, best_case, place
 from reviews.requests.rules.setting_files import check_settings
-from specs.trail.requested_review import IssueSeverity, ReviewAnswer, ReviewKind
+from specs.trail.requested_review import BestCase, IssueSeverity, Reading, ReviewAnswer, ReviewKind
 
 SEVERITIES: tuple[IssueSeverity, ...] = ("CRITICAL", "HIGH", "SUGGESTION")
 NOT_JUDGED: dict[ReviewKind, tuple[str, ...]] = {
@@ -55,6 +55,7 @@ def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
     fault = any(count for severity, count in counts if severity != "SUGGESTION")
     return ReviewAnswer(
         summary=f"Rules looked at {len(looked)} of {len(material.reading.files)} files: {message}.",
+        best_case=_best_case(found, material.reading),
         issues=tuple(sorted(found.issues, key=lambda one: SEVERITIES.index(one.severity))),
         recommendations=tuple(found.recommendations),
         statistical_concerns=tuple(found.concerns),
@@ -82,8 +83,24 @@ def _check_recorded(material: Material) -> Found:
                 continue
             check: dict[str, Any] = json.loads(line.rstrip(","))
             severity = _SEVERITY.get((check["status"], check["blocking"]))
+            recorded = f"recorded at {check['stage']}.{check['attempt']}: check {check['check']} is {check['status']}"
             if severity is not None:
-                where = f"{check['stage']}.{check['attempt']}"
-                message = f"recorded at {where}: check {check['check']} is {check['status']}: {check['found']}"
-                found.issue(severity, message, [place(file, number)])
+                found.issue(severity, f"{recorded}: {check['found']}", [place(file, number)])
+            elif check["status"] == "PASS":
+                found.passed.append((recorded, place(file, number)))
     return found
+
+
+def _best_case(found: Found, reading: Reading) -> BestCase:
+    """Return what rules found to hold, and the files that they looked at and have nothing to say about."""
+    findings = (*found.issues, *found.concerns)
+    others = {one.file for finding in findings for one in finding.evidence} | {at.file for _, at in found.passed}
+    others |= {one.partition(": ")[0] for one in found.not_judged}
+    # Data are judged together, and files of another role were made from a trail, whose checks speak for them.
+    fine = [
+        (f"no rule found a fault in {one.name}", place(one, 1))
+        for one in reading.files
+        if one.role == "file" and one.name in found.looked_at and one.name not in others and one.text.strip()
+        if not one.name.lower().endswith(DATA)
+    ]
+    return best_case([*found.passed, *fine])

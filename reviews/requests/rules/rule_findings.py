@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specs.trail.requested_review import Concern, Issue, IssueSeverity, Place, ReadFile, Reading, Recommendation
+from specs.trail.requested_review import (
+    BestCase,
+    Concern,
+    Issue,
+    IssueSeverity,
+    Place,
+    ReadFile,
+    Reading,
+    Recommendation,
+)
 
 QUOTE_CHARACTERS = 200
 MAX_PLACES = 5
@@ -38,6 +47,8 @@ class Found:
     recommendations: list[Recommendation] = field(default_factory=list[Recommendation])
     not_judged: list[str] = field(default_factory=list[str])
     looked_at: list[str] = field(default_factory=list[str])
+    passed: list[tuple[str, Place]] = field(default_factory=list[tuple[str, Place]])
+    """What was found to hold, and where."""
 
     def issue(self, severity: IssueSeverity, statement: str, evidence: Sequence[Place]) -> None:
         """Note an issue."""
@@ -55,10 +66,20 @@ class Found:
 
     def add(self, other: Found) -> None:
         """Take over what another rule found."""
-        for name in ("issues", "concerns", "not_judged", "looked_at"):
+        for name in ("issues", "concerns", "not_judged", "looked_at", "passed"):
             getattr(self, name).extend(getattr(other, name))
         for one in other.recommendations:
             self.recommend(one.text, one.rationale)
+
+
+def best_case(holding: Sequence[tuple[str, Place]]) -> BestCase:
+    """Return the facts that hold, with their places, as the case for what is reviewed: rules make no other."""
+    if not holding:
+        return BestCase(argument="Nothing that rules look up was found to hold.", evidence=())
+    shown = holding[:MAX_PLACES]
+    more = f"; and {len(holding) - len(shown)} more" if len(holding) > len(shown) else ""
+    argument = f"By rule this holds: {'; '.join(dict.fromkeys(fact for fact, _ in shown))}{more}."
+    return BestCase(argument=argument, evidence=tuple(at for _, at in shown))
 
 
 def place(file: ReadFile, line: int) -> Place:

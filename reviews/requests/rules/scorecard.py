@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from reviews.checks.claim_lookup import agrees
 from reviews.requests.answer_forms import in_order
-from reviews.requests.rules.rule_findings import place
+from reviews.requests.rules.rule_findings import best_case, place
 from reviews.requests.rules.stated_numbers import Held, Stated, held_in, stated_in
 from reviews.requests.run_evidence import RENDERED, RunEvidence
 from specs.exact import holds
@@ -79,7 +79,9 @@ def score(reading: Reading, runs: Sequence[RunEvidence]) -> AdversarialAnswer:
     }
     more = [f"{len(rows) - MAX_ROWS} further rows, left out of the scorecard"] if len(rows) > MAX_ROWS else []
     message = ", ".join(f"{count} {status}" for status, count in counts.items())
+    held = [(f"{row.claim} ({row.explanation})", row.evidence[0]) for row in rows if row.status == "supported"]
     return AdversarialAnswer(
+        best_case=best_case(held),
         scorecard=tuple(sorted(rows, key=_gravity)[:MAX_ROWS]),
         overclaimed=tuple(overclaimed),
         fixes=in_order(_fixes(rows, overclaimed))[:MAX_FIXES],

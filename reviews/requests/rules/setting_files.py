@@ -75,7 +75,8 @@ def _check_spec(found: Found, file: ReadFile, material: Material) -> None:
 
 def _take(found: Found, file: ReadFile, check: CheckResult) -> None:
     where = [place(file, line_of(file, _PLACES.get(check.id, r"\s*heldout\s*:")))]
-    message = f"design check {check.id} is {check.status}: {check.detail}"
+    fact = f"design check {check.id} is {check.status}"
+    message = f"{fact}: {check.detail}"
     if check.status == "FAIL":
         found.issue("CRITICAL" if check.blocking else "HIGH", message, where)
         found.recommend(
@@ -86,6 +87,8 @@ def _take(found: Found, file: ReadFile, check: CheckResult) -> None:
         found.issue("HIGH", message, where)
     elif check.status == "WARN":
         found.concern(message, where) if check.id == "design.seeds" else found.issue("SUGGESTION", message, where)
+    elif check.status == "PASS":
+        found.passed.append((fact, where[0]))
 
 
 def _data(file: ReadFile) -> Any:

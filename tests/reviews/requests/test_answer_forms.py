@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.requests.answer_forms import PARTS, form_of, read_adversarial, read_question, read_review
+from reviews.requests.answer_forms import PARTS, form_of, places_in, read_adversarial, read_question, read_review
 from reviews.requests.citations import MAX_LINES, Places
 from reviews.requests.model_request import CLOSING, instructions, question_text
 from specs.digests import digest_bytes
@@ -43,7 +43,10 @@ def at(file: str, line: int, quote: str, last: int | None = None) -> dict[str, A
 AT = at("a.py", 3, "random.shuffle(rows)")
 NOWHERE = at("b.py", 3, "random.shuffle(rows)")
 STATED = at("report.md", 2, "Accuracy rose to 0.53.")
+LAST = at("a.py", 6, "# the last line of all")
+BEST_CASE: dict[str, Any] = {"argument": "It is short, and every step can be read.", "evidence": [LAST]}
 REVIEW: dict[str, Any] = {
+    "best_case": BEST_CASE,
     "issues": [
         {"severity": "SUGGESTION", "statement": "name it better", "evidence": [AT]},
         {"severity": "CRITICAL", "statement": "no seed", "evidence": [AT, NOWHERE]},
@@ -69,6 +72,7 @@ EVERYWHERE = {
     "instead": "on this split",
 }
 ADVERSARIAL: dict[str, Any] = {
+    "best_case": BEST_CASE,
     "scorecard": [ROW],
     "overclaimed": [EVERYWHERE],
     "fixes": [
@@ -221,6 +225,44 @@ def test_findings_without_evidence_are_shown_and_not_counted() -> None:
     ]
     assert answer.dropped_places == 1, "the second place of an issue whose first one resolves"
     assert [str(one.evidence[0]) for one in answer.statistical_concerns] == ["a.py:4"]
+
+
+BOTH = pytest.mark.parametrize(("read", "value"), [(review, REVIEW), (adversarial, ADVERSARIAL)])
+
+
+@BOTH
+def test_the_best_case_comes_first_and_keeps_the_places_that_are_there(read: Any, value: dict[str, Any]) -> None:
+    dropped = read(json.dumps(value)).dropped_places
+    answer = read(json.dumps(value | {"best_case": BEST_CASE | {"evidence": [NOWHERE, LAST]}}))
+    assert answer.best_case.argument == BEST_CASE["argument"]
+    assert [str(one) for one in answer.best_case.evidence] == ["a.py:6"] and answer.dropped_places == dropped + 1
+    assert answer.best_case.evidence[0] in list(places_in(answer)), "the audit looks it up again"
+    assert next(iter(form_of(answer.mode).schema["properties"])) == "best_case"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("best_case", "told"),
+    [
+        ({"argument": " "}, "leaves best_case.argument empty"),
+        ({"argument": "[TODO]"}, "placeholder in best_case.argument"),
+        ({"evidence": []}, "the best case of the answer points at nothing that was read: no place"),
+        ({"evidence": [NOWHERE]}, "the best case of the answer points at nothing that was read: b.py:3-3"),
+        ({"evidence": [AT | {"quote": "random.seed(1)"}]}, "points at nothing that was read: a.py:3-3"),
+    ],
+)
+def test_a_review_without_a_best_case_is_none(read: Any, value: Any, best_case: dict[str, Any], told: str) -> None:
+    assert told in refused(read, value | {"best_case": BEST_CASE | best_case})
+    left_out = {name: one for name, one in value.items() if name != "best_case"}
+    assert "does not fit the schema: best_case" in refused(read, left_out)
+
+
+@BOTH
+def test_a_review_of_an_earlier_version_is_read_without_a_best_case(read: Any, value: dict[str, Any]) -> None:
+    answer = read(json.dumps(value))
+    earlier = answer.model_dump(mode="json", exclude={"best_case"})
+    again = type(answer).model_validate(earlier)
+    assert again.best_case is None and again.model_dump(mode="json") == earlier
 
 
 def test_a_review_without_issues_is_an_answer_and_one_without_words_is_not() -> None:

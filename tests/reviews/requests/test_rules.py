@@ -91,6 +91,21 @@ def test_sound_code_is_left_alone(here: Path, code: str) -> None:
     assert answer.overall_assessment.startswith("No rule found a fault, which is no assessment.")
 
 
+def test_the_best_case_by_rule_is_what_nothing_was_found_in(here: Path) -> None:
+    faulty = {"a.py": "import random\nrandom.shuffle([1])\n"}
+    best_case = reviewed(here, faulty).best_case
+    assert best_case is not None and (best_case.argument, best_case.evidence) == (
+        "Nothing that rules look up was found to hold.",
+        (),
+    )
+    best_case = reviewed(here, faulty | {"b.py": "\nx = 1\n"}).best_case
+    assert best_case is not None and best_case.argument == "By rule this holds: no rule found a fault in b.py."
+    assert [str(one) for one in best_case.evidence] == ["b.py:2"]
+    # Who could not read a file, or saw too much to list all of it, vouches for none.
+    unread = {"c.py": f"x = {'-' * 9999}1", "train.jsonl": HELD, "more.train.jsonl": HELD, "heldout.jsonl": HELD}
+    assert reviewed(here, unread).best_case == best_case
+
+
 def test_a_seed_that_another_file_sets_counts(here: Path) -> None:
     assert (
         told(
@@ -126,7 +141,15 @@ def test_held_out_questions_in_the_training_data_are_found(here: Path, train: st
 
 def test_data_that_does_not_overlap_is_left_alone_and_half_of_a_pair_is_told(here: Path) -> None:
     train = '{"prompt": "Write a tale of the sea."}\n'
-    assert told(reviewed(here, {"train.jsonl": train, "heldout.jsonl": HELD})) == []
+    answer = reviewed(here, {"train.jsonl": train, "heldout.jsonl": HELD})
+    assert told(answer) == [] and answer.best_case is not None
+    assert (
+        answer.best_case.argument
+        == "By rule this holds: none of 2 held-out questions is in the training data (1 rows)."
+    )
+    empty = reviewed(here, {"train.jsonl": train, "heldout.jsonl": ""}).best_case
+    assert empty is not None and empty.evidence == ()
+    (here / "heldout.jsonl").write_text(HELD, encoding="utf-8")
     (here / "heldout.jsonl").unlink()
     assert any("only one of the two" in one for one in reviewed(here, {}).not_judged)
 
@@ -184,6 +207,8 @@ def test_a_design_that_its_gate_would_stop_is_told(here: Path) -> None:
     # The small spec has three items, and they are those of the training data.
     assert found["design check design.power is FAIL"] == ("CRITICAL", [f"spec.yaml:{lines.index('analysis:') + 1}"])
     assert found["design check design.overlap is FAIL"] == ("CRITICAL", [f"spec.yaml:{lines.index('heldout:') + 1}"])
+    assert answer.best_case is not None and "design check design.overlap" not in answer.best_case.argument
+    assert "design check design.paired is PASS" in answer.best_case.argument
     (concern,) = answer.statistical_concerns
     assert "design.seeds is WARN" in concern.statement
 
@@ -274,6 +299,9 @@ def test_a_true_report_is_supported_to_its_last_line(run: Path) -> None:
         ("supported", f"{lines[0]} lines of small/report/report.md"),
     ]
     assert (answer.overclaimed, answer.fixes) == ((), ())
+    assert answer.best_case is not None and [one.file for one in answer.best_case.evidence] == [
+        f"rendered again/small/report/{name}" for name in ("report.md", "report.json")
+    ]
     assert "they do not read" in answer.overall_assessment and len(answer.not_judged) >= 3
 
 
@@ -353,6 +381,8 @@ def paper(run: Path, text: str) -> AdversarialAnswer:
 def test_a_paper_is_held_against_a_session(run: Path, text: str, status: str) -> None:
     rows = [row for row in paper(run, text).scorecard if "significant" in row.claim or "significant" not in text]
     assert [row.status for row in rows] == [status]
+    best_case = paper(run, text).best_case
+    assert best_case is not None and (rows[0].claim in best_case.argument) == (status == "supported")
     assert bool(rows[0].evidence) == (status != "unsupported")
 
 
@@ -381,7 +411,17 @@ def test_a_run_folder_is_reviewed_by_what_its_checks_found(tmp_path: Path) -> No
     (issue,) = answer.issues
     assert issue.severity == "CRITICAL" and "recorded at base.1: check parity.items is FAIL" in issue.statement
     assert [str(one) for one in issue.evidence] == ["small/checks.json:2"]
+    assert answer.best_case is not None and answer.best_case.evidence == ()
     assert Places(reader.reading).holds(issue.evidence[0])
+
+
+def test_the_best_case_of_a_run_folder_by_rule_is_the_checks_that_passed(run: Path) -> None:
+    reader = Reader(Masker({}), limits=FOR_RULES)
+    add_run(reader, run, claims=True)
+    best_case = review_by_rule(Material(reader.reading, reader.sources, lambda _: True, str), "design").best_case
+    assert best_case is not None
+    assert best_case.argument == "By rule this holds: recorded at base.1: check parity.items is PASS."
+    assert [str(one) for one in best_case.evidence] == ["small/checks.json:2"]
 
 
 def test_held_out_rows_are_no_part_of_a_session_as_it_is_read(run: Path) -> None:

@@ -24,7 +24,7 @@ from specs.trail.reviewer_tools import TEXT_TOOLS
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Api, Got, Step, answered
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.fixtures.scripted_builder import Call, Said, turn_step
-from tests.sessions.requests.test_requested_reviews import ASK, ISSUE, REVIEW, MakeDesk, entries, verdict
+from tests.sessions.requests.test_requested_reviews import ASK, BEST_CASE, ISSUE, REVIEW, MakeDesk, entries, verdict
 from tests.sessions.requests.test_requested_reviews import api as api
 from tests.sessions.requests.test_requested_reviews import desk as desk
 from tests.sessions.requests.test_requested_reviews import here as here
@@ -59,7 +59,8 @@ def calling(vendor: str, *calls: Call) -> Callable[[Got], Step]:
 
 def pointing(number: int, quote: str, line: int = 1) -> dict[str, Any]:
     place = {"file": f"answers/{number}", "first_line": line, "last_line": line, "quote": quote}
-    return REVIEW | {"issues": [ISSUE | {"evidence": [place]}]}
+    best_case = BEST_CASE | {"evidence": [place, *BEST_CASE["evidence"]]}
+    return REVIEW | {"best_case": best_case, "issues": [ISSUE | {"evidence": [place]}]}
 
 
 def with_body(every: list[Recorded], key: str, **changes: Any) -> list[Recorded]:
@@ -153,7 +154,8 @@ def test_claims_are_looked_up_in_a_session_too(api: Api, desk: MakeDesk, here: P
         "explanation": "So it is.",
         "status": "supported",
     }
-    value = {"scorecard": [row], "overclaimed": [], "fixes": [], "not_judged": [], "overall_assessment": "Fine."}
+    rest = {"overclaimed": [], "fixes": [], "not_judged": [], "overall_assessment": "Fine."}
+    value = {"best_case": {"argument": "It says so.", "evidence": [place]}, "scorecard": [row], **rest}
     query = Call("query_rows", {"name": "small.tuned.1.rows", "limit": 1}, "call_1")
     api.steps = [calling(OPENAI, query), answered(OPENAI, json.dumps(value))]
     done = adversarial_review(AdversarialRequest(path="claims.md", evidence=(str(ended),)), desk())
@@ -166,7 +168,7 @@ def test_an_answer_that_was_never_given_shows_nothing(api: Api, desk: MakeDesk, 
     (here / "rows.jsonl").write_text(LARGE, encoding="utf-8")
     query = Call("query_rows", {"name": "rows.jsonl", "limit": 1}, "call_1")
     api.steps = [calling(OPENAI, query), answered(OPENAI, json.dumps(pointing(2, "1 are shown")))]
-    done = request_review(ReviewRequest(paths=("rows.jsonl",), kind="code"), desk())
+    done = request_review(ReviewRequest(paths=("a.py", "rows.jsonl"), kind="code"), desk())
     assert done.answer is not None and done.answer.mode == "review"
     assert (done.answer.issues, [one.what for one in done.answer.unresolved]) == ((), ["issue"])
 

@@ -19,6 +19,7 @@ from training.engines.engine_factory import make_engine
 from training.engines.gguf_file import write_gguf
 from training.engines.gguf_weights import NoGguf
 from training.engines.token_sampling import Sampling
+from training.engines.vllm import SETTINGS
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,11 @@ def test_what_would_be_another_model_in_llama_cpp_is_refused(
         write_gguf(tmp_path, tmp_path / "model.gguf")
 
 
-# Of vllm 0.33.0 (vllm/entrypoints/llm.py, vllm/engine/arg_utils.py, vllm/sampling_params.py): what is used of it.
-LLM_TAKES = {"model", "dtype", "seed", "generation_config", "max_num_seqs", "max_model_len", "enable_prefix_caching"}
+# Of vllm 0.32.0 (vllm/entrypoints/llm.py, vllm/engine/arg_utils.py, vllm/sampling_params.py): what is used of it.
+LLM_TAKES = {
+    *("model", "dtype", "seed", "generation_config", "max_num_seqs", "max_model_len", "enable_prefix_caching"),
+    *("enforce_eager", "enable_chunked_prefill"),
+}
 SAMPLING_TAKES = {
     "n", "repetition_penalty", "temperature", "top_p", "top_k", "seed", "stop", "stop_token_ids", "max_tokens",
     "skip_special_tokens", "detokenize", "ignore_eos",
@@ -93,7 +97,7 @@ def stand_in(folder: Path, ways: list[str]) -> Any:
 
     class SamplingParams(SimpleNamespace):
         def __init__(self, **given: Any) -> None:
-            assert given.keys() <= SAMPLING_TAKES
+            assert given.keys() <= SAMPLING_TAKES and (given["n"] == 1 or given["temperature"])
             super().__init__(**given)
 
     class LLM:
@@ -133,8 +137,9 @@ def stand_in(folder: Path, ways: list[str]) -> Any:
 def ways(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     monkeypatch.setitem(sys.modules, "vllm", stand_in(folder, found))
-    monkeypatch.setattr("training.engines.vllm._gpu", lambda: True)
-    for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_NO_USAGE_STATS"):
+    monkeypatch.setattr("training.engines.vllm._gpu", lambda: False)
+    monkeypatch.setattr("training.engines.vllm._built_for_a_cpu", lambda: True)
+    for name in SETTINGS:
         monkeypatch.setenv(name, "as it was")
     return found
 
@@ -157,12 +162,31 @@ def test_answers_of_vllm_become_the_outputs_of_every_engine(folder: Path, ways: 
     both = engine.complete(prompts, Sampling(6, 1.0, 0.9), samples=2, seed=3)
     assert [len(some) for some in both] == [2, 2, 2]
     opened, *drawn = sys.modules["vllm"].asked
-    assert (opened["dtype"], opened["generation_config"], opened["max_num_seqs"]) == ("bfloat16", "vllm", 4)
+    assert (opened["dtype"], opened["generation_config"], opened["max_num_seqs"]) == ("float32", "vllm", 4)
+    assert opened["enforce_eager"] and not opened["enable_chunked_prefill"]
     assert drawn[0].temperature == 0.0 and drawn[0].top_k == 0
     assert drawn[0].stop_token_ids == sorted(ends_of(folder, engine.tokenizer))
     # Every prompt has a seed of its own.
     assert len({one.seed for one in drawn[-3:]}) == 3
+    # It takes no several greedy answers to a prompt.
+    for answers, alone in zip(
+        engine.complete(prompts, Sampling(6), samples=2), engine.complete(prompts, Sampling(6)), strict=True
+    ):
+        assert answers == alone * 2
     engine.close()
+
+
+def test_on_a_gpu_weights_are_in_bfloat16_and_steps_are_compiled(
+    folder: Path, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ways == []
+    monkeypatch.setattr("training.engines.vllm._gpu", lambda: True)
+    engine = make_engine("vllm", folder, 4, scratch=folder)
+    (opened,) = sys.modules["vllm"].asked
+    assert (engine.device, engine.dtype, opened["dtype"], opened["enforce_eager"]) == (
+        *("cuda:0", "bfloat16"),
+        *("bfloat16", False),
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from specs.stages.artifacts import Item
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
-from tests.conformance.test_engines import NAMES
+from tests.conformance.test_engines import NAMES, without_vllm
 from tests.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, responses
 from tests.fixtures.small_text import seed_items, small_model
 from tests.fixtures.stage_jobs import stage_job
@@ -46,11 +46,9 @@ WORK: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def no_gpu() -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU, so vLLM might run")
+def no_vllm() -> None:
+    if not without_vllm():
+        pytest.skip("vllm can run here")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -114,10 +112,17 @@ def with_engine(kind: str) -> dict[str, Any]:
 SMALL = {"max_new_tokens": 6, "batch_size": 4}
 
 
+def device_of_engine(name: str) -> dict[str, Any]:
+    """Return the device that vLLM has to be given."""
+    import torch
+
+    return {"device": "cuda" if torch.cuda.is_available() else "cpu"} if name == "vllm" else {}
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["evaluate", "multi_turn"])
 def test_greedy_rows_do_not_show_the_engine(tmp_path: Path, model: Path, kind: str, name: str) -> None:
-    device = {"device": "cuda"} if name == "vllm" else {}
+    device = device_of_engine(name)
     ours = job_of(tmp_path / "ours", kind, model, engine=name, **SMALL, **device)
     done: Done = WORK[kind](ours)
     assert done.effective["engine"] == name and done.facts["engine"]
@@ -132,7 +137,7 @@ def test_greedy_rows_do_not_show_the_engine(tmp_path: Path, model: Path, kind: s
 
 @pytest.mark.parametrize("name", [one for one in NAMES if one.values != ("batched",)])
 def test_sampled_rows_have_one_schema_and_come_again(tmp_path: Path, model: Path, name: str) -> None:
-    device = {"device": "cuda"} if name == "vllm" else {}
+    device = device_of_engine(name)
     settings = SMALL | {"engine": name, "seed": 5} | device
     jobs = [
         job_of(tmp_path / place, "generate", model, samples_per_prompt=2, worked_example=False, **settings)
@@ -151,7 +156,7 @@ def test_sampled_rows_have_one_schema_and_come_again(tmp_path: Path, model: Path
     assert done.effective["engine"] == name
 
 
-@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.usefixtures("no_vllm")
 @pytest.mark.parametrize("kind", WORK)
 def test_every_stage_that_writes_text_runs_in_the_granted_engine_or_not_at_all(
     tmp_path: Path, model: Path, kind: str

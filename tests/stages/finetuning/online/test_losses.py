@@ -104,6 +104,51 @@ def test_pieces_read_no_token_outside_the_mask() -> None:
     assert math.isfinite(found.item())
 
 
+def test_the_logits_of_a_piece_are_computed_once_and_reach_every_weight_of_the_last_layer() -> None:
+    import torch
+
+    given = _given()
+    layer = torch.nn.Sequential(torch.nn.Linear(WIDTH, 3, bias=False), torch.nn.Linear(3, WORDS))
+    layer[0].requires_grad_(False)
+    read: list[int] = []
+
+    def head(hidden: Any) -> Any:
+        read.append(len(hidden))
+        return layer(hidden)
+
+    with torch.no_grad():
+        theirs = layer(given["teacher"])
+    both = given["student"], *layer[1].parameters()
+    plain = torch.autograd.grad(losses.divergence(layer(given["student"]), theirs, given["mask"], beta=0.3), both)
+    named: dict[str, Any] = {"beta": 0.3, "piece": 4}
+    found = losses.divergence_in_pieces(given["student"], head, given["teacher"], layer, given["mask"], **named)
+    (3 * found).backward(retain_graph=True)
+    assert read == [4, 4, 4, 3]
+    for one, leaf in zip(plain, both, strict=True):
+        assert torch.allclose(3 * one, leaf.grad, rtol=1e-5, atol=1e-8) and float(one.abs().max()) > 0
+    assert given["teacher"].grad is None and layer[0].weight.grad is None
+    # What was handed on is not there again: it must not be taken for a gradient of 0, or for one that is scaled twice.
+    with pytest.raises(RuntimeError, match="once"):
+        found.backward()
+
+
+def test_without_gradients_there_is_only_a_value() -> None:
+    import torch
+
+    given = _given()
+    head = given["head"]
+
+    def both() -> Any:
+        layer = head.T.__rmatmul__
+        return losses.divergence_in_pieces(
+            given["student"], layer, given["teacher"], layer, given["mask"], beta=0.5, piece=4
+        )
+
+    with torch.no_grad():
+        value = both()
+    assert not value.requires_grad and value.item() == pytest.approx(both().item(), rel=1e-6)
+
+
 def test_the_ends_are_the_two_kl_divergences_in_their_order() -> None:
     import torch
     from torch.distributions import Categorical, kl_divergence

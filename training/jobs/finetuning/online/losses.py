@@ -1,8 +1,9 @@
 """The losses of training on rollouts: each from whole logits, and from hidden states a piece at a time.
 
 Both ways give the same value and gradient; the first is what the second is compared with. The pieces hold only the
-tokens that count, and compute the logits of a piece again in the backward pass, so that no tensor has all tokens times
-the vocabulary.
+tokens that count, so that no tensor has all tokens times the vocabulary. A divergence computes the gradient of a piece
+while its logits are there; log-probabilities, whose gradient depends on what is made of them, compute the logits again
+in the backward pass.
 
 - ``policy_loss``: the clipped objective of PPO with advantages of a group (Shao et al. 2024, arXiv:2402.03300, equation
   3), averaged over tokens (Yu et al. 2025, arXiv:2503.14476, equation 8);
@@ -14,6 +15,7 @@ the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 MOST_TOKENS, LEAST_TOKENS = 256, 16
@@ -103,14 +105,17 @@ def divergence_in_pieces(
     clip: float | None = None,
     piece: int | None = None,
 ) -> Tensor:
-    """Return what :func:`divergence` does, from hidden states; raises as it does."""
+    """Return what :func:`divergence` does, from hidden states; raises as it does.
+
+    Its gradient can be read once, like that of any graph that is not retained.
+    """
     kept = _counted(mask)
 
     def summed(ours: Tensor, theirs: Tensor) -> Tensor:
         return token_divergence(student_head(ours), teacher_head(theirs), beta, temperature, top_k, clip).sum()
 
     size = piece or tokens_of_a_piece(student_head, student)
-    return sum(_pieces(summed, student[kept], teacher[kept].detach(), size)) / kept.sum()
+    return _with_gradient(summed, student[kept], teacher[kept].detach(), size) / kept.sum()
 
 
 def tokens_of_a_piece(head: Head, hidden: Tensor) -> int:
@@ -128,19 +133,20 @@ def token_divergence(
     """Return the divergence of each token from logits [tokens, vocabulary], in nats, at most ``clip``."""
     import torch
 
-    ours = (student / temperature).log_softmax(-1)
-    theirs = (teacher / temperature).log_softmax(-1).detach()
-    if top_k is not None and top_k < ours.shape[-1]:
-        places = ours.detach().topk(top_k, -1).indices
-        ours, theirs = _with_tail(ours, places), _with_tail(theirs, places)
+    # By the names of the logits, so that these are not held any longer.
+    student = (student / temperature).log_softmax(-1)
+    teacher = (teacher / temperature).log_softmax(-1).detach()
+    if top_k is not None and top_k < student.shape[-1]:
+        places = student.detach().topk(top_k, -1).indices
+        student, teacher = _with_tail(student, places), _with_tail(teacher, places)
     if beta == 0:
-        found = _kl(theirs, ours)
+        found = _kl(teacher, student)
     elif beta == 1:
-        found = _kl(ours, theirs)
+        found = _kl(student, teacher)
     else:
-        share = torch.tensor([beta, 1 - beta], dtype=ours.dtype, device=ours.device).log()
-        mixed = torch.logaddexp(theirs + share[0], ours + share[1])
-        found = beta * _kl(theirs, mixed) + (1 - beta) * _kl(ours, mixed)
+        share = torch.tensor([beta, 1 - beta], dtype=student.dtype, device=student.device).log()
+        mixed = torch.logaddexp(teacher + share[0], student + share[1])
+        found = beta * _kl(teacher, mixed) + (1 - beta) * _kl(student, mixed)
     return found if clip is None else found.clamp(max=clip)
 
 
@@ -189,6 +195,74 @@ def _with_tail(logs: Tensor, places: Tensor) -> Tensor:
     picked = logs.gather(-1, places)
     rest = logs.scatter(-1, places, float("-inf")).logsumexp(-1, keepdim=True)
     return torch.cat([picked, rest], -1)
+
+
+def _with_gradient(function: Callable[..., Tensor], one: Tensor, other: Tensor, piece: int) -> Tensor:
+    """Return the sum of a function over pieces, whose gradients by ``one`` and by its weights are known already."""
+    import torch
+
+    pieces = list(zip(one.detach().split(piece), other.split(piece), strict=True))
+    if not torch.is_grad_enabled():
+        return torch.stack([function(*both) for both in pieces]).sum()
+    weights: list[Tensor] = []
+    totals: list[Tensor] = []
+    values: list[Tensor] = []
+    by_one: list[Tensor] = []
+    for some, others in pieces:
+        some.requires_grad_()
+        value = function(some, others)
+        if not values:
+            weights = [leaf for leaf in _leaves(value) if leaf is not some]
+            totals = [torch.zeros_like(leaf) for leaf in weights]
+        values.append(value.detach())
+        by_one.append(_differentiated(value, some, weights, totals))
+    return _known().apply(torch.stack(values).sum(), [torch.cat(by_one), *totals], one, *weights)
+
+
+def _differentiated(value: Tensor, some: Tensor, weights: list[Tensor], totals: list[Tensor]) -> Tensor:
+    """Return the gradient of a value by hidden states; add those by weights to their totals."""
+    import torch
+
+    gradient, *parts = torch.autograd.grad(value, [some, *weights])
+    for total, part in zip(totals, parts, strict=True):
+        total.add_(part)
+    return gradient
+
+
+def _leaves(value: Tensor) -> list[Tensor]:
+    """Return the tensors that a gradient of a value reaches."""
+    found: dict[int, Tensor] = {}
+    seen: set[Any] = set()
+    due = [value.grad_fn]
+    while due:
+        node = due.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            due += [before for before, _ in node.next_functions]
+            if (leaf := getattr(node, "variable", None)) is not None:
+                found[id(leaf)] = leaf
+    return list(found.values())
+
+
+@cache
+def _known() -> Any:
+    """Return a function of a value, its gradients and what they are by: they are used as they are."""
+    import torch
+
+    class Known(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *_: Tensor) -> Tensor:
+            ctx.gradients = gradients
+            return value.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+            if ctx.gradients is None:
+                raise RuntimeError("the gradient of a loss in pieces can be read once")
+            gradients, ctx.gradients = ctx.gradients, None
+            return (None, None, *(one.mul_(grad_outputs[0]) for one in gradients))
+
+    return Known
 
 
 def _pieces(function: Callable[..., Tensor], one: Tensor, other: Tensor, piece: int) -> Iterator[Tensor]:
