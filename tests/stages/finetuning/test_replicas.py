@@ -128,7 +128,7 @@ def test_the_gate_passes_what_replicas_leave(whole: tuple[Job, Done], tmp_path: 
     wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
     # A random model that sees twenty examples twice: what advises may say so.
     assert set(wrong) <= {"training.starvation", "training.loss"}, wrong
-    assert len([id for id in found if id.startswith("replicas.")]) == 5
+    assert len([id for id in found if id.startswith("replicas.")]) == 6
     assert "no sequence is lost" in found["replicas.samples"]
 
 
