@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,10 +15,15 @@ import psutil
 import pytest
 
 from reviews.trail.store import Store
+from sessions.pods.pod_record import place_of
+from sessions.pods.pull import verify as pod_copy
 from specs.stages.finetuning.distributed import ReplicaRound
 from tests.e2e.sessions import called, entries, start_in_background, verify, wait_for
 from tests.fixtures import ray_cluster
 from tests.fixtures.needed import need
+from tests.fixtures.sshd_pod import MISSING, pod
+from tests.fixtures.sshd_quick import peergate as on_pod
+from tests.fixtures.sshd_quick import write_pod_file
 from tests.fixtures.tiny_training import opposites, tiny_checkpoint, write_lines
 
 need("torch", "trl", "peft", "torchft")
@@ -38,6 +45,7 @@ analysis: {minimum_effect: 0.4, expected_lost: 0.01, power: 0.5}
 stages:
   - name: train
     kind: sft
+    max_minutes: 60
     inputs: {model: model, examples: data.lessons}
     parameters:
       learning_rate: 1e-2
@@ -52,9 +60,11 @@ stages:
     gate: {criteria: [{metric: loss_drop, at_least: 0.1}]}
   - name: before
     kind: evaluate
+    max_minutes: 60
     inputs: {model: model, items: heldout}
   - name: after
     kind: evaluate
+    max_minutes: 60
     inputs: {model: train.checkpoint, items: heldout}
 """
 TWO = "      distributed: {replicas: 2, sync_every: 4, outer: {lr: 0.7, momentum: 0.5}}\n"
@@ -71,17 +81,20 @@ def _spec(folder: Path, name: str, size: int, more: str = "") -> Path:
     return path
 
 
+def _first_round(run: Path) -> Path:
+    return run / "jobs" / f"{run.name}.train.1" / "replicas" / "1" / "rounds" / "1.json"
+
+
 def _kill_the_second(run: Path, killed: list[int]) -> None:
     """Kill replica 1 of the training once it has synchronised."""
-    job = run / "jobs" / f"{run.name}.train.1"
-    first = job / "replicas" / "1" / "rounds" / "1.json"
+    first = _first_round(run)
     for _ in range(9000):
         if first.is_file():
             break
         time.sleep(0.02)
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if "training.jobs.finetuning.replicas" in words and words[4:6] == [str(job), "1"]:
+        if "training.jobs.finetuning.replicas" in words and words[4:6] == [str(first.parents[3]), "1"]:
             process.kill()
             killed.append(process.pid)
 
@@ -126,6 +139,49 @@ def test_replicas_are_where_ray_starts_their_job(tmp_path: Path) -> None:
     found = {check["id"]: check["status"] for check in _checks(runs / "two")}
     assert {found[id] for id in found if id.startswith("replicas.") and id != "replicas.single"} == {"PASS"}
     assert {row.replica for row in _rows(runs / "two")} == {0, 1}
+
+
+@pytest.mark.timeout(5400)
+@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+def test_a_session_with_replicas_is_pulled_from_a_pod_after_a_cut_and_a_kill(tmp_path: Path) -> None:
+    _inputs(tmp_path)
+    spec, own = _spec(tmp_path, "two", 2, TWO), ("--pods", tmp_path / "pods")
+    with pod(tmp_path / "pod") as machine:
+        there = machine.seen / "runs" / "two"
+        for words in (("up", spec, "--pod", write_pod_file(tmp_path, machine, sys.executable)), ("start", "two")):
+            done = on_pod("pod", *words, *own)
+            assert done.returncode == 0, done.stdout + done.stderr
+        log = tmp_path / "attach.log"
+        with log.open("wb") as file:
+            words = [sys.executable, "-u", "-m", "sessions.cli", "pod", "attach", "two", *map(str, own)]
+            attached = subprocess.Popen(words, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: _first_round(there).is_file(), 2400)
+            (second,) = (one for one in machine.processes("finetuning.replicas") if one.cmdline()[5] == "1")
+            assert machine.cut() >= 1
+            second.kill()
+            attached.wait(2700)
+        finally:
+            attached.kill()
+            attached.wait()
+        said = log.read_text(encoding="utf-8")
+        # A random model has nothing to answer to the next stage.
+        assert "trying again" in said and "it waits for a person" in said, said[-3000:]
+        done = on_pod("pod", "start", "two", "--answer", "stop", "--reason", "the model is random", *own)
+        assert done.returncode == 0, done.stderr
+        assert "two: closed" in on_pod("pod", "attach", "two", *own).stdout
+        place = place_of(tmp_path / "pods", "two")
+        assert _decisions(place.run)[0]["outcome"] == "approve", _checks(place.run)
+        found = {check["id"]: check for check in _checks(place.run)}
+        assert "replica 1 was ended by SIGKILL, again from step" in found["replicas.quorum"]["detail"]
+        assert {one["status"] for id, one in found.items() if id.startswith(("replicas.", "witness."))} <= {
+            "PASS",
+            "NOT_APPLICABLE",
+        }
+        assert {row.process for row in _rows(place.run) if row.replica == 1} >= {1, 2}
+        kept = pod_copy(place)
+        assert kept.exit_code == 0 and kept.closed, kept.damage
+        assert not machine.processes("finetuning.replicas")
 
 
 def test_two_replicas_one_killed_reach_the_decision_of_one_process(tmp_path: Path) -> None:

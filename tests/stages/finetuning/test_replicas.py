@@ -128,7 +128,7 @@ def test_the_gate_passes_what_replicas_leave(whole: tuple[Job, Done], tmp_path: 
     wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
     # A random model that sees twenty examples twice: what advises may say so.
     assert set(wrong) <= {"training.starvation", "training.loss"}, wrong
-    assert len([id for id in found if id.startswith("replicas.")]) == 5
+    assert len([id for id in found if id.startswith("replicas.")]) == 6
     assert "no sequence is lost" in found["replicas.samples"]
 
 
@@ -216,6 +216,11 @@ def test_one_of_three_that_is_behind_takes_over_the_weights_of_the_others(tmp_pa
     ]
     # Two of three suffice. The third begins at step 0 while they are further, and is not let contribute that.
     _wait_for(lambda: len(rounds_in(folder_of(tmp_path, 0))) >= 2)
+    # What replicas send each other is pickled: no port of theirs is open to another machine.
+    ports = [
+        one for worker in workers for one in psutil.Process(worker.pid).net_connections() if one.status == "LISTEN"
+    ]
+    assert len(ports) >= 2 * 4 and {one.laddr.ip for one in ports} == {"127.0.0.1"}
     workers.append(start(folder_of(tmp_path, 2), 2, address_of(lighthouse), given, steps=steps))
     told = [worker.communicate(timeout=120) for worker in workers]
     lighthouse.shutdown()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from specs.stages.finetuning.distributed import ReplicaRound
-from training.jobs.finetuning.replicas.coordinator import apart
+from training.jobs.finetuning.replicas.coordinator import apart, environment
 from training.jobs.finetuning.replicas.replica_files import (
     OUTER,
     Round,
@@ -96,3 +96,8 @@ def test_weights_that_must_be_the_same_are_compared(tmp_path: Path) -> None:
 def test_a_round_begins_with_what_was_synchronised(tmp_path: Path) -> None:
     rounds = _rounds(tmp_path, _row(1, 0, "a", "b"), _row(2, 0, "a", "c"))
     assert apart(tmp_path, rounds) == "replica 0 began a round with other weights than it had synchronised"
+
+
+def test_gloo_listens_to_its_own_machine_only() -> None:
+    # Otherwise it listens at the address that the machine's name has.
+    assert environment(2)["GLOO_SOCKET_IFNAME"] == "lo"

@@ -187,9 +187,9 @@ QUIET = {"RUST_LOG": "error", "OTEL_SDK_DISABLED": "true"}
 
 
 def environment(replicas: int) -> dict[str, str]:
-    """Return the variables of a replica: they share the cores of the job."""
+    """Return the variables of a replica: they share the cores of the job, and gloo listens to this machine only."""
     cores = int(os.environ.get("OMP_NUM_THREADS", "0")) or len(os.sched_getaffinity(0))
-    return QUIET | {"OMP_NUM_THREADS": str(max(1, cores // replicas))}
+    return QUIET | {"OMP_NUM_THREADS": str(max(1, cores // replicas)), "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def apart(job_folder: Path, rounds: dict[int, list[Round]]) -> str:

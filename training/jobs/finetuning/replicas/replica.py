@@ -16,6 +16,7 @@ from typing import Any
 
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
 from training.jobs.finetuning.replicas.course import Seen
+from training.jobs.finetuning.replicas.listening import listen_at, store_at
 from training.jobs.finetuning.replicas.outer_weights import (
     masters_of,
     moved_back,
@@ -103,7 +104,6 @@ class Replica:
     def begin(self, trainer: Any, step: int, steps: int, resumes: Path | None) -> None:
         """Join the others, with the weights and the outer state of the synchronisation after ``step``."""
         import torch
-        from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
         from torchft.local_sgd import DiLoCo
         from torchft.manager import Manager
         from torchft.process_group import ProcessGroupGloo
@@ -115,7 +115,8 @@ class Replica:
         self.outer = outer_of(list(self._masters.values()), self.given)
         if resumes is not None:
             self.outer.load_state_dict(torch.load(resumes / OUTER, weights_only=True))
-        self._store = TCPStore(self._host, 0, is_master=True, wait_for_workers=False)
+        listen_at(self._host)
+        self._store = store_at(self._host)
         self.manager: Any = Manager(
             pg=ProcessGroupGloo(timeout=EXCHANGE),
             load_state_dict=self._take_over,
