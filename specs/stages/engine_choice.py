@@ -37,7 +37,7 @@ class Writing(Placed):
 
     engine: EngineName = omitted("batched")
     """What completes the prompts: ``batched`` (transformers), ``continuous`` (its continuous batching), ``llama``
-    (llama.cpp, CPU) or ``vllm`` (with ``device: cuda``, or ``cpu`` and its build for CPUs). Nothing runs in the place of a
+    (llama.cpp, CPU) or ``vllm`` (``device: cuda``, or ``cpu`` and its build for CPUs). Nothing runs in the place of a
     missing one."""
 
     @model_validator(mode="after")
