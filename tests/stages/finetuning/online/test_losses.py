@@ -125,7 +125,8 @@ def test_the_logits_of_a_piece_are_computed_once_and_reach_every_weight_of_the_l
     (3 * found).backward(retain_graph=True)
     assert read == [4, 4, 4, 3]
     for one, leaf in zip(plain, both, strict=True):
-        assert torch.allclose(3 * one, leaf.grad, rtol=1e-5, atol=1e-8) and float(one.abs().max()) > 0
+        assert leaf.grad is not None and float(one.abs().max()) > 0
+        assert torch.allclose(3 * one, leaf.grad, rtol=1e-5, atol=1e-8)
     assert given["teacher"].grad is None and layer[0].weight.grad is None
     # What was handed on is not there again: it must not be taken for a gradient of 0, or for one that is scaled twice.
     with pytest.raises(RuntimeError, match="once"):
