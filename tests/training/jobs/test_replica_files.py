@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import pytest
+
 from specs.stages.finetuning.distributed import ReplicaRound
+from training.jobs.finetuning.replicas import replica_files
 from training.jobs.finetuning.replicas.coordinator import apart, environment
 from training.jobs.finetuning.replicas.replica_files import (
     OUTER,
     Round,
     folder_of,
     newest_state,
+    own_newest,
     own_state,
     rounds_in,
     write_json,
@@ -80,6 +85,24 @@ def test_the_state_of_another_replica_is_copied_over_what_is_half_written(tmp_pa
     own = own_state(other, mine)
     assert own == half and {one.name for one in own.iterdir()} == {one.name for one in other.iterdir()}
     assert own_state(own, mine) == own and (own / OUTER).read_bytes() == b"state"
+
+
+def test_a_state_that_others_drop_meanwhile_is_looked_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert own_newest(tmp_path, 1, 2) is None
+    older, newer = _saved(tmp_path, 0, 4), _saved(tmp_path, 0, 6)
+    shutil.rmtree(older)
+    seen = [older, newer]
+
+    def next_seen(*_: object) -> Path:
+        return seen.pop(0) if seen else older
+
+    monkeypatch.setattr(replica_files, "newest_state", next_seen)
+    own = own_newest(tmp_path, 1, 2)
+    assert own is not None
+    assert own == folder_of(tmp_path, 1) / "trainer" / "checkpoint-6" and (own / OUTER).read_bytes() == b"state"
+    assert [one.name for one in own.parent.iterdir()] == ["checkpoint-6"], "no copy is left that is not whole"
+    with pytest.raises(FileNotFoundError):
+        own_newest(tmp_path, 1, 2)
 
 
 def test_weights_that_must_be_the_same_are_compared(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from training.jobs.finetuning.replicas.replica_files import (
     AGAIN,
     folder_of,
     of_replica,
-    own_state,
     sha256_of,
     write_json,
 )
@@ -66,8 +65,6 @@ def _train(job: Job[Any], number: int, process: int, address: str, resumes: Path
     given = job.parameters.distributed
     folder = folder_of(job.folder, number)
     torch.manual_seed(job.parameters.seed)
-    if resumes is not None:
-        resumes = own_state(resumes, folder)
     made = COURSES[job.order.kind].build(of_replica(job, folder), Share(number, given.replicas))
     replica = Replica(number, process, given, address, folder)
     replica.attach(made.trainer, made.seen, resumes)

@@ -25,7 +25,7 @@ from training.jobs.finetuning.replicas.replica_files import (
     Round,
     arrived,
     folder_of,
-    newest_state,
+    own_newest,
     rounds_in,
     written,
 )
@@ -84,7 +84,8 @@ class Coordinator:
         self._count[number] += 1
         if self._count[number] > STARTS:
             raise SystemExit(f"replica {number} was started {STARTS} times and {why} again")
-        state = newest_state(self.job.folder, number, self.given.replicas)
+        # Copied now: the process takes seconds to begin, and others may have dropped it by then.
+        state = own_newest(self.job.folder, number, self.given.replicas)
         words = [str(self.job.folder), str(number), str(self._count[number]), address]
         command = [sys.executable, "-P", "-m", "training.jobs.finetuning.replicas", *words]
         self._running[number] = subprocess.Popen(

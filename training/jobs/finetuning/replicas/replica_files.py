@@ -19,6 +19,8 @@ OUTER = "outer.pt"
 """In a saved step: the state of the outer optimizer."""
 MASTERS = "masters.safetensors"
 """In a saved step: the weights in float32, where the trained ones are in another type."""
+_LOOKS = 10
+"""So often the newest state is looked up that is gone before it is copied."""
 AGAIN = 75
 """The exit code of a replica whose synchronisation was not committed: it is to begin the round again."""
 
@@ -53,8 +55,11 @@ def own_state(state: Path, folder: Path) -> Path:
     """
     target = folder / FOLDER / state.name
     if target.resolve() != state.resolve():
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(state, target)
+        copy = folder / FOLDER / f"copy-of-{state.name}"
+        for old in (copy, target):
+            shutil.rmtree(old, ignore_errors=True)
+        shutil.copytree(state, copy)
+        copy.rename(target)
     return target
 
 
@@ -108,3 +113,19 @@ def newest_state(job_folder: Path, replica: int, replicas: int) -> Path | None:
     found = [newest_whole(folder_of(job_folder, other) / FOLDER) for other in own_last]
     whole = [one for one in found if one is not None and (one / OUTER).is_file()]
     return max(reversed(whole), key=step_of, default=None)
+
+
+def own_newest(job_folder: Path, replica: int, replicas: int) -> Path | None:
+    """Return the newest saved synchronisation as one of the replica's own.
+
+    The others go on meanwhile and drop what is old: then there is a newer one.
+    """
+    for last in range(_LOOKS - 1, -1, -1):
+        if (state := newest_state(job_folder, replica, replicas)) is None:
+            return None
+        try:
+            return own_state(state, folder_of(job_folder, replica))
+        except (FileNotFoundError, shutil.Error):
+            if not last:
+                raise
+    raise AssertionError
