@@ -147,10 +147,12 @@ def _learned(trainer: Any, due: _Due) -> Any:
 @contextmanager
 def _gradients(model: Any) -> Generator[Callable[[], float]]:
     """Hear the gradients that a backward pass adds; give the sum of their squares."""
+    import torch
+
     heard: list[Any] = []
 
     def hear(gradient: Any) -> None:
-        heard.append(gradient.detach().float().square().sum())
+        heard.append(torch.linalg.vector_norm(gradient.detach(), dtype=torch.float32).square())
 
     handles = [one.register_hook(hear) for one in _trained(model)]
     try:
