@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench import diloco, replica_quality
-from bench.composer import learning
+from bench.composer import learning, step
 from specs.home import HOME
 
 RESULTS, PAGES = HOME / "bench" / "results", HOME / "docs" / "decisions"
@@ -21,6 +21,7 @@ QUOTED: dict[str, tuple[str, Lines]] = {
         "0132-what-replicas-cost.md",
         lambda rows: [*diloco.table(rows), *diloco.fitted(rows).splitlines()],
     ),
+    "composer_step.json": ("0157-how-many-tokens-a-piece-holds.md", step.table),
     "replica_quality.json": ("0132-what-replicas-cost.md", replica_quality.table),
 }
 
