@@ -160,7 +160,7 @@ def test_a_wait_for_the_job_holds_nothing_up_and_can_be_withdrawn(planning: tupl
     assert "done" in driver.call("job_logs").text, "it is answered while others wait"
     wait_for(lambda: any("3 of 12 items" in one for one in driver.progress), 300)
     given_up.cancel()
-    # The withdrawal has to arrive before the job ends: else it is this call that is told.
+    # The withdrawal has to arrive before the job ends. Otherwise the withdrawn call gets the answer.
     time.sleep(1)
     driver.call("job_logs")
     assert not waiting.done()

@@ -55,7 +55,8 @@ def own_state(state: Path, folder: Path) -> Path:
     """
     target = folder / FOLDER / state.name
     if target.resolve() != state.resolve():
-        copy = folder / FOLDER / f"copy-of-{state.name}"
+        # Of one name: what a copy left that failed goes with the next.
+        copy = folder / FOLDER / "copy"
         for old in (copy, target):
             shutil.rmtree(old, ignore_errors=True)
         shutil.copytree(state, copy)
@@ -120,12 +121,12 @@ def own_newest(job_folder: Path, replica: int, replicas: int) -> Path | None:
 
     The others go on meanwhile and drop what is old: then there is a newer one.
     """
-    for last in range(_LOOKS - 1, -1, -1):
-        if (state := newest_state(job_folder, replica, replicas)) is None:
-            return None
+    looks = 0
+    while (state := newest_state(job_folder, replica, replicas)) is not None:
         try:
             return own_state(state, folder_of(job_folder, replica))
         except (FileNotFoundError, shutil.Error):
-            if not last:
+            looks += 1
+            if looks == _LOOKS:
                 raise
-    raise AssertionError
+    return None
