@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from training.engines.batched import padded
@@ -39,15 +39,21 @@ def targets(sequences: Sequence[Sequenced], device: Any) -> Any:
     return torch.tensor([id for one in sequences for id in one.response], device=device)
 
 
-def head(model: Any) -> Callable[[Any], Any]:
-    """Return what makes logits of hidden states, in float32 at least: a logarithm in bfloat16 has three digits."""
-    layer = _bare(model).get_output_embeddings()
+class LastLayer:
+    """Makes logits of hidden states, in float32 at least: a logarithm in bfloat16 has three digits."""
 
-    def logits(hidden: Any) -> Any:
-        found = layer(hidden)
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+
+    def __call__(self, hidden: Any) -> Any:
+        """Return the logits [tokens, vocabulary] after hidden states [tokens, width]."""
+        found = self.layer(hidden)
         return found.float() if found.element_size() < 4 else found
 
-    return logits
+
+def head(model: Any) -> LastLayer:
+    """Return what makes the logits of a model."""
+    return LastLayer(_bare(model).get_output_embeddings())
 
 
 def require_plain_head(model: Any) -> None:

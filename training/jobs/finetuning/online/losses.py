@@ -1,9 +1,7 @@
 """The losses of training on rollouts: each from whole logits, and from hidden states a piece at a time.
 
 Both ways give the same value and gradient; the first is what the second is compared with. The pieces hold only the
-tokens that count, so that no tensor has all tokens times the vocabulary. A divergence computes the gradient of a piece
-while its logits are there; log-probabilities, whose gradient depends on what is made of them, compute the logits again
-in the backward pass.
+tokens that count, so that no tensor has all tokens times the vocabulary.
 
 - ``policy_loss``: the clipped objective of PPO with advantages of a group (Shao et al. 2024, arXiv:2402.03300, equation
   3), averaged over tokens (Yu et al. 2025, arXiv:2503.14476, equation 8);
@@ -14,18 +12,11 @@ in the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
-MOST_TOKENS, LEAST_TOKENS = 256, 16
-"""Of a piece: its logits are held at once, in about ten tensors."""
-LOGITS = 3 * 2**19
-"""Of a piece: a larger vocabulary has fewer tokens in it, so that it takes no more memory."""
+from training.jobs.finetuning.online.pieces import Head, checkpointed, summed, tokens_of_a_piece
 
 Tensor = Any
-Head = Callable[[Tensor], Tensor]
-"""Returns logits [tokens, vocabulary] after hidden states [tokens, width]."""
 
 
 class EmptyMask(ValueError):
@@ -109,22 +100,16 @@ def divergence_in_pieces(
 
     Its gradient can be read once, like that of any graph that is not retained.
     """
-    kept = _counted(mask)
-
-    def summed(ours: Tensor, theirs: Tensor) -> Tensor:
-        return token_divergence(student_head(ours), teacher_head(theirs), beta, temperature, top_k, clip).sum()
-
-    size = piece or tokens_of_a_piece(student_head, student)
-    return _with_gradient(summed, student[kept], teacher[kept].detach(), size) / kept.sum()
-
-
-def tokens_of_a_piece(head: Head, hidden: Tensor) -> int:
-    """Return how many tokens are held at once with the vocabulary of a head."""
     import torch
 
-    with torch.no_grad():
-        vocabulary = head(hidden[:1]).shape[-1]
-    return max(LEAST_TOKENS, min(MOST_TOKENS, LOGITS // vocabulary))
+    kept = _counted(mask)
+
+    def both(logits: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return token_divergence_and_gradient(logits, teacher_head(theirs), beta, temperature, top_k, clip)
+
+    size = piece or tokens_of_a_piece(student_head, student)
+    return summed(both, student_head, student[kept], teacher[kept].detach(), size) / kept.sum()
 
 
 def token_divergence(
@@ -150,6 +135,48 @@ def token_divergence(
     return found if clip is None else found.clamp(max=clip)
 
 
+def token_divergence_and_gradient(
+    student: Tensor, teacher: Tensor, beta: float, temperature: float, top_k: int | None, clip: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return what :func:`token_divergence` does and its gradient by the student's logits, in closed form.
+
+    With P the student's probability of an outcome (a word; or one of the top k, or any other), p that of a word in it
+    and G the derivative by P, the gradient is p (G - sum of P G) / temperature.
+    """
+    import torch
+
+    # Each tensor takes the place of one that is not needed any more: they are as wide as the vocabulary.
+    logs = student = (student / temperature).log_softmax(-1)
+    teacher, places = (teacher / temperature).log_softmax(-1), None
+    if top_k is not None and top_k < logs.shape[-1]:
+        places = logs.topk(top_k, -1).indices
+        student, teacher = _with_tail(logs, places), _with_tail(teacher, places)
+    if beta == 0:
+        found = _kl(teacher, student)
+        # By the logarithm of p T / P: G alone, -T / P, may be infinite.
+        taken = logs.sub(_of_words(student, logs, places)).add_(_of_words(teacher, logs, places)).exp_()
+        gradient = logs.exp().sub_(taken)
+    else:
+        found = torch.zeros_like(student[:, 0])
+        if beta < 1:
+            share = torch.tensor([beta, 1 - beta], dtype=logs.dtype, device=logs.device).log()
+            mixed = teacher + share[0]
+            torch.logaddexp(mixed, student + share[1], out=mixed)
+            found = _dot(teacher.exp(), teacher.sub_(mixed)).mul_(beta)
+            teacher = mixed
+        slope, weight = teacher.neg_().add_(student), 1.0 if beta == 1 else 1 - beta
+        chance = student.exp()
+        mean = _dot(chance, slope)
+        found += weight * mean
+        gradient = _of_words(slope.sub_(mean[:, None]), logs, places)
+        gradient.mul_(chance if places is None else logs.exp()).mul_(weight)
+    gradient.div_(temperature)
+    if clip is not None:
+        gradient.mul_((found <= clip)[:, None])
+        found = found.clamp(max=clip)
+    return found, gradient
+
+
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the log-probability of each target [tokens] from logits [tokens, vocabulary]."""
     return logits.log_softmax(-1).gather(-1, targets[:, None]).squeeze(-1)
@@ -165,7 +192,7 @@ def log_probabilities_in_pieces(hidden: Tensor, head: Head, targets: Tensor, *, 
     def picked(some: Tensor, ids: Tensor) -> Tensor:
         return log_probabilities(head(some), ids)
 
-    return torch.cat(list(_pieces(picked, hidden, targets, piece or tokens_of_a_piece(head, hidden))))
+    return torch.cat(list(checkpointed(picked, hidden, targets, piece or tokens_of_a_piece(head, hidden))))
 
 
 def dpo_loss(
@@ -188,6 +215,17 @@ def _kl(one: Tensor, other: Tensor) -> Tensor:
     return (one.exp() * (one - other)).sum(-1)
 
 
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    return (one * other).sum(-1)
+
+
+def _of_words(outcomes: Tensor, like: Tensor, places: Tensor | None) -> Tensor:
+    """Return the number of the outcome that each word belongs to."""
+    if places is None:
+        return outcomes
+    return outcomes[:, -1:].expand_as(like).scatter(-1, places, outcomes[:, :-1])
+
+
 def _with_tail(logs: Tensor, places: Tensor) -> Tensor:
     """Return the log-probabilities at some places, then that of all others together."""
     import torch
@@ -195,78 +233,3 @@ def _with_tail(logs: Tensor, places: Tensor) -> Tensor:
     picked = logs.gather(-1, places)
     rest = logs.scatter(-1, places, float("-inf")).logsumexp(-1, keepdim=True)
     return torch.cat([picked, rest], -1)
-
-
-def _with_gradient(function: Callable[..., Tensor], one: Tensor, other: Tensor, piece: int) -> Tensor:
-    """Return the sum of a function over pieces, whose gradients by ``one`` and by its weights are known already."""
-    import torch
-
-    pieces = list(zip(one.detach().split(piece), other.split(piece), strict=True))
-    if not torch.is_grad_enabled():
-        return torch.stack([function(*both) for both in pieces]).sum()
-    weights: list[Tensor] = []
-    totals: list[Tensor] = []
-    values: list[Tensor] = []
-    by_one: list[Tensor] = []
-    for some, others in pieces:
-        some.requires_grad_()
-        value = function(some, others)
-        if not values:
-            weights = [leaf for leaf in _leaves(value) if leaf is not some]
-            totals = [torch.zeros_like(leaf) for leaf in weights]
-        values.append(value.detach())
-        by_one.append(_differentiated(value, some, weights, totals))
-    return _known().apply(torch.stack(values).sum(), [torch.cat(by_one), *totals], one, *weights)
-
-
-def _differentiated(value: Tensor, some: Tensor, weights: list[Tensor], totals: list[Tensor]) -> Tensor:
-    """Return the gradient of a value by hidden states; add those by weights to their totals."""
-    import torch
-
-    gradient, *parts = torch.autograd.grad(value, [some, *weights])
-    for total, part in zip(totals, parts, strict=True):
-        total.add_(part)
-    return gradient
-
-
-def _leaves(value: Tensor) -> list[Tensor]:
-    """Return the tensors that a gradient of a value reaches."""
-    found: dict[int, Tensor] = {}
-    seen: set[Any] = set()
-    due = [value.grad_fn]
-    while due:
-        node = due.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            due += [before for before, _ in node.next_functions]
-            if (leaf := getattr(node, "variable", None)) is not None:
-                found[id(leaf)] = leaf
-    return list(found.values())
-
-
-@cache
-def _known() -> Any:
-    """Return a function of a value, its gradients and what they are by: they are used as they are."""
-    import torch
-
-    class Known(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *_: Tensor) -> Tensor:
-            ctx.gradients = gradients
-            return value.clone()
-
-        @staticmethod
-        def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
-            if ctx.gradients is None:
-                raise RuntimeError("the gradient of a loss in pieces can be read once")
-            gradients, ctx.gradients = ctx.gradients, None
-            return (None, None, *(one.mul_(grad_outputs[0]) for one in gradients))
-
-    return Known
-
-
-def _pieces(function: Callable[..., Tensor], one: Tensor, other: Tensor, piece: int) -> Iterator[Tensor]:
-    from torch.utils.checkpoint import checkpoint
-
-    for some, others in zip(one.split(piece), other.split(piece), strict=True):
-        yield checkpoint(function, some, others, use_reentrant=False)

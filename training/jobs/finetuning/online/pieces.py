@@ -1,0 +1,149 @@
+"""Functions of the logits of many tokens, computed from hidden states a piece at a time.
+
+A sum over tokens computes the gradient of a piece while its logits are there. What has another gradient for each token
+computes the logits again in the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+MOST_TOKENS, LEAST_TOKENS = 256, 16
+"""Of a piece: its logits are held at once, in five to ten tensors."""
+LOGITS = 3 * 2**19
+"""Of a piece: a larger vocabulary has fewer tokens in it, so that it takes no more memory."""
+
+Tensor = Any
+Head = Callable[[Tensor], Tensor]
+"""Returns logits [tokens, vocabulary] after hidden states [tokens, width]."""
+Both = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Returns values [tokens] and their gradient by logits, after the logits and what they are compared with."""
+
+
+def tokens_of_a_piece(head: Head, hidden: Tensor) -> int:
+    """Return how many tokens are held at once with the vocabulary of a head."""
+    import torch
+
+    with torch.no_grad():
+        vocabulary = head(hidden[:1]).shape[-1]
+    return max(LEAST_TOKENS, min(MOST_TOKENS, LOGITS // vocabulary))
+
+
+def summed(both: Both, head: Head, one: Tensor, other: Tensor, piece: int) -> Tensor:
+    """Return the sum of a function of logits over pieces, whose gradient by ``one`` is known by then.
+
+    That by weights of the head is computed after all other gradients: it is as large as the head, and the activations
+    of the model are gone then.
+    """
+    import torch
+
+    pieces = list(zip(one.detach().split(piece), other.split(piece), strict=True))
+    if not torch.is_grad_enabled():
+        return torch.stack([both(head(some), others)[0].sum() for some, others in pieces]).sum()
+    values: list[Tensor] = []
+    by_one: list[Tensor] = []
+    weights: list[Tensor] = []
+    for some, others in pieces:
+        value, gradient, weights = _by_states(both, head, some.requires_grad_(), others)
+        values.append(value)
+        by_one.append(gradient)
+    value = torch.stack(values).sum()
+    found = _given().apply(value, _once(torch.cat(by_one)), one)
+    if weights:
+        kind = one.device.type
+        autocast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+
+        def due() -> list[Tensor]:
+            # As in the forward pass: a backward pass runs outside of it.
+            with torch.autocast(kind, enabled=autocast[0], dtype=autocast[1]):
+                return _by_weights(both, head, pieces, weights)
+
+        last = _given().apply(torch.zeros_like(value), due, *weights)
+        # Nodes that are ready run from the highest number to the lowest.
+        last.grad_fn._set_sequence_nr(0)
+        found = found + last
+    return found
+
+
+def checkpointed(function: Callable[..., Tensor], one: Tensor, other: Tensor, piece: int) -> Iterator[Tensor]:
+    """Yield a function of each piece, which the backward pass computes again."""
+    from torch.utils.checkpoint import checkpoint
+
+    for some, others in zip(one.split(piece), other.split(piece), strict=True):
+        yield checkpoint(function, some, others, use_reentrant=False)
+
+
+def _by_states(both: Both, head: Head, some: Tensor, others: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Return the sum over a piece, its gradient by hidden states, and the weights that it has others by."""
+    import torch
+
+    logits = head(some)
+    values, by_logits = both(logits.detach(), others)
+    (gradient,) = torch.autograd.grad(logits, some, by_logits)
+    return values.sum(), gradient, [leaf for leaf in _leaves(logits) if leaf is not some]
+
+
+def _by_weights(both: Both, head: Head, pieces: list[tuple[Tensor, Tensor]], weights: list[Tensor]) -> list[Tensor]:
+    """Return the gradients by weights of the sum over pieces."""
+    import torch
+
+    totals = [torch.zeros_like(leaf) for leaf in weights]
+    layer = getattr(head, "layer", None)
+    plain = type(layer) is torch.nn.Linear and len(weights) == 1 and weights[0] is layer.weight
+    for some, others in pieces:
+        with torch.set_grad_enabled(not plain):
+            logits = head(some)
+        by_logits = both(logits.detach(), others)[1]
+        if plain:
+            # Autograd would make a tensor as large as the layer for each piece.
+            totals[0].addmm_(by_logits.T.to(totals[0].dtype), some.detach().to(totals[0].dtype))
+            continue
+        for total, part in zip(totals, torch.autograd.grad(logits, weights, by_logits), strict=True):
+            total.add_(part)
+    return totals
+
+
+def _leaves(value: Tensor) -> list[Tensor]:
+    """Return the tensors that a gradient of a value reaches."""
+    found: dict[int, Tensor] = {}
+    seen: set[Any] = set()
+    due = [value.grad_fn]
+    while due:
+        node = due.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            due += [before for before, _ in node.next_functions]
+            if (leaf := getattr(node, "variable", None)) is not None:
+                found[id(leaf)] = leaf
+    return list(found.values())
+
+
+def _once(gradient: Tensor) -> Callable[[], list[Tensor]]:
+    held = [gradient]
+
+    def read() -> list[Tensor]:
+        if not held:
+            raise RuntimeError("the gradient of a loss in pieces can be read once")
+        return [held.pop()]
+
+    return read
+
+
+@cache
+def _given() -> Any:
+    """Return a function of a value, what returns its gradients, and the tensors that they are by."""
+    import torch
+
+    class Given(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, value: Tensor, gradients: Callable[[], list[Tensor]], *_: Tensor) -> Tensor:
+            ctx.gradients = gradients
+            return value.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+            return (None, None, *(one.mul_(grad_outputs[0]) for one in ctx.gradients()))
+
+    return Given
