@@ -42,12 +42,7 @@ class Vllm(Engine):
                 "engine 'vllm' needs an NVIDIA GPU, and torch sees none here", "use another engine, or vLLM for CPUs"
             )
         self.device, self.dtype = ("cuda:0", "bfloat16") if gpu else ("cpu", "float32")
-        try:
-            library: Any = import_module("vllm")
-        except ImportError as error:
-            raise EngineMissing(
-                f"engine 'vllm' cannot be imported: {error}", "docs/how-to/engines.md says what it needs beside this"
-            ) from error
+        library = _imported("vllm")
         from transformers import AutoTokenizer
 
         self._library = library
@@ -125,10 +120,13 @@ def _gpu() -> bool:
 
 
 def _built_for_a_cpu() -> bool:
-    if find_spec("vllm") is None:
-        return False
+    return find_spec("vllm") is not None and _imported("vllm.platforms").current_platform.is_cpu()
+
+
+def _imported(name: str) -> Any:
     try:
-        platforms: Any = import_module("vllm.platforms")
-    except ImportError:
-        return False
-    return platforms.current_platform.is_cpu()
+        return import_module(name)
+    except ImportError as error:
+        raise EngineMissing(
+            f"engine 'vllm' cannot be imported: {error}", "docs/how-to/engines.md says what it needs beside this"
+        ) from error

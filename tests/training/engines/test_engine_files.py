@@ -14,7 +14,7 @@ import pytest
 
 from tests.fixtures.small_text import small_model
 from training.engines.checkpoint import load
-from training.engines.engine import NotWhole, ends_of
+from training.engines.engine import EngineMissing, NotWhole, ends_of
 from training.engines.engine_factory import make_engine
 from training.engines.gguf_file import write_gguf
 from training.engines.gguf_weights import NoGguf
@@ -187,6 +187,18 @@ def test_on_a_gpu_weights_are_in_bfloat16_and_steps_are_compiled(
         *("cuda:0", "bfloat16"),
         *("bfloat16", False),
     )
+
+
+def test_a_vllm_that_is_damaged_is_not_taken_for_one_that_needs_a_gpu(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("raise ImportError('no libnuma here')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    monkeypatch.setattr("training.engines.vllm._gpu", lambda: False)
+    with pytest.raises(EngineMissing, match="cannot be imported: no libnuma here"):
+        make_engine("vllm", folder, 4, scratch=folder)
 
 
 @pytest.mark.parametrize(
