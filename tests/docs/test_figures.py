@@ -46,6 +46,25 @@ def test_every_file_of_results_is_quoted() -> None:
     assert {one.name for one in RESULTS.iterdir()} == set(QUOTED)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "interval", "said"),
+    [
+        ([1.0, 1.01, 1.02, 1.03, 1.04], [1.0, 1.04], "not concluded"),
+        ([1.0, 1.01, 1.02, 1.025, 1.03], [1.0, 1.03], "holds"),
+        ([1.31, 1.04, 1.05, 1.06, 1.07], [1.04, 1.31], "DOES NOT HOLD"),
+        ([1.0, 1.0, 1.01, 1.01, 1.01, 1.01, 1.02, 1.02, 9.0], [1.0, 1.02], "holds"),
+        ([1.0, 1.0, 1.01, 1.01, 1.01, 1.01, 1.02, 9.0, 9.0], [1.0, 9.0], "not concluded"),
+        ([1.0] * 4, [1.0, 1.0], "too few pairs"),
+    ],
+)
+def test_nothing_is_concluded_where_the_interval_of_a_ratio_covers_the_limit(
+    seconds: list[float], interval: list[float], said: str
+) -> None:
+    runs = {"ours": [{"seconds": one} for one in seconds], "theirs": [{"seconds": 1.0}] * len(seconds)}
+    found = step.compared("time", runs, "ours", "theirs", "seconds", 1.03)
+    assert (found["interval"], found["said"]) == (interval, said)
+
+
 def trainings(right: int, other: int, seeds: int = 3, items: int = 40) -> list[dict[str, Any]]:
     """Return what a channel and its control left, with so many right answers each."""
     return [
