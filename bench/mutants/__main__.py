@@ -77,8 +77,9 @@ def judge_target(name: str, sample: int | None, seed: int, workers: int) -> NoRe
         judge = Judge(drawn, folders)
         given = ["-q", "-n0", "-p", "no:cacheprovider", "-o", f"timeout={TEST_SECONDS}", "-m", QUICK, *target.tests]
         pytest.main(["--rootdir", str(ROOT), *given], plugins=[judge])
-    if judge.mistake:
-        raise SystemExit(f"{name}: {judge.mistake}")
+    if judge.mistake or judge.judged < len(drawn):
+        # pytest keeps an error of a plugin to itself; mutants that nobody judged are not dead.
+        raise SystemExit(f"{name}: {judge.mistake or f'{judge.judged} of {len(drawn)} mutants were judged'}")
     for one in sorted(judge.alive, key=lambda one: one[:2]):
         print(f"  lives  {one.file}:{one.line}  {one.before}  ->  {one.after}")
     dead = len(drawn) - len(judge.alive)

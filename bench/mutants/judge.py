@@ -63,6 +63,7 @@ class Judge:
         self._failed = ""
         self._functions: list[FunctionType] = []
         self.alive: list[Mutant] = []
+        self.judged = 0
         self.mistake = "its tests cannot be collected"
 
     def pytest_configure(self) -> None:
@@ -125,6 +126,7 @@ class Judge:
         else:
             self._kills[failed].append(mutant)
         if mutant is not None:
+            self.judged += bool(mutant.line)
             shutil.copy(ROOT / mutant.file, folder / mutant.file)
         shutil.rmtree(folder / "temporary", ignore_errors=True)
 
@@ -193,7 +195,8 @@ def _import(modules: list[str]) -> None:
 def _functions(places: set[str]) -> list[FunctionType]:
     """Return the functions that were imported from some files."""
     gc.unfreeze()
-    found = [one for one in gc.get_objects() if isinstance(one, FunctionType) and one.__code__.co_filename in places]
+    # ``isinstance`` asks an object for its class, and some warn when they are asked for anything.
+    found = [one for one in gc.get_objects() if type(one) is FunctionType and one.__code__.co_filename in places]
     # A fork that collects what it did not make copies all of it.
     gc.freeze()
     return found

@@ -60,4 +60,9 @@ TARGETS = {
         0.85,
     ),
     "losses": Target(("training/rules/finetuning/losses.py",), ("tests/stages/finetuning/test_losses.py",), 0.9),
+    "channels": Target(
+        ("training/jobs/finetuning/online/losses.py", "training/jobs/finetuning/online/pieces.py"),
+        ("tests/stages/finetuning/online/test_losses.py", "tests/stages/finetuning/online/test_pieces.py"),
+        0.9,
+    ),
 }

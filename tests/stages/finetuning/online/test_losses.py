@@ -241,6 +241,11 @@ def test_the_policy_loss_by_hand() -> None:
     same = losses.policy_loss(logps, advantages, mask, reference=logps.clone(), kl_weight=1.0)
     apart = losses.policy_loss(logps, advantages, mask, reference=logps - 1.0, kl_weight=1.0)
     assert float(same) == pytest.approx(0.0) and float(apart) == pytest.approx(math.exp(-1))
+    # A ratio of 2, of which 1.2 counts, and a reference that is a third of the present weights' probability.
+    one, ones = torch.tensor([[math.log(2.0)]]), torch.ones(1, 1)
+    given: dict[str, Any] = {"old": torch.zeros(1, 1), "reference": one - math.log(3.0), "kl_weight": 0.5}
+    found = losses.policy_loss(one, torch.tensor([3.0]), ones, **given)
+    assert float(found) == pytest.approx(-1.2 * 3.0 + 0.5 * 2.0 * (1 / 3 + math.log(3.0) - 1), rel=1e-6)
     with pytest.raises(ValueError, match="reference"):
         losses.policy_loss(logps, advantages, mask, kl_weight=1.0)
 
