@@ -39,7 +39,7 @@ def _grads(value: Any, given: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("clipped", [False, True])
-@pytest.mark.parametrize("top_k", [None, 1, 7, WORDS, WORDS + 5])
+@pytest.mark.parametrize("top_k", [None, 1, 7, 30, WORDS, WORDS + 5])
 @pytest.mark.parametrize("beta", BETAS)
 def test_a_divergence_in_pieces_is_the_plain_one_in_value_and_gradient(
     beta: float, top_k: int | None, clipped: bool
