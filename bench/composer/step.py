@@ -10,7 +10,7 @@ Each run is a process of its own, and the programs take turns; five runs each by
 that the same command continues where it was cut off. Seconds are those of the processor, on a GPU those of the clock.
 ``body`` passes the model and comes back without its last layer: what a loss needs beyond that is its own. ``pieces`` is
 what a ``composer`` stage does, ``plain`` holds whole logits, ``trl`` is the function of TRL's SDPOTrainer for whole
-vocabularies on the same logits. ``none`` and ``grpo`` are three steps of a trainer with the weights 1, 0, 0 and of
+vocabularies on the same logits. ``none`` and ``grpo`` are seven steps of a trainer with the weights 1, 0, 0 and of
 TRL's own.
 
 Limits: memory of ``pieces`` / ``body`` <= 1.05, seconds of ``pieces`` / ``trl`` <= 1.15, seconds of ``none`` / ``grpo``
@@ -120,7 +120,7 @@ def _reset_peak(device: str) -> None:
 
 
 def one_trainer(which: str, folder: Path, device: str) -> Run:
-    """Train three steps; return the seconds of the last two."""
+    """Train seven steps; return the seconds of the last six."""
     import torch
     from datasets import Dataset
     from trl.trainer.grpo_config import GRPOConfig
@@ -151,7 +151,7 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
     with tempfile.TemporaryDirectory() as out:
         config = GRPOConfig(
             output_dir=out, num_generations=4, per_device_train_batch_size=4, max_completion_length=16,
-            learning_rate=1e-5, max_steps=3, report_to="none", use_cpu=device == "cpu", save_strategy="no", beta=0.04,
+            learning_rate=1e-5, max_steps=7, report_to="none", use_cpu=device == "cpu", save_strategy="no", beta=0.04,
             seed=5, disable_tqdm=True, activation_checkpointing=False, bf16=False,
         )  # fmt: skip
         rows = [{"prompt": [{"role": "user", "content": one["prompt"]}]} for one in prompt_rows()]

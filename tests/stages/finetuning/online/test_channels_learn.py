@@ -74,3 +74,14 @@ def test_both_batches_improve_and_pairs_that_were_never_seen_too(tmp_path: Path,
     # The control: with half of the sides swapped there is nothing that holds for both batches.
     _, other = learned(tmp_path / "turned", seed, turned=True)
     assert fmean(gained) > abs(fmean(other))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_step_brings_a_model_nearer_to_what_reads_the_feedback(tmp_path: Path, seed: int) -> None:
+    tiny_checkpoint(tmp_path / "model", seed=seed)
+    given = {"self_distillation": {"feedback": "verifier"}, "seed": seed, "epochs": 1, "max_new_tokens": 6}
+    job = rollout_job(tmp_path, "sdpo", **given, learning_rate=1e-3, validation_share=0.0)
+    trained(job)
+    # Of the answers of the granted weights, and of those after one step: a gradient with the wrong sign raises it.
+    first, second, *_ = (row.channels["sdpo"].loss for row in read_rows(job.out / "rows.jsonl", RolloutStep))
+    assert 0 < second < 0.8 * first

@@ -211,13 +211,14 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
     assert torch.autograd.gradcheck(functions[name], (given["student"],))
 
 
-def test_log_probabilities_in_pieces_are_the_plain_ones() -> None:
+@pytest.mark.parametrize("piece", [None, 4])
+def test_log_probabilities_in_pieces_are_the_plain_ones(piece: int | None) -> None:
     import torch
 
     given = _given()
     head, ids = given["head"], torch.arange(TOKENS) % WORDS
     plain = losses.log_probabilities(given["student"] @ head.T, ids)
-    pieces = losses.log_probabilities_in_pieces(given["student"], lambda some: some @ head.T, ids, piece=4)
+    pieces = losses.log_probabilities_in_pieces(given["student"], lambda some: some @ head.T, ids, piece=piece)
     assert torch.allclose(plain, pieces, rtol=1e-5)
     for one, other in zip(_grads(plain.sum(), given), _grads(pieces.sum(), given), strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)

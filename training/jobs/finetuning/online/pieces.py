@@ -17,8 +17,8 @@ LOGITS = 3 * 2**19
 
 Tensor = Any
 Head = Callable[[Tensor], Tensor]
-"""Returns logits [tokens, vocabulary] after hidden states [tokens, width]."""
-Both = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Returns logits [tokens, vocabulary] after hidden states [tokens, width]; ``layer`` may name what it is made of."""
+ValuesAndGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Returns values [tokens] and their gradient by logits, after the logits and what they are compared with."""
 
 
@@ -31,7 +31,7 @@ def tokens_of_a_piece(head: Head, hidden: Tensor) -> int:
     return max(LEAST_TOKENS, min(MOST_TOKENS, LOGITS // vocabulary))
 
 
-def summed(both: Both, head: Head, one: Tensor, other: Tensor, piece: int) -> Tensor:
+def summed(both: ValuesAndGradient, head: Head, one: Tensor, other: Tensor, piece: int) -> Tensor:
     """Return the sum of a function of logits over pieces, whose gradient by ``one`` is known by then.
 
     That by weights of the head is computed after all other gradients: it is as large as the head, and the activations
@@ -75,7 +75,9 @@ def checkpointed(function: Callable[..., Tensor], one: Tensor, other: Tensor, pi
         yield checkpoint(function, some, others, use_reentrant=False)
 
 
-def _by_states(both: Both, head: Head, some: Tensor, others: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+def _by_states(
+    both: ValuesAndGradient, head: Head, some: Tensor, others: Tensor
+) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return the sum over a piece, its gradient by hidden states, and the weights that it has others by."""
     import torch
 
@@ -85,7 +87,9 @@ def _by_states(both: Both, head: Head, some: Tensor, others: Tensor) -> tuple[Te
     return values.sum(), gradient, [leaf for leaf in _leaves(logits) if leaf is not some]
 
 
-def _by_weights(both: Both, head: Head, pieces: list[tuple[Tensor, Tensor]], weights: list[Tensor]) -> list[Tensor]:
+def _by_weights(
+    both: ValuesAndGradient, head: Head, pieces: list[tuple[Tensor, Tensor]], weights: list[Tensor]
+) -> list[Tensor]:
     """Return the gradients by weights of the sum over pieces."""
     import torch
 
