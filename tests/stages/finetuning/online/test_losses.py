@@ -134,7 +134,8 @@ def test_logits_far_apart_have_the_gradient_of_float64(beta: float, top_k: int |
     (expected,) = torch.autograd.grad(losses.token_divergence(exact, teacher.double(), beta, 1.0, top_k).sum(), exact)
     value, found = losses.token_divergence_and_gradient(student, teacher, beta, 1.0, top_k)
     assert bool(value.isfinite().all()) and bool(expected.isfinite().all()) and float(expected.abs().max()) > 0.01
-    assert torch.allclose(found.double(), expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
+    # A logit of 900 has four digits after the point.
+    assert torch.allclose(found.double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
 def test_the_ends_are_the_two_kl_divergences_in_their_order() -> None:
