@@ -63,8 +63,12 @@ class Judge:
         self._failed = ""
         self._functions: list[FunctionType] = []
         self.alive: list[Mutant] = []
-        self.judged = 0
         self.mistake = "its tests cannot be collected"
+
+    @property
+    def judged(self) -> int:
+        """Return how many mutants were found dead or alive."""
+        return len(self.alive) + sum(map(len, self._kills.values()))
 
     def pytest_configure(self) -> None:
         """Have Hypothesis draw the same examples for each mutant; a busy machine fails none of them."""
@@ -126,7 +130,6 @@ class Judge:
         else:
             self._kills[failed].append(mutant)
         if mutant is not None:
-            self.judged += bool(mutant.line)
             shutil.copy(ROOT / mutant.file, folder / mutant.file)
         shutil.rmtree(folder / "temporary", ignore_errors=True)
 
