@@ -54,8 +54,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     parser.add_argument("--runs", type=Path, help="where each run is kept: a file for each setting, named after this")
     given = parser.parse_args()
-    fixed = argparse.Namespace(repeats=given.repeats, runs=given.runs, rows=2, prompt=32, threads=1, device="cpu")
-    fixed.adapters = False
+    fixed = argparse.Namespace(
+        repeats=given.repeats, runs=given.runs, rows=2, prompt=32, threads=1, device="cpu", adapters=False
+    )
     results: list[dict[str, Any]] = []
     for vocabulary, tokens in SETTINGS:
         results.append(measured(vocabulary, tokens, fixed))

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 MOST_TOKENS, LEAST_TOKENS = 256, 16
-"""Of a piece: its logits are held at once, in five to ten tensors."""
+"""Of a piece: its logits are held at once, in up to ten tensors."""
 LOGITS = 3 * 2**19
 """Of a piece: a larger vocabulary has fewer tokens in it, so that it takes no more memory."""
 
