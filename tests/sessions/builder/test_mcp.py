@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -159,9 +158,11 @@ def test_a_wait_for_the_job_holds_nothing_up_and_can_be_withdrawn(planning: tupl
     assert "is running" in driver.call("job_status", wait_seconds=1).text
     assert "done" in driver.call("job_logs").text, "it is answered while others wait"
     wait_for(lambda: any("3 of 12 items" in one for one in driver.progress), 300)
+    ended = driver.ended
     given_up.cancel()
-    # The withdrawal has to arrive before the job ends. Otherwise the withdrawn call gets the answer.
-    time.sleep(1)
+    # The withdrawal has to arrive before the job ends. Otherwise the withdrawn call gets the answer. What is answered
+    # now was sent after it.
+    wait_for(lambda: driver.ended > ended, 60)
     driver.call("job_logs")
     assert not waiting.done()
     hold.unlink()
