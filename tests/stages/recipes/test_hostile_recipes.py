@@ -24,7 +24,7 @@ from sessions.jobs.process_usage import Watched
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.jobs.sandbox.recipe_job import SCRIPT
 from sessions.jobs.sandbox.sandbox import Work, arguments, why_not
-from specs.confinement.bubblewrap import Host, refused_calls, this_host
+from specs.confinement.bubblewrap import Host, find_program, refused_calls, this_host
 from specs.stages.recipes.parameters import RecipeParameters
 from tests.factories.recipe_session import RecipeSession, recipe_session
 from tests.fixtures.collected import collected
@@ -185,7 +185,7 @@ def tried_in(folder: Path, pid: int) -> dict[str, Any]:
             "unix": str(folder / "s"),
             "pid": pid,
             "canary": CANARY,
-            "bwrap": bubblewrap.find_program(),
+            "bwrap": find_program(),
         }
         (session.run / "prompts.jsonl").write_text(json.dumps(told))
         ended = run(session, PROBES)
