@@ -147,9 +147,10 @@ COMPONENTS := cyclonedx-py requirements --pyproject pyproject.toml --spec-versio
 release: setup .venv-release  ## build sdist, wheel and software bill of materials into dist/
 	rm -rf dist
 	$(BIN)/hatchling build
+	cp constraints.txt release/overrides.txt dist
 	(cat requirements.txt; grep '^torch==' constraints.txt) | .venv-release/bin/$(COMPONENTS) -o dist/peergate.cdx.json -
 	.venv-release/bin/python release/sbom.py dist/peergate.cdx.json $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-	cd dist && sha256sum *.tar.gz *.whl *.json > SHA256SUMS
+	cd dist && sha256sum *.tar.gz *.whl *.json *.txt > SHA256SUMS
 
 check: lint types imports test  ## everything that has to be green before a commit
 
