@@ -83,10 +83,15 @@ def test_every_shipped_spec_is_checked(installed: Installed, tmp_path: Path, nam
 
 @pytest.mark.parametrize("template", get_args(Template))
 def test_every_template_is_checked(installed: Installed, tmp_path: Path, template: str) -> None:
-    made = installed.peergate("init", "mine", "--template", template, cwd=tmp_path)
+    options: dict[str, tuple[str | Path, ...]] = {
+        "composer": ("--sessions", HOME / "specs" / "library" / "data" / "composer_sessions"),
+        "evaluate": ("--against", "hub:owner/other"),
+    }
+    made = installed.peergate("init", "mine", "--template", template, *options.get(template, ()), cwd=tmp_path)
     assert made.returncode == 0, made.stdout + made.stderr
     done = installed.peergate("spec", "check", "mine", cwd=tmp_path)
-    accepted = done.returncode == 0 or "API_KEY is not set" in done.stderr
+    needs = ("API_KEY is not set", "is not in the local hub cache")
+    accepted = done.returncode == 0 or any(reason in done.stderr for reason in needs)
     assert accepted, done.stdout + done.stderr
 
 
