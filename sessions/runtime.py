@@ -20,7 +20,7 @@ from reviews.gate.reviewer import Unanswered
 from reviews.reviewers.process.confinement import is_confined
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from reviews.trail.tables.pointer import database_of
+from reviews.trail.tables.pointer import database_of, pointer_of
 from reviews.trail.trail import Trail
 from sessions.disk_errors import no_room, telling_no_room
 from sessions.jobs.benchmarks import environment
@@ -105,11 +105,17 @@ def begin(
     """Register a session in a new folder and run it; raises UserError if files are not what the spec registers."""
     register(run, resolved, material, state, replicates, signed)
     with lease(run) as held:
-        session = make_session(run, display, resolved)
-        session.trail.fence = 1
-        held.on_loss = session.stop.set
-        if wire is not None:
-            wire(session)
+        try:
+            session = make_session(run, display, resolved)
+            session.trail.fence = 1
+            held.on_loss = session.stop.set
+            if wire is not None:
+                wire(session)
+        except BaseException:
+            # Nothing was started, so nothing stays. A trail in a database keeps its registration.
+            if pointer_of(run / TRAIL) is None:
+                shutil.rmtree(run, ignore_errors=True)
+            raise
         drive(session, None)
 
 

@@ -123,6 +123,16 @@ def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
     return PerStage({stage: made[name] for stage, name in names.items()})
 
 
+def require_launchers(spec: SessionSpec, run: Path) -> None:
+    """Raise UserError if a launcher of a session that is about to start cannot be made, or lacks its library."""
+    make_launcher(spec, run)
+    if any(spec.launcher_of(stage.name) == "ray" for stage in spec.stages):
+        from sessions.jobs.ray.cluster_head import SessionCluster, require_ray
+
+        if SessionCluster(run).is_own:
+            require_ray(str(run))
+
+
 def _one_launcher(name: LauncherName, run: Path) -> Launcher:
     if name == "local":
         return LocalLauncher()
