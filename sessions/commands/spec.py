@@ -59,7 +59,8 @@ def check(
         print_json(message | {"lacking_here": lacking, "design": design})
     else:
         for name, resolved in checked.items():
-            message = "no problem in the file" if gates[name].exit_code else "ok"
+            starts = not (gates[name].exit_code or lacking[name or ""])
+            message = "ok" if starts else "no problem in the file"
             print_line(f"{path}{'' if name is None else f', profile {name}'}: {message}")
             refusal = f"not on this machine: {lacking[name or '']}" if lacking[name or ""] else ""
             fit = [f"{dotted(one.loc)}: {one.message} ({one.hint})" for one in data_fit(resolved) if not one.closing]

@@ -12,8 +12,18 @@ from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from training.planning import generation_memory, training_memory
 from training.planning.model_shapes import PUBLISHED, Shape, from_config, published
-from training.planning.prompt_lengths import WRITTEN, prompt_tokens, registered_lengths
+from training.planning.prompt_lengths import (
+    CHARACTERS_A_TOKEN,
+    WRITTEN,
+    prompt_tokens,
+    registered_lengths,
+    volume,
+)
 from training.planning.training_memory import GB, peak
+
+
+_SHORTEST = 64
+"""Tokens: a template's own are among a short row's."""
 
 
 class StagePlan(NamedTuple):
@@ -78,7 +88,7 @@ def _sources(spec: SessionSpec, stage: Stage) -> list[ModelSource]:
 def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], origin: Path, *, gpu: bool) -> StagePlan:
     given = stage.parameters
     if isinstance(given, SftParameters | DpoParameters):
-        shape = shapes[0]
+        shape, given = shapes[0], _at_longest(given, spec, stage, origin)
         on_device = max(
             training_memory.replicas_of(given) * training_memory.memory(shape, given, gpu=gpu).total(),
             training_memory.merge(shape, given, gpu=gpu).device,
@@ -103,6 +113,22 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     if (engine := getattr(given, "engine", "batched")) != "batched":
         line += f" (as for engine: batched; '{engine}' has memory of its own)"
     return StagePlan(stage.name, device, total, beside, line)
+
+
+def _at_longest(
+    given: SftParameters | DpoParameters, spec: SessionSpec, stage: Stage, origin: Path
+) -> SftParameters | DpoParameters:
+    """Return the parameters with the length that rows can have: batches are padded to their longest row.
+
+    A token is counted for each character, which few scripts exceed.
+    """
+    if getattr(given, "packing", False):
+        return given
+    rows = volume(spec, stage.inputs[kind_of(stage).trains], origin)
+    if rows is None:
+        return given
+    longest = max(_SHORTEST, rows.tokens * CHARACTERS_A_TOKEN)
+    return given if longest >= given.max_length else given.model_copy(update={"max_length": longest})
 
 
 def _of_rollouts(

@@ -20,10 +20,21 @@ TRAINING = "epochs: 2, seed: 7"
 
 
 def spec_with(folder: Path, parameters: str, shape: str = "") -> SessionSpec:
-    changes = [(TRAINING, f"epochs: 2, seed: 7, {parameters}")]
+    changes = [(TRAINING, f"epochs: 2, seed: 7, packing: true, {parameters}")]
     if shape:
         changes.append(("kind: instruct", f"kind: instruct, shape: {shape}"))
     return load_spec(write_spec(folder, *changes)).spec
+
+
+def test_batches_are_as_long_as_their_longest_row(tmp_path: Path) -> None:
+    """A generous max_length costs nothing where rows are short; packed sequences are filled."""
+    path = write_spec(tmp_path, (TRAINING, "epochs: 2, seed: 7, max_length: 8192"))
+    spec = load_spec(path).spec
+    (stage,) = [stage for stage in spec.stages if stage.kind == "sft"]
+    padded = plan_of(spec, stage, tmp_path, gpu=False).device_bytes
+    packed = stage.model_copy(update={"parameters": stage.parameters.model_copy(update={"packing": True})})
+    filled = plan_of(spec, packed, tmp_path, gpu=False).device_bytes
+    assert padded is not None and filled is not None and 5 * padded < filled
 
 
 def planned(spec: SessionSpec, *, gpu: bool) -> float:
@@ -40,8 +51,8 @@ def test_what_exceeds_is_refused_and_what_nearly_fills_is_a_warning(tmp_path: Pa
     needed = planned(spec, gpu=gpu)
     for share, expected in ((0.99, [True]), (1.05, [False]), (1.2, [])):
         capacity = Capacity("this machine", needed * share, gpu)
-        assert [misfit.exceeds for misfit in misfits(spec, Path(), {stage: capacity})] == expected
-    assert list(misfits(spec, Path(), {})) == []
+        assert [misfit.exceeds for misfit in misfits(spec, tmp_path, {stage: capacity})] == expected
+    assert list(misfits(spec, tmp_path, {})) == []
 
 
 @pytest.mark.parametrize(
@@ -55,7 +66,7 @@ def test_what_exceeds_is_refused_and_what_nearly_fills_is_a_warning(tmp_path: Pa
 def test_every_offered_change_fits(tmp_path: Path, parameters: str, shape: str, capacity: Capacity) -> None:
     spec = spec_with(tmp_path, parameters, shape)
     (stage,) = [stage for stage in spec.stages if stage.kind == "sft"]
-    (misfit,) = misfits(spec, Path(), {stage.name: capacity})
+    (misfit,) = misfits(spec, tmp_path, {stage.name: capacity})
     assert misfit.exceeds and misfit.changes
     for number, change in enumerate(misfit.changes):
         folder = tmp_path / str(number)
@@ -69,7 +80,7 @@ def test_every_offered_change_fits(tmp_path: Path, parameters: str, shape: str, 
 def test_a_model_that_is_too_large_has_no_way_out(tmp_path: Path) -> None:
     spec = spec_with(tmp_path, "batch_size: 1", "Qwen2.5-32B")
     (stage,) = [stage.name for stage in spec.stages if stage.kind == "sft"]
-    (misfit,) = misfits(spec, Path(), {stage: Capacity("this machine", 24 * GB, gpu=False)})
+    (misfit,) = misfits(spec, tmp_path, {stage: Capacity("this machine", 24 * GB, gpu=False)})
     assert misfit.changes == ()
 
 
