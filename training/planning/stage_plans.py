@@ -21,7 +21,6 @@ from training.planning.prompt_lengths import (
 )
 from training.planning.training_memory import GB, peak
 
-
 _SHORTEST = 64
 """Tokens: a template's own are among a short row's."""
 
