@@ -291,8 +291,7 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
             _run_graph(session, answer)
             session.tell()
     except Paused:
-        number = sum(1 for _ in session.trail.iterate("pause")) + 1
-        session.trail.append("pause", f"pause/{number}", {"by": pause.asked_by(session.run)})
+        _record_pause(session, pause.PAUSE)
         raise
     except Unanswered as waiting:
         session.display.say(str(waiting))
@@ -368,7 +367,15 @@ def _end_cancelled(session: Session) -> None:
         return
     act.end_jobs(session, list(session.trail.iterate("launch")), "the session was cancelled")
     end_witnesses(session, list(session.trail.iterate("challenge")), "the session was cancelled")
+    if session.trail.find("report") is None:
+        _record_pause(session, pause.CANCEL)
     act.close_with(session, "cancelled")
+
+
+def _record_pause(session: Session, what: str) -> None:
+    """Record who paused the session, or ended it."""
+    number = sum(1 for _ in session.trail.iterate("pause")) + 1
+    session.trail.append("pause", f"pause/{number}", {"by": pause.asked_by(session.run, what)})
 
 
 @contextmanager

@@ -74,7 +74,8 @@ def list_sessions(
     if all_of_database:
         names, rows = (*names, "place"), [(*row, str(one.path)) for row, one in zip(rows, found, strict=True)]
     print_table(names, rows)
-    for one in [one for one in found if one.state in ("waiting", "damaged") and one.reasons]:
+    explained = ("waiting", "damaged", "paused")
+    for one in [one for one in found if (one.state in explained or one.decision == "cancelled") and one.reasons]:
         print_line(f"{one.name}: {masked_line(one.reasons[0], 200)}")
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from reviews.checks.job_checks import remedy_of_exit
 from reviews.checks.remedies import remedy_of
 from reviews.evidence.gather import find, is_in_force
+from reviews.gate.decide import JOB_EXIT
 from reviews.gate.human_answers import is_without_verdict, why_no_retry
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -97,7 +99,15 @@ def remedies(entries: Sequence[Recorded], store: Store) -> list[dict[str, str]]:
     last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
     if last is None or last.body["outcome"] not in ("reject", "escalate"):
         return []
-    closing = _closing(checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"]))
+    stage, attempt = last.body["stage"], last.body["attempt"]
+    closing = _closing(checks_of(entries, store, stage or "design", attempt))
+    exit_check = next((check for check in closing if check.id == JOB_EXIT), None)
+    ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")
+    if exit_check is not None and exit_check.status == "FAIL" and ended is not None:
+        # All else follows from it.
+        record = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
+        log = "\n".join(str(row.get("log", "")) for row in exit_check.shown)
+        return [{"check": JOB_EXIT, "remedy": remedy_of_exit(record, log)}]
     return [{"check": one.id, "remedy": remedy} for one in closing if (remedy := remedy_of(one.id))]
 
 
