@@ -48,6 +48,7 @@ from specs.masking import current
 from specs.resources import LauncherName
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
+from specs.session_words import session_words
 from specs.text import plain
 from specs.trail.session_bodies import Replicates, SpecSignature
 
@@ -132,7 +133,7 @@ def _new_folder(runs: Path, name: str, display: Terminal, *, chosen: bool) -> Pa
     if not chosen and is_run(run) and spent_nothing(run):
         display.say(f"{name} spent nothing and is kept; this session is {free.name}")
         return free
-    hint = f"`peergate resume {name}` continues it; or choose another name: --name {free.name}"
+    hint = f"`peergate resume {session_words(run)}` continues it; or choose another name: --name {free.name}"
     raise UserError(f"{run} exists already", hint=hint)
 
 
