@@ -6,7 +6,7 @@ ones, and about one near pair in ten thousand at the threshold, because candidat
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -14,7 +14,7 @@ from typing import Literal
 
 from specs.session.thresholds import Thresholds
 from training.rules.disguise import Bag, Words, bag_of, decoded, turned
-from training.rules.similarity import Shelf, check_threshold, jaccard, shingles_of, words_of
+from training.rules.similarity import Shelf, Shingles, check_threshold, jaccard, shingles_of, words_of
 
 How = Literal["exact", "normalised", "decoded", "shuffled", "reordered", "near", "contained"]
 
@@ -22,6 +22,11 @@ DEFAULTS = Thresholds()
 """For callers without a spec."""
 
 _STRENGTH = {"reordered": 0, "contained": 1, "near": 2, "shuffled": 3, "decoded": 4, "normalised": 5, "exact": 6}
+SHARED = 0.2
+"""Fraction of the held-out texts: a shingle of as many is a part of an instruction that they share, and says nothing
+about whether two of them ask the same."""
+FEWEST_SHARED = 5
+"""Held-out texts that share a shingle at least, before it counts as a part of an instruction."""
 SHUFFLED = 0.1
 """Similarity below which the same words are in an order that no other question of these words has."""
 
@@ -58,7 +63,8 @@ def find_overlaps(
       fillers left out, numbers in the same order.
     - ``shuffled``, likewise: such a text with next to no three words in a row of the other (:data:`SHUFFLED`).
     - ``near``: the sets of word 3-shingles of the normalised texts have a Jaccard similarity (Broder 1997) of at
-      least ``threshold``. A text of one or two words is one shingle. Candidates come from MinHash with
+      least ``threshold``, where shingles of an instruction that the held-out texts share are left out
+      (:data:`SHARED`). A text of one or two words is one shingle. Candidates come from MinHash with
       locality-sensitive hashing (as in Lee et al. 2022, arXiv:2107.06499); each is confirmed by its true similarity.
     - ``contained``: a held-out text of ``contained`` words or more is in the training text, in order and together.
 
@@ -188,13 +194,27 @@ def _near(ours: list[Words], theirs: list[Words], threshold: float) -> Iterator[
     """Yield the pairs of different word sequences that are near, each with its similarity."""
     if not ours or not theirs:
         return
+    shared = _shared_shingles(theirs)
     shelf = Shelf(threshold)
     for place, words in enumerate(theirs):
-        shelf.add(place, shingles_of(words))
+        shelf.add(place, _own_shingles(words, shared))
     for words in ours:
-        for place, similarity in shelf.near(shingles_of(words)):
+        for place, similarity in shelf.near(_own_shingles(words, shared)):
             if words != theirs[place]:
                 yield words, theirs[place], similarity
+
+
+def _shared_shingles(texts: list[Words]) -> Shingles:
+    """Return the shingles of the instruction that texts share."""
+    counts = Counter(shingle for words in texts for shingle in shingles_of(words))
+    least = max(FEWEST_SHARED, SHARED * len(texts))
+    return frozenset(shingle for shingle, count in counts.items() if count >= least)
+
+
+def _own_shingles(words: Words, shared: Shingles) -> Shingles:
+    """Return the shingles of a text without those of the shared instruction; all of them where it has no others."""
+    every = shingles_of(words)
+    return every - shared or every
 
 
 def _strength(overlap: Overlap) -> tuple[int, float]:
