@@ -63,7 +63,7 @@ def find_overlaps(
       fillers left out, numbers in the same order.
     - ``shuffled``, likewise: such a text with next to no three words in a row of the other (:data:`SHUFFLED`).
     - ``near``: the sets of word 3-shingles of the normalised texts have a Jaccard similarity (Broder 1997) of at
-      least ``threshold``, where shingles of an instruction that the held-out texts share are left out
+      least ``threshold``, and they are near without an instruction that the held-out texts share
       (:data:`SHARED`). A text of one or two words is one shingle. Candidates come from MinHash with
       locality-sensitive hashing (as in Lee et al. 2022, arXiv:2107.06499); each is confirmed by its true similarity.
     - ``contained``: a held-out text of ``contained`` words or more is in the training text, in order and together.
@@ -194,13 +194,13 @@ def _near(ours: list[Words], theirs: list[Words], threshold: float) -> Iterator[
     """Yield the pairs of different word sequences that are near, each with its similarity."""
     if not ours or not theirs:
         return
-    shared = _shared_shingles(theirs)
     shelf = Shelf(threshold)
     for place, words in enumerate(theirs):
-        shelf.add(place, _own_shingles(words, shared))
+        shelf.add(place, shingles_of(words))
+    shared = _shared_shingles(theirs)
     for words in ours:
-        for place, similarity in shelf.near(_own_shingles(words, shared)):
-            if words != theirs[place]:
+        for place, similarity in shelf.near(shingles_of(words)):
+            if words != theirs[place] and _asks_the_same(words, theirs[place], shared, threshold):
                 yield words, theirs[place], similarity
 
 
@@ -211,10 +211,29 @@ def _shared_shingles(texts: list[Words]) -> Shingles:
     return frozenset(shingle for shingle, count in counts.items() if count >= least)
 
 
-def _own_shingles(words: Words, shared: Shingles) -> Shingles:
-    """Return the shingles of a text without those of the shared instruction; all of them where it has no others."""
-    every = shingles_of(words)
-    return every - shared or every
+def _asks_the_same(words: Words, held: Words, shared: Shingles, threshold: float) -> bool:
+    """Return whether two near texts are near without the instruction that all share.
+
+    They are if the rest of one is that of the other with more words, or if the two are near themselves.
+    """
+    if not shared:
+        return True
+    one, other = _own_words(words, shared), _own_words(held, shared)
+    if not one or not other:
+        return True
+    counts = Counter(one), Counter(other)
+    return (
+        counts[0] <= counts[1] or counts[1] <= counts[0] or jaccard(shingles_of(one), shingles_of(other)) >= threshold
+    )
+
+
+def _own_words(words: Words, shared: Shingles) -> Words:
+    """Return the words of a text that are in no shingle of a shared instruction."""
+    covered: set[int] = set()
+    for start in range(len(words) - 2):
+        if words[start : start + 3] in shared:
+            covered.update((start, start + 1, start + 2))
+    return tuple(word for place, word in enumerate(words) if place not in covered)
 
 
 def _strength(overlap: Overlap) -> tuple[int, float]:

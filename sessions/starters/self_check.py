@@ -9,6 +9,15 @@ from tempfile import TemporaryDirectory
 from sessions.preflight import data_fit, design_forecast
 from specs.errors import PluginFault, SpecError, UserError
 from specs.session.loading import EXPERIMENT, load_spec
+from specs.text import plain
+from specs.trail.verdict import CheckResult
+
+
+def _example(check: CheckResult) -> str:
+    """Return the text of the first row that a check shows: its id says little to who did not give it."""
+    row = next(iter(check.shown), {})
+    text = row.get("text") or row.get("heldout_text")
+    return f'; such as "{plain(str(text), 160)}"' if text else ""
 
 
 def require_accepted(files: dict[str, bytes], folder: Path, data: Path | None) -> list[str]:
@@ -31,7 +40,7 @@ def require_accepted(files: dict[str, bytes], folder: Path, data: Path | None) -
         except PluginFault as error:
             return [f"not checked here: {error.message}; `peergate spec check` says the rest"]
         forecast = design_forecast(resolved)
-        reasons = [f"{check.id}: {check.detail}" for check in forecast.checks if check.closes]
+        reasons = [f"{check.id}: {check.detail}{_example(check)}" for check in forecast.checks if check.closes]
         if forecast.exit_code and not reasons:
             reasons += forecast.decision.reasons
         reasons += [f"{one.message} ({one.hint})" for one in data_fit(resolved, folder) if one.closing]

@@ -65,8 +65,10 @@ class _Pair(NamedTuple):
         return (*said_before(self.made), self.made.prompt)
 
 
-def split_rows(found: Converted, wanted: int | None = None, *, trains: bool = True) -> Split:
+def split_rows(found: Converted, wanted: int | None = None, *, trains: bool = True, verified: bool = False) -> Split:
     """Divide converted rows by group; ``wanted`` items are held out, if ``trains`` of half of the groups at most.
+
+    Where a verifier judges (``verified``), held-out items keep the other columns of their rows.
 
     A prompt that is near to others, as the design gate counts it, is rather trained on. Where there are too few others,
     rows that are near to a held-out prompt are left out, and counted.
@@ -91,7 +93,7 @@ def split_rows(found: Converted, wanted: int | None = None, *, trains: bool = Tr
     train = [pair for pair in others if pair.row.line not in near]
     if left_out := len(others) - len(train):
         notes.append(f"{left_out} of {len(found.made)} rows nearly repeat a held-out prompt, and are left out")
-    heldout = [_item_row(rows) for rows in sides]
+    heldout = [_item_row(rows, verified) for rows in sides]
     if several := sum("answer_2" in row for row in heldout):
         notes.append(f"{several} of {len(heldout)} held-out prompts have several right answers: each of them counts")
     answers = Counter(answer for row in heldout for answer in {str(row[name]) for name in row if _is_answer(name)})
@@ -100,7 +102,7 @@ def split_rows(found: Converted, wanted: int | None = None, *, trains: bool = Tr
         _with_kinds(heldout, notes),
         [_trained_row(pair) for pair in train],
         [_asked(rows[0].made) for rows in _by_prompt(train)],
-        [_item_row(rows) for rows in _by_prompt(train)],
+        [_item_row(rows, verified) for rows in _by_prompt(train)],
         max(answers.values(), default=0) / len(heldout) if heldout else 0.0,
         tuple(notes),
     )
@@ -220,14 +222,14 @@ def _as_item(made: Item | Example | Preference) -> Item:
     return Item(id="", group=made.group, kind="", prompt=made.prompt, constraint={}, before=made.before)
 
 
-def _item_row(rows: list[_Pair]) -> dict[str, Any]:
-    """Return what is asked and what a verifier may read: the first row's columns, and the right answers of all."""
+def _item_row(rows: list[_Pair], verified: bool = False) -> dict[str, Any]:
+    """Return what is asked and what a verifier may read: the right answers of all, and the first row's columns."""
     row, made = rows[0]
     known = READS["items"] | READS["examples"] | READS["preferences"] | {*VERDICTS, *WEIGHTS}
     own: dict[str, Any] = {
         name: value
         for name, value in row.values.items()
-        if name not in known and not _is_answer(name) and isinstance(value, str | int)
+        if verified and name not in known and not _is_answer(name) and isinstance(value, str | int)
     }
     if isinstance(made, Item):
         own = {name: value for name, value in made.constraint.items() if not _is_answer(name)}

@@ -27,6 +27,7 @@ from specs.data.columns import NO_SELECTION, As, Selection, proposal
 from specs.data.conversion import Converted, convert
 from specs.data.tables import Row, Table, read_table
 from specs.errors import SpecError, UserError
+from specs.exact import holds
 from specs.home import HOME
 from specs.schemas import schema_text
 from specs.session.item_lines import at_most
@@ -117,18 +118,19 @@ def make_starter(
         raise UserError("template composer learns from sessions of an agent, and no other does", hint=hint)
     found = _converted(data, template, selection, verified=verifier is not None)
     trains = template != "evaluate"
-    split = _split(found, data, None if trains else MOST, trains=trains)
+    verified = data is None or verifier is not None
+    split = _split(found, data, None if trains else MOST, trains=trains, verified=verified)
     template = template or ("dpo" if split.held == "preferences" else "sft")
     _require_fit(template, split, data)
     if data is not None and verifier is None and not split.own_answers:
         columns = {name for row, _ in found.made for name in row.values}
         hint = f"a column `answer`, or --verifier with a file that has verify(item, answer){_or_proposal(columns)}"
         raise UserError("nothing says what a right answer is", where=str(data), hint=hint)
-    exact = data is not None and verifier is None
-    if trains and (_effect_of(split) or 1) > (1 - split.common if exact else LARGEST_EFFECT):
+    if trains and (_effect_of(split) or 1) > (LARGEST_EFFECT if verified else 1 - split.common):
         # More items find smaller gains.
-        split = _split(found, data, (len(split.heldout) + len(split.asked)) // 2, trains=True)
-    effect = _effect(split, data, exact=exact)
+        half = (len(split.heldout) + len(split.asked)) // 2
+        split = _split(found, data, half, trains=True, verified=verified)
+    effect = _effect(split, data, exact=not verified)
     if template != "evaluate" and not split.train:
         raise UserError("no row is left to train on", where=str(data), hint="; ".join(split.notes) or "more rows")
     n = len(split.heldout)
@@ -205,7 +207,8 @@ def _converted(data: Path | None, template: Template | None, selection: Selectio
     if found.held in ("texts", "transcripts"):
         hint = f"rows with prompt and completion, or with prompt and a --verifier{_or_proposal(columns)}"
         raise UserError("plain texts have no answers that could be right", where=str(data), hint=hint)
-    return found._replace(notes=(*table.notes, *found.notes))
+    notes = (note.replace("ignored:", "for the verifier alone:") if verified else note for note in found.notes)
+    return found._replace(notes=(*table.notes, *notes))
 
 
 def _or_proposal(columns: Iterable[str]) -> str:
@@ -231,9 +234,9 @@ def _require_fit(template: Template, split: Split, data: Path | None) -> None:
         raise UserError("cai answers single prompts, these rows have several turns", where=where, hint="--template sft")
 
 
-def _split(found: Converted, data: Path | None, wanted: int | None, *, trains: bool) -> Split:
+def _split(found: Converted, data: Path | None, wanted: int | None, *, trains: bool, verified: bool) -> Split:
     try:
-        return split_rows(found, wanted, trains=trains)
+        return split_rows(found, wanted, trains=trains, verified=verified)
     except UserError as error:
         raise UserError(error.message, where=str(data), hint=error.hint) from error
 
@@ -279,7 +282,7 @@ def _effect_of(split: Split) -> float | None:
 def _repeated(split: Split) -> str:
     """Return the share of repeated prompts to register where several answers to one prompt are meant; else nothing."""
     share = math.ceil(split.repeated * 100) / 100
-    return f"{min(share, 0.99):g}" if share > Thresholds().repeated_rows else ""
+    return "" if holds(share, "<=", Thresholds().repeated_rows) else f"{min(share, 0.99):g}"
 
 
 def _tokens(rows: Sequence[dict[str, Any]]) -> int:

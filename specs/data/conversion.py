@@ -431,7 +431,7 @@ def _text(values: dict[str, Any], column: str) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
-        raise Wrong(column, f"{str(value).lower()} is not text", "write the words that are meant, such as yes and no")
+        raise Wrong(column, "a boolean, not text", "write the words that are meant, such as yes and no")
     if not isinstance(value, str | int | float):
         hint = "one text; `answer` may be a list of right answers" if isinstance(value, list) else "write it as text"
         raise Wrong(column, f"a {type(value).__name__}, not text", hint)

@@ -83,7 +83,7 @@ def problems(path: Path) -> list[Problem]:
     [
         ('"6 \\ud83d"', "holds a lone surrogate"),
         ("Infinity", "the number inf is not finite"),
-        ("true", "true is not text (write the words that are meant, such as yes and no)"),
+        ("true", "a boolean, not text (write the words that are meant, such as yes and no)"),
         ('["a"]', "a list, not text (one text; `answer` may be a list of right answers)"),
         ('{"a": 1}', "a dict, not text"),
     ],
