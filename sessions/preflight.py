@@ -159,9 +159,12 @@ def _unknown_checks(resolved: ResolvedSpec) -> Iterator[LintProblem]:
             )
 
 
-def data_fit(resolved: ResolvedSpec) -> list[Fault]:
-    """Return what of the registered rows does not fit the model; a warning if its tokenizer is not here to tell."""
-    spec, origin = resolved.spec, Path(resolved.origin)
+def data_fit(resolved: ResolvedSpec, folder: Path | None = None) -> list[Fault]:
+    """Return what of the registered rows does not fit the model; a warning if its tokenizer is not here to tell.
+
+    ``folder`` is where the spec will lie, if not where it was read.
+    """
+    spec, origin = resolved.spec, folder or Path(resolved.origin)
     try:
         return list(data_faults(spec, resolved.read_data(), lambda: _tokenizer_of(spec.model.source, origin)))
     except Unchecked:

@@ -125,6 +125,7 @@ def _as_json(checked: dict[str | None, ResolvedSpec]) -> dict[str, Any]:
         "digests": by_profile(lambda one: dict(one.data_digests)),
         **({"registrations": registered} if None not in checked else {"registration": registered[""]}),
         "notes": by_profile(lambda one: list(notes(one.spec))),
+        "data_notes": by_profile(lambda one: {name: list(told) for name, told in one.data_notes().items()}),
         "planned": {name: {"cost": costs[name], "memory": memory[name]} for name in costs},
     }
 
@@ -158,6 +159,9 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
     named = {"heldout": resolved.spec.heldout, **resolved.spec.data}
     for name, digest in sorted(resolved.data_digests.items()):
         yield f"{named[name].path}: {digest}"
+    for name, told in sorted(resolved.data_notes().items()):
+        for line in told:
+            yield f"{named[name].path}: {line}"
     for line in notes(resolved.spec):
         yield f"note: {line}"
     for stage in resolved.spec.stages:

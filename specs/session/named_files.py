@@ -233,7 +233,7 @@ class NamedFiles:
         if not self._is_there((*loc, "path"), named.path, folder=True):
             return None
         try:
-            digest, found = digest_of(path), read_registered(path, held, learned)
+            digest, found = digest_of(path), read_registered(path, held, learned, named.selection())
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem((*loc, "path"), f"'{named.path}' cannot be read: {error}"))
             return None
