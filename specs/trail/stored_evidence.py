@@ -71,9 +71,7 @@ def _values(value: Any, path: list[str], condition: str, names: tuple[str, ...])
         members = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
         for name, member in members:
             yield from _values(member, path[1:], condition, (*names, str(name)))
-    elif (
-        isinstance(value, Mapping) and path[0] in value and (path[1:] or not condition or value.get(condition) is True)
-    ):
+    elif isinstance(value, Mapping) and path[0] in value and (path[1:] or _holds(value, condition)):
         yield from _values(value[path[0]], path[1:], condition, (*names, path[0]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,10 @@ READING = (
 """Commands that read a spec or a run."""
 
 
+def no_host(*_: object) -> None:
+    """Describe a machine without bubblewrap."""
+
+
 def canary_code(path: Path) -> str:
     """Return a task file that leaves a mark there if it runs without a sandbox."""
     return f"try:\n    open({str(path)!r}, 'w').close()\nexcept OSError:\n    pass\n{GOOD}"
@@ -57,7 +62,7 @@ def new_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
 @pytest.fixture
 def without_sandbox(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Called, it takes bubblewrap away."""
-    return lambda: monkeypatch.setattr(bubblewrap, "this_host", lambda *_: None)
+    return partial(monkeypatch.setattr, bubblewrap, "this_host", no_host)
 
 
 @pytest.fixture
@@ -117,7 +122,7 @@ def test_without_a_sandbox_a_run_is_not_damaged_but_not_derived_again(
 def test_trust_is_a_pair_that_only_a_started_or_signed_spec_completes(
     stranger: tuple[Path, Path, Path], new_process: Callable[[], None], without_sandbox: Callable[[], None]
 ) -> None:
-    spec, run, canary = stranger
+    spec, _, canary = stranger
     task = load_spec(spec).spec.task
     new_process()
     assert not task_file.is_trusted(task)
