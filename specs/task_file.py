@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +24,7 @@ from specs.errors import PluginFault, Problem, SpecError
 from specs.masking import current
 from specs.session.problems import printable
 from specs.text import plain
+from specs.user_marks import has_mark, keep_mark
 
 MAX_BYTES = 256 * 1024
 PARTS = {"verify": ("item", "answer"), "worked_example": ("item",), "known_answers": ()}
@@ -113,10 +113,7 @@ def trust(task: str, *, sandbox: bool = True) -> None:
     run it without one.
     """
     allow(task, sandbox=sandbox)
-    with suppress(OSError):  # Then it is this process alone that runs it.
-        mark = _mark(task, sandbox)
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+    keep_mark("task_files", _mark(task, sandbox))
 
 
 def allow(task: str, *, sandbox: bool = True) -> None:
@@ -126,13 +123,15 @@ def allow(task: str, *, sandbox: bool = True) -> None:
 
 def recall(task: str) -> None:
     """Let this process, which runs a session, run a task without a sandbox if this user's own spec allows that."""
-    if _mark(task, False).is_file():
+    if has_mark("task_files", _mark(task, False)):
         allow(task, sandbox=False)
 
 
 def is_trusted(task: str) -> bool:
     """Return whether this process may run a task in a sandbox: any but a file that this user has not named."""
-    return not is_file(task) or any((task, one) in _ALLOWED or _mark(task, one).is_file() for one in (True, False))
+    return not is_file(task) or any(
+        (task, sandbox) in _ALLOWED or has_mark("task_files", _mark(task, sandbox)) for sandbox in (True, False)
+    )
 
 
 def may_run_unconfined(task: str) -> bool:
@@ -140,11 +139,9 @@ def may_run_unconfined(task: str) -> bool:
     return (task, False) in _ALLOWED
 
 
-def _mark(task: str, sandbox: bool) -> Path:
-    import platformdirs
-
+def _mark(task: str, sandbox: bool) -> str:
     digest = task.rpartition(":")[2] if "@sha256:" in task else digest_bytes(task.encode()).rpartition(":")[2]
-    return platformdirs.user_state_path("peergate") / "task_files" / (digest if sandbox else f"{digest}.unconfined")
+    return digest if sandbox else f"{digest}.unconfined"
 
 
 def trusted_text(task: str) -> str:
