@@ -38,7 +38,7 @@ from sessions.run import pause
 from sessions.run.lease import is_running as is_running
 from sessions.run.lease import lease, stand_by, take_up
 from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, session_name
-from sessions.run.signed_specs import DRAFT, require_signature, use_signature
+from sessions.run.signed_specs import needs_signature, require_signature, trust_spec, use_signature
 from sessions.session import Cancelled, Paused, Session, State
 from sessions.wiring import make_reviewer, make_session
 from specs.code_state import CodeState
@@ -77,9 +77,10 @@ def start(
         PluginFault: what the spec uses of other distributions cannot be imported; nothing was created.
         UserError: the name is taken or cannot be a folder name; or the spec requires clean code, and this is not.
     """
-    resolved = load_spec(spec_path, profile, launcher=launcher)
+    needs = needs_signature(spec_path, signed=signed)
+    unconfined = "trusted" if needs else "named"
+    resolved = load_spec(spec_path, profile, launcher=launcher, unconfined=unconfined)
     own = session_name(name, resolved.spec.name)
-    needs = signed or spec_path.name.endswith(DRAFT)
     signature = require_signature(spec_path, runs, resolved.registration()) if needs else None
     state = require_startable(resolved, spec_path, profile, runs)
     environment.prepare(resolved.spec, display.say)
@@ -89,6 +90,7 @@ def start(
     material = material_of(spec_path, resolved)
     if signature is not None:
         use_signature(spec_path, runs, resolved.registration())
+    trust_spec(resolved, sandbox=needs or resolved.spec.verifier.sandbox)
     begin(run, resolved, material, state, display, wire, signed=signature)
     return run
 

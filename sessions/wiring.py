@@ -34,8 +34,9 @@ from sessions.jobs.transfer.job_transfer import place_of
 from sessions.notices.notifier import Notifier
 from sessions.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
+from sessions.run.signed_specs import trust_programs
 from sessions.session import Session
-from specs import plugins
+from specs import plugins, task_file
 from specs.confinement.program_process import require_sandbox
 from specs.confinement.verifier_command import NoSandbox
 from specs.errors import Blocked, PluginFault, UserError
@@ -177,6 +178,9 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
     if resolved is None:
         trail.verify_chain()
         resolved, _ = registered_spec(list(trail.iterate()), store)
+    for task in resolved.spec.tasks():
+        task_file.recall(task)
+    trust_programs(resolved)
     process = trail.reviewer = reviewer_process(resolved.spec, run)
     policy = trail.policy()
     process.humans = tuple(one.public for one in policy.keys if one.role == "human") if policy else ()

@@ -94,7 +94,7 @@ def use_database(runs: Path, address: str) -> None:
     """
     from reviews.trail.tables.postgres_connection import connected
 
-    connected(checked(address, "--database")).close()
+    connected(checked(address, "--database"), making=True).close()
     keep_database(runs, address)
 
 

@@ -14,7 +14,7 @@ import typer
 from sessions.commands.options import DEFAULT_RUNS, HERE, By, Json, Profile, Runs, SpecName
 from sessions.commands.output import print_json, print_line
 from sessions.money.estimate import estimate
-from sessions.run.signed_specs import keep_signature
+from sessions.run.signed_specs import keep_signature, needs_signature, trust_spec
 from specs.errors import PeergateError, PluginFault, Problem, SpecError, UserError
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import default_profile, find_spec, list_profiles, load_spec
@@ -67,6 +67,8 @@ def check(
             memory = memory_warnings(resolved)
             for line in (*_spec_lines(resolved), *memory, *fit, *gates[name].lines(), *filter(None, [refusal])):
                 print_line(f"  {line}")
+    for resolved in checked.values() if not needs_signature(path) else ():
+        trust_spec(resolved, sandbox=True)
     if here:
         raise here
     if code:
@@ -221,6 +223,7 @@ def sign(spec: SpecName, runs: Runs = DEFAULT_RUNS, profile: Profile = None, by:
     if sys.stdin.readline().strip() != resolved.spec.name:
         raise UserError("that is not its name; nothing was signed", where=spec)
     keep_signature(runs, resolved.registration(), by or getpass.getuser())
+    trust_spec(resolved, sandbox=resolved.spec.verifier.sandbox)
     print_line(f"signed: {resolved.registration()}")
 
 

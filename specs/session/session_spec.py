@@ -256,6 +256,10 @@ class SessionSpec(Contract):
         """Return where the jobs of a stage run; raises KeyError if there is no such stage."""
         return self.stage(stage).launcher or self.launcher
 
+    def tasks(self) -> set[str]:
+        """Return the session's task, and those by which stages score."""
+        return {self.task, *(getattr(stage.parameters, "scorer", None) or self.task for stage in self.stages)}
+
     def stage(self, name: str) -> Stage:
         """Return the stage with this name; raises KeyError if there is none."""
         return {stage.name: stage for stage in self.stages}[name]
@@ -282,11 +286,10 @@ class ResolvedSpec(Contract):
 
     @model_validator(mode="after")
     def _know_its_task(self) -> ResolvedSpec:
-        own = self.spec.verifier
-        remember(self.spec.task, self.task_text, own.limits())
-        for stage in self.spec.stages:
-            if scorer := getattr(stage.parameters, "scorer", None):
-                bound(scorer, own.limits())
+        limits = self.spec.verifier.limits()
+        remember(self.spec.task, self.task_text, limits)
+        for task in self.spec.tasks() - {self.spec.task}:
+            bound(task, limits)
         return self
 
     @model_validator(mode="after")
@@ -307,6 +310,10 @@ class ResolvedSpec(Contract):
     def registration(self) -> str:
         """Return the digest that identifies the experiment, wherever its files lie."""
         return self.model_copy(update={"origin": ""}).content_digest()
+
+    def programs(self) -> str:
+        """Return the name under which the programs of its ``code_eval`` stages are trusted (``specs/task_file.py``)."""
+        return f"./programs@{self.registration()}"
 
     def read_data(self) -> dict[str, bytes]:
         """Return the held-out split and the data files as they are registered, one JSON object a line.
