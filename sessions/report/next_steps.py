@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from reviews.checks.remedies import remedy_of
-from reviews.evidence.gather import find, is_in_force
+from reviews.evidence.gather import find, is_in_force, registered_spec
+from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.human_answers import is_without_verdict, why_no_retry
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -97,8 +98,20 @@ def remedies(entries: Sequence[Recorded], store: Store) -> list[dict[str, str]]:
     last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
     if last is None or last.body["outcome"] not in ("reject", "escalate"):
         return []
-    closing = _closing(checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"]))
-    return [{"check": one.id, "remedy": remedy} for one in closing if (remedy := remedy_of(one.id))]
+    stage = last.body["stage"] or "design"
+    closing, trained = (
+        _closing(checks_of(entries, store, stage, last.body["attempt"])),
+        has_training(entries, store, stage),
+    )
+    return [
+        {"check": check.id, "remedy": remedy} for check in closing if (remedy := remedy_of(check.id, trained=trained))
+    ]
+
+
+def has_training(entries: Sequence[Recorded], store: Store, stage: str) -> bool:
+    """Return whether a stage is about weights that the session trains; the design gate is about all stages."""
+    resolved, _ = registered_spec(entries, store)
+    return all(is_trained(resolved.spec, named) for named in resolved.spec.stages if named.name == stage)
 
 
 def _closing(checks: Sequence[CheckResult]) -> list[CheckResult]:

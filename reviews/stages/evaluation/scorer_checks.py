@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 
@@ -69,6 +70,8 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]],
 
 def _on_labels(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]) -> Found:
     known = _on_known(task, [*heldout, *(item for items in data.values() for item in items)])
+    if known.status != "FAIL" and task not in (*TASKS, CONVERSATION):
+        known = _on_lists(task, heldout[:MOST_NAMED]) or known
     if known.status == "FAIL":
         return known
     detail = known.detail
@@ -147,6 +150,31 @@ def _on_nonsense(task: str, items: Sequence[Item]) -> Found:
         f"'{task}' has no known answers. It refuses what answers nothing; that it takes what is right is not shown"
     )
     return Found("WARN", f"{message}: {_WRITE}", 0.0)
+
+
+def _on_lists(task: str, items: Sequence[Item]) -> Found | None:
+    """Ask a verifier about a list of all right answers, which is right for no item; None if it refuses such lists.
+
+    Right answers are those that it knows, or whatever the items say of them, field by field.
+    """
+    columns: dict[str, dict[str, None]] = {}
+    for item in items:
+        for name, value in item.constraint.items():
+            columns.setdefault(f"of '{name}'", {})[str(value)] = None
+    with suppress(KeyError):
+        columns["that it knows as right"] = dict.fromkeys(case.output for case in cases_of(task) if case.good)
+    for what, values in columns.items():
+        if len(values) < 2 or not items:
+            continue
+        for separator in (" ", ", ", "\n"):
+            cases = [Case(item, separator.join(values), False) for item in items]
+            taken = sum(verdict.passed for verdict in verdicts_on(cases, verifier(task)))
+            if holds(Fraction(taken, len(cases)), ">", MOST_TAKEN):
+                message = f"'{task}' takes a list of the {len(values)} answers {what} as right for {taken} of "
+                message += f"{len(cases)} items: whoever names them all passes; compare the whole answer or its last "
+                message += "word with the right one, instead of looking for the right one in it"
+                return Found("FAIL", message, float(taken), repairable=False)
+    return None
 
 
 def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds) -> Found:
