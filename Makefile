@@ -6,23 +6,22 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-trackers test-sky test-inspect test-axolotl test-vllm requirements release check lint types imports format clean
+.PHONY: help setup system demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-trackers test-sky test-inspect test-axolotl test-vllm requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# Wheels by their hashes, and nothing beside them: no dependency that the list lacks, no build of a package, no torch.
+# Wheels by their hashes, and nothing beside them: no dependency that the list lacks, no build of a package.
 HASHED := --require-hashes --no-deps --only-binary :all:
-# torch comes by its exact version: an open range would pull gigabytes of CUDA libraries. It and this project are not
-# among the hashes: which wheel of torch is the right one depends on the machine and its index.
-$(VENV)/.installed: pyproject.toml constraints.txt requirements.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check $(HASHED) -r requirements.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)" -c constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	touch $@
+$(VENV)/.installed: pyproject.toml constraints.txt requirements.txt release/set_up.py
+	@PYTHON=$(PYTHON) release/system_packages.sh setup || true
+	$(PYTHON) release/set_up.py $(VENV)
 
-setup: $(VENV)/.installed  ## make .venv and install everything
+setup: $(VENV)/.installed  ## make .venv and install everything (2 GB; seconds with uv, minutes with pip)
+
+# Programs that tests need of Debian or Ubuntu: installed where this user may, otherwise named with the tests that skip.
+system: setup
+	@release/system_packages.sh test $(VENV)/.system-packages-tried || true
 
 demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 7 minutes) and verify its trail
 	@if [ "$(LAUNCHER)" = ray ]; then $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'; fi
@@ -34,17 +33,17 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 test test-more test-quick test-all: export PYTHONDONTWRITEBYTECODE =
 # One thread a job: threads that wait spin, and those of two workers on two cores took each other's time.
 test test-more test-quick test-all: export OMP_NUM_THREADS = 1
-test: setup  ## run the tests of every change, one session on real weights among them (minutes)
+test: setup system  ## run the tests of every change, one session on real weights among them (minutes)
 	$(BIN)/python -m pytest -m "not nightly and not slow and not more" -n auto --no-loadscope-reorder
 
-test-more: setup  ## run what CI runs beside it: kills, plug-ins, pods, sandboxes, browsers, other verifiers (minutes)
+test-more: setup system  ## run what CI runs beside it: kills, plug-ins, pods, sandboxes, browsers, other verifiers (minutes)
 	$(BIN)/python -m pytest -m "more and not nightly and not slow" -n auto --no-loadscope-reorder
 
 test-quick: setup  ## run the tests without real processes, servers or models (a minute or two)
 	$(BIN)/python -m pytest -m "not integration and not model and not nightly and not slow" -n auto
 
 # With the environment of inspect_ai (210 MB, made once), where it can be made: what the pages say of it is typed too.
-test-all: setup  ## run all tests but those marked `nightly`: also more storages, kills and sessions on real weights
+test-all: setup system  ## run all tests but those marked `nightly`: also more storages, kills and sessions on real weights
 	env $$(python=$$($(BIN)/python -m sessions.jobs.benchmarks.environment) && echo PEERGATE_INSPECT_PYTHON=$$python) \
 	  $(BIN)/python -m pytest -m "not nightly" -n auto --no-loadscope-reorder
 
@@ -148,9 +147,10 @@ COMPONENTS := cyclonedx-py requirements --pyproject pyproject.toml --spec-versio
 release: setup .venv-release  ## build sdist, wheel and software bill of materials into dist/
 	rm -rf dist
 	$(BIN)/hatchling build
+	cp constraints.txt release/overrides.txt dist
 	(cat requirements.txt; grep '^torch==' constraints.txt) | .venv-release/bin/$(COMPONENTS) -o dist/peergate.cdx.json -
 	.venv-release/bin/python release/sbom.py dist/peergate.cdx.json $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-	cd dist && sha256sum *.tar.gz *.whl *.json > SHA256SUMS
+	cd dist && sha256sum *.tar.gz *.whl *.json *.txt > SHA256SUMS
 
 check: lint types imports test  ## everything that has to be green before a commit
 

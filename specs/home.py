@@ -10,6 +10,8 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[1]
 """The folder that holds the packages: a checkout, or ``site-packages``."""
 PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
+SHARED_FILES = ("constitution.yaml",)
+"""Files beside the packages that shipped specs name: every wheel holds them."""
 
 
 def from_elsewhere(packages: tuple[str, ...]) -> Iterator[tuple[str, Path | None]]:

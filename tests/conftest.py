@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -275,3 +276,11 @@ def database(postgres: postgres_server.Server, monkeypatch: pytest.MonkeyPatch) 
     address = postgres.new_database()
     monkeypatch.setenv("PEERGATE_DATABASE", address)
     return address
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one line for each reason why tests were skipped, with how many were; the reason says how to run them."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple))
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"skipped {count:4} tests: {reason.removeprefix('Skipped: ')}")

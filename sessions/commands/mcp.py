@@ -13,6 +13,7 @@ import typer
 from sessions.commands.options import DEFAULT_RUNS, Profile, Runs, SessionName, session_words
 from sessions.commands.output import print_line
 from specs.errors import ExitCode, UserError
+from specs.extras import install_hint
 
 if TYPE_CHECKING:
     from sessions.builder.mcp.transports import TokenKind, Transport
@@ -70,7 +71,7 @@ def serve(
         from sessions.run.private_files import warn_of_readers
         from sessions.session import Paused
     except ModuleNotFoundError as error:
-        raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
+        raise UserError(f"package '{error.name}' is not installed", hint=install_hint("mcp")) from error
     warn_of_readers(find_runs(runs))
     found = find_target(target, runs, name, profile)
     serving = Serving(_transport(http, token_file))
@@ -92,7 +93,7 @@ def _manage(folder: str, runs: Path, pods: Path, http: str | None, token_file: P
     try:
         from sessions.management.server import serve as serve_management
     except ModuleNotFoundError as error:
-        raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
+        raise UserError(f"package '{error.name}' is not installed", hint=install_hint("mcp")) from error
     serve_management(_transport(http, token_file, "manage"), Path(folder), runs, pods)
 
 
@@ -104,7 +105,7 @@ def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path
         from sessions.view.mcp_reader import SessionReader, make_server
         from sessions.view.places import Scope
     except ModuleNotFoundError as error:
-        raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
+        raise UserError(f"package '{error.name}' is not installed", hint=install_hint("mcp")) from error
     place = None
     if target is not None:
         run = session_at(Path(target), runs).folder.resolve()

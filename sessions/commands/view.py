@@ -20,6 +20,7 @@ from sessions.commands.options import DEFAULT_RUNS, NEWEST, By, Runs, complete_r
 from sessions.commands.output import print_line
 from sessions.run.run_layout import TRAIL
 from specs.errors import UserError
+from specs.extras import install_hint
 
 app = typer.Typer()
 
@@ -58,7 +59,7 @@ def view(
         from sessions.view.places import Scope
         from sessions.view.serving import Bound
     except ModuleNotFoundError as error:
-        raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[view]'") from error
+        raise UserError(f"package '{error.name}' is not installed", hint=install_hint("view")) from error
     if run is None:
         if anchor:
             raise UserError("an anchor is of one trail", hint="name its session or export")

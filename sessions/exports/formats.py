@@ -19,6 +19,7 @@ from reviews.trail.tables.open_table import read_entries, read_trail
 from sessions.exports.source import Source
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.errors import AuditDamage, EvidenceMissing, PeergateError, UserError
+from specs.extras import install_hint
 
 
 @dataclass(frozen=True)
@@ -145,5 +146,5 @@ def _written(name: str, source: Source, folder: Path, **how: bool) -> list[str]:
             form.writer()(run, folder, **how)
             return run.told()
     except ModuleNotFoundError as error:
-        hint = f"pip install 'peergate[{name}]'"
+        hint = install_hint(name)
         raise UserError(f"package '{error.name}' is not installed", hint=hint) from error

@@ -17,6 +17,7 @@ from filelock import FileLock
 from reviews.trail.store import write_durably
 from sessions.exports.formats import FORMATS
 from sessions.exports.tracked_run import Tracked, tracked_of
+from specs.extras import install_hint
 
 WAIT_S = 60.0
 """For another process that shows the same session."""
@@ -53,7 +54,7 @@ def main() -> int:
     try:
         show(tracked_of(sys.stdin.buffer.read()), name, Path.cwd(), online=how == ["online"])
     except ModuleNotFoundError as error:
-        print(f"package '{error.name}' is not installed: pip install 'peergate[{name}]'", file=sys.stderr)
+        print(f"package '{error.name}' is not installed: {install_hint(name)}", file=sys.stderr)
         return 1
     except Exception as error:
         # Whatever a library does: its words may hold what it was given.

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from specs.extras import install_hint
+
 WITHIN_S = 20.0
 """The longest that a session waits for the delivery of one notice."""
 PAUSES_S = (0.0, 1.0, 4.0)
@@ -47,7 +49,7 @@ def _send(address: str, told: Mapping[str, Any]) -> str:
     try:
         apprise: Any = import_module("apprise")
     except ModuleNotFoundError:
-        return "it is no webhook, and package 'apprise' is not installed: pip install 'peergate[notify]'"
+        return f"it is no webhook, and package 'apprise' is not installed: {install_hint('notify')}"
     receiver = apprise.Apprise()
     if not receiver.add(address):
         return "apprise reads no address in it"

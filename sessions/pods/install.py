@@ -21,7 +21,7 @@ from sessions.pods.connection import SSH_FAILED, Connection, end, failure, shell
 from specs.benchmarks import lm_eval_file
 from specs.digests import digest_file, list_tree
 from specs.errors import Blocked, PeergateError, UserError
-from specs.home import HOME, PACKAGES
+from specs.home import HOME, PACKAGES, SHARED_FILES
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
@@ -132,7 +132,8 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 def wheel_of_this() -> tuple[str, bytes]:
     """Return the name and the bytes of the wheel."""
     own = distribution("peergate")
-    files = {
+    files = {name: (HOME / name).read_bytes() for name in SHARED_FILES}
+    files |= {
         path.relative_to(HOME).as_posix(): path.read_bytes()
         for package in PACKAGES
         for path in sorted((HOME / package).rglob("*"))

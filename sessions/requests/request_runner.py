@@ -27,6 +27,7 @@ from sessions.requests.consult_context import AnyRequest, Desk, Requested
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.digests import digest_bytes
 from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable, UserError
+from specs.extras import install_hint
 from specs.masking import current, without_secrets
 from specs.session.session_spec import ResolvedSpec
 from specs.text import plain
@@ -179,7 +180,7 @@ class Book:
         try:
             from reviews.reviewers.vendors.review_model import make_model
         except ModuleNotFoundError as error:
-            hint = "pip install 'peergate[reviewers]'"
+            hint = install_hint("reviewers")
             raise UserError(f"package '{error.name}' is not installed", hint=hint) from error
         return make_model(self.reviewer, self.desk.environ)
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from sessions.jobs.job_environment import job_environment
-from specs.stages.packaging.llama_cpp import HINT, is_installed
+from specs.extras import install_hint
+from specs.stages.packaging.llama_cpp import is_installed
 from specs.stages.packaging.parity import BARS, GgufFormat
 from specs.text import one_line
 from training.rules.packaging.bounded_json import WrongFile
@@ -45,7 +46,7 @@ class Reloaded:
         """Return what one process answered; raises NotRun without torch, and ValueError with its last words."""
         if name not in self._said:
             if any(find_spec(one) is None for one in ("torch", "transformers")):
-                raise NotRun("torch and transformers are not installed: pip install 'peergate[train]'")
+                raise NotRun(f"torch and transformers are not installed: {install_hint('train')}")
             asked = {"prompts": PROMPTS, "texts": TEXTS, "max_new_tokens": _NEW_TOKENS}
             self._said[name] = self._run("reload", self._folder, asked, self._scratch / f"{name}.json")
         return self._said[name]
@@ -53,7 +54,7 @@ class Reloaded:
     def read(self, file: Path) -> tuple[dict[str, Any], list[Any]]:
         """Return what llama.cpp makes of an export: its answer and the logits at each place; errors alike."""
         if not is_installed():
-            raise NotRun(f"llama.cpp is not installed: {HINT}")
+            raise NotRun(f"llama.cpp is not installed: {install_hint('gguf')}")
         import numpy
 
         first = self.answers("first")

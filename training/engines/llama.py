@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specs.digests import digest_file
+from specs.extras import install_hint
 from training.engines.batched import Output, Work, in_batches, shared_beginning, write
 from training.engines.engine import Engine, EngineMissing, NotWhole, ends_of
 from training.engines.gguf_file import write_gguf
@@ -51,7 +52,7 @@ class Llama(Engine):
         except ImportError as error:
             raise EngineMissing(
                 f"engine 'llama' needs the package {error.name}, which is not installed here",
-                "pip install -c constraints.txt 'peergate[llama]'",
+                install_hint("llama"),
             ) from error
         from transformers import AutoTokenizer
 

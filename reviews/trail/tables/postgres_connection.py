@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from reviews.trail.tables.pointer import shown
 from specs.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
+from specs.extras import install_hint
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -177,7 +178,7 @@ def connected(address: str) -> Database:
         from psycopg_pool import ConnectionPool
     except ImportError as error:
         raise UserError(
-            f"psycopg is not installed ({error})", where=shown(address), hint="pip install 'peergate[postgres]'"
+            f"psycopg is not installed ({error})", where=shown(address), hint=install_hint("postgres")
         ) from error
     with _LOCKED:
         if address in _OPEN:

@@ -21,6 +21,7 @@ from filelock import FileLock
 
 from specs.digests import digest_bytes, digest_value
 from specs.errors import Blocked
+from specs.extras import install_hint
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of
 
@@ -103,7 +104,7 @@ def asks_lm_eval(stage: Stage) -> bool:
 def require_own(library: str, where: str = "") -> None:
     """Raise Blocked if a library is not in Peergate's own environment."""
     if find_spec(library.replace("-", "_")) is None:
-        hint = f"pip install 'peergate[{library}]'"
+        hint = install_hint(library)
         raise Blocked(f"{library} is not installed in Peergate's environment", where=where or library, hint=hint)
 
 

@@ -32,6 +32,7 @@ from sessions.jobs.job_environment import job_environment
 from sessions.jobs.orphans import detached
 from sessions.jobs.ray.ray_engine import Cluster, named_cluster, require_address
 from specs.errors import UserError
+from specs.extras import install_hint
 
 RECORD = "ray.json"
 """In the run folder: names the cluster of the session's jobs."""
@@ -85,7 +86,7 @@ class SessionCluster:
             raise UserError(
                 "launcher 'ray' needs Ray, which is not installed",
                 where=str(self._run),
-                hint="`pip install 'peergate[ray]'`, or name a cluster: RAY_ADDRESS=http://HOST:8265",
+                hint=f"{install_hint('ray')}, or name a cluster: RAY_ADDRESS=http://HOST:8265",
             )
         # Two processes may look at once.
         with FileLock(str(self._run / f".{RECORD}.lock")):

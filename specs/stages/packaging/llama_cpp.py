@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 PACKAGE = "cyllama"
-HINT = "pip install -c constraints.txt 'peergate[gguf]'"
 
 
 def is_installed() -> bool:

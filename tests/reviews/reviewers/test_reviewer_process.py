@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from specs.trail.verdict import Packet
 from specs.vendors.parties import Reviewer
 from tests.factories.evidence_on_disk import evidence_of
 from tests.fixtures.quick_session import open_quick, quick_session
+from tests.fixtures.sandbox import WHY_UNAVAILABLE
 from tests.reviews.gate.test_packet import packet_of
 
 pytestmark = pytest.mark.apart
@@ -192,8 +192,8 @@ def test_it_can_write_nowhere_and_reach_the_network(
 ) -> None:
     import socket
 
-    if walled and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap (bwrap) is not installed")
+    if walled and WHY_UNAVAILABLE:
+        pytest.skip(f"no sandbox: {WHY_UNAVAILABLE}")
     assert confinement.is_confined() or not walled, "bubblewrap is installed and may not be used"
     monkeypatch.setattr(confinement, "is_confined", lambda: walled)
     run = tmp_path / "runs" / "small"

@@ -18,7 +18,7 @@ from specs.errors import BuilderUnavailable
 from tests.factories.benches import READABLE, bench_of, new_session, open_stage
 from tests.factories.benches import call as call_tool
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI
-from tests.fixtures.recipe_process import needs_sandbox
+from tests.fixtures.sandbox import needs_sandbox
 from tests.fixtures.scripted_builder import Call, Said, call, calls, follows_the_spec, scripted_builder, texts_of
 from tests.sessions.builder.test_builder_session import KEY, entries, open_with, play
 

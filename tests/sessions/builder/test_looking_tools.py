@@ -19,6 +19,7 @@ from specs.trail.verdict import Decision, Finding, RequiredChange, Span, Verdict
 from tests.factories.benches import HELDOUT, bench_of, call, copy_of, end_job, measure, open_stage
 from tests.factories.bodies import NAME, body_of
 from tests.factories.evidence_on_disk import steps
+from tests.fixtures.sandbox import needs_sandbox
 
 ROWS: list[dict[str, Any]] = [
     {"item": "a", "kind": "x", "completion": "short", "score": {"value": 0.5}},
@@ -230,9 +231,6 @@ def test_libraries_below_a_folder_named_tests_are_found_without_their_own_tests(
 def test_what_cannot_be_looked_up_is_said(bench: SessionWorkbench, name: str, said: str) -> None:
     told = call(bench, "look_up", name=name)
     assert told.is_error and said in told.text
-
-
-needs_sandbox = pytest.mark.skipif(bubblewrap.this_host() is None, reason="not installed: bwrap")
 
 
 @needs_sandbox

@@ -34,8 +34,8 @@ from tests.factories.evidence_on_disk import examples, heldout_items, samples, s
 from tests.fixtures.collected import collected
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Got, Step, answered, loopback_api
 from tests.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
-from tests.fixtures.recipe_process import needs_sandbox
 from tests.fixtures.reviewer_here import ReviewerHere
+from tests.fixtures.sandbox import needs_sandbox
 from tests.fixtures.scripted_builder import Call, Said, call, calls, scripted_builder, texts_of
 from tests.reviews.reviewers.test_vendors import ANSWER
 

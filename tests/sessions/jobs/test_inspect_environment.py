@@ -11,6 +11,7 @@ from sessions.jobs.benchmarks import environment
 from sessions.jobs.job_environment import job_environment
 from sessions.wiring import require_machine
 from specs.errors import Blocked
+from specs.extras import install_hint
 from specs.home import HOME
 from specs.session.loading import load_spec
 
@@ -65,7 +66,7 @@ def test_lm_eval_is_missing_before_anything_starts(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(environment, "find_spec", {}.get)
     with pytest.raises(Blocked, match="lm-eval is not installed in Peergate's environment") as error:
         require_machine(spec)
-    assert error.value.hint == "pip install 'peergate[lm-eval]'" and error.value.where == "before"
+    assert error.value.hint == install_hint("lm-eval") and error.value.where == "before"
     require_machine(load_spec(EXAMPLE).spec)
 
 

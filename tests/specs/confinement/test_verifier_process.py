@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -21,10 +20,11 @@ from specs.confinement.verifier_limits import VerifierLimits
 from specs.errors import PluginFault
 from specs.home import HOME
 from specs.stages.artifacts import Item
+from tests.fixtures.sandbox import needs_sandbox
 from training.rules.tasks import judged, verifier
 from training.rules.tasks.format_instructions import Judgement
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+pytestmark = needs_sandbox
 ITEM = Item(id="i1", group="g", kind="k", prompt="Say one.", constraint={"due": "yes"})
 WRITES = (
     "import os\ndef writes(fd):\n    try: return os.write(fd, b'') == 0\n    except OSError: return False\n"
@@ -272,7 +272,7 @@ def test_without_a_sandbox_it_runs_only_where_the_spec_allows_it(
 def test_a_bubblewrap_that_makes_no_sandbox_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(bubblewrap, "_candidates", lambda: [str(tmp_path / "bwrap")])
     code = verify("return answer == '1'")
     assert "would run without a sandbox: bubblewrap cannot make a sandbox: bwrap: No permissions" in told(code)
     assert verifier(task(code, sandbox=False))(ITEM, "1").passed

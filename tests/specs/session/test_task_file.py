@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -189,7 +188,7 @@ def test_reading_a_strangers_run_runs_none_of_its_code(tmp_path: Path, monkeypat
     registered = tmp_path / "resolved.json"
     registered.write_bytes(load_spec(spec_with(tmp_path, GOOD)).canonical())
     # Code of a task runs in bubblewrap and can leave no mark; that it was started does.
-    (tmp_path / "bwrap").write_text(f'#!/bin/sh\ntouch {mark}\nexec {shutil.which("bwrap")} "$@"\n')
+    (tmp_path / "bwrap").write_text(f'#!/bin/sh\ntouch {mark}\nexec {bubblewrap.find_program()} "$@"\n')
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     # Whoever named the file themselves may judge with it in every later process.

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from sessions.jobs.benchmarks.inspect_job import inspect
-from sessions.jobs.sandbox import sandbox
-from specs.confinement import bubblewrap
 from specs.digests import digest_bytes
 from specs.errors import ExitCode
 from specs.home import HOME
 from specs.stages.evaluation.rows import BenchmarkRow
 from tests.fixtures.inspect_library import library, needs_inspect, read_by_library
+from tests.fixtures.sandbox import needs_sandbox
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
 from training.jobs.job import Job
@@ -27,7 +26,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
     needs_inspect,
-    pytest.mark.skipif(bool(sandbox.why_not(bubblewrap.this_host())), reason="namespaces cannot be made here"),
+    needs_sandbox,
 ]
 
 HEAD = """

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from sessions.jobs.benchmarks.lm_eval_job import lm_eval
-from sessions.jobs.sandbox import sandbox
 from specs.benchmarks.lm_eval_file import as_script
-from specs.confinement import bubblewrap
 from specs.digests import digest_bytes
 from specs.errors import SpecError
 from specs.home import HOME
 from specs.stages.evaluation.rows import BenchmarkRow
 from tests.fixtures.inspect_library import needs_inspect, read_by_library
+from tests.fixtures.sandbox import needs_sandbox
 from tests.fixtures.small_text import small_model
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
@@ -29,7 +28,7 @@ library: Any = pytest.importorskip("lm_eval", reason="lm-eval is not installed (
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
-    pytest.mark.skipif(bool(sandbox.why_not(bubblewrap.this_host())), reason="namespaces cannot be made here"),
+    needs_sandbox,
 ]
 
 # As in the library's own gsm8k.yaml, its data and its filters included.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from specs.digests import digest_file, digest_tree
+from specs.extras import install_hint
 from specs.stages.finetuning.parameters import SftParameters
 from tests.fixtures.needed import need
 from tests.fixtures.tiny_training import tiny_checkpoint
@@ -61,7 +62,7 @@ def test_without_bitsandbytes_the_stage_is_refused_with_what_to_install(
         run(job_of("sft", tmp_path, model))
     assert left.value.code == 4
     told = capsys.readouterr().err
-    assert "method: qlora needs the package bitsandbytes, which is not installed: pip install 'peergate[qlora]'" in told
+    assert f"needs the package bitsandbytes, which is not installed: {install_hint('qlora')}" in told
 
 
 @pytest.mark.usefixtures("four_bits")

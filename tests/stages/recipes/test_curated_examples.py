@@ -16,7 +16,8 @@ from specs.trail.verdict import CheckResult
 from tests.factories.evidence_on_disk import evidence_of, examples, heldout_items, resolved_spec, write_rows
 from tests.factories.recipe_session import RECIPE, recipe_session
 from tests.factories.spec_files import told, write_spec
-from tests.fixtures.recipe_process import needs_sandbox, run
+from tests.fixtures.recipe_process import run
+from tests.fixtures.sandbox import needs_sandbox
 
 KEPT = ("recipe.curated", "recipe.overlap", "recipe.groups", "recipe.repeats")
 READS = (

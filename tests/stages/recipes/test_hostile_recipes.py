@@ -24,11 +24,12 @@ from sessions.jobs.process_usage import Watched
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.jobs.sandbox.recipe_job import SCRIPT
 from sessions.jobs.sandbox.sandbox import Work, arguments, why_not
-from specs.confinement.bubblewrap import Host, refused_calls, this_host
+from specs.confinement.bubblewrap import Host, find_program, refused_calls, this_host
 from specs.stages.recipes.parameters import RecipeParameters
 from tests.factories.recipe_session import RecipeSession, recipe_session
 from tests.fixtures.collected import collected
-from tests.fixtures.recipe_process import CANARY, Ended, needs_sandbox, run
+from tests.fixtures.recipe_process import CANARY, Ended, run
+from tests.fixtures.sandbox import hide_bubblewrap, needs_sandbox
 
 pytestmark = pytest.mark.integration
 
@@ -109,7 +110,7 @@ tried("memfd", lambda: os.memfd_create("x"))
 tried("user namespace", lambda: {0: "entered"}.get(libc.unshare(0x10000000), "refused"))
 tried("mount", lambda: {0: "mounted"}.get(libc.mount(b"x", b"/tmp", b"tmpfs", 0, None), "refused"))
 tried("ptrace", lambda: {0: "attached"}.get(libc.ptrace(16, os.getppid(), 0, 0), "refused"))
-tried("nested", lambda: {0: "nested"}.get(subprocess.run(["bwrap", "--ro-bind", "/", "/", "true"],
+tried("nested", lambda: {0: "nested"}.get(subprocess.run([told["bwrap"], "--ro-bind", "/", "/", "true"],
                                                          capture_output=True).returncode, "refused"))
 found["uid"] = os.getuid()
 found["pids"] = sum(name.isdigit() for name in os.listdir("/proc"))
@@ -184,6 +185,7 @@ def tried_in(folder: Path, pid: int) -> dict[str, Any]:
             "unix": str(folder / "s"),
             "pid": pid,
             "canary": CANARY,
+            "bwrap": find_program(),
         }
         (session.run / "prompts.jsonl").write_text(json.dumps(told))
         ended = run(session, PROBES)
@@ -534,7 +536,9 @@ def test_without_a_sandbox_and_without_permission_the_job_itself_refuses(session
     (folder / "order.json").write_bytes(order.canonical())
     (folder / SCRIPT).write_bytes(session.store.get(order.parameters["code"]))
     command = [sys.executable, "-P", "-m", "training.jobs", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env={"PATH": "/nowhere"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=hide_bubblewrap(session.run)
+    )
     assert done.returncode == 4 and "bubblewrap (bwrap) is not installed" in done.stderr
     assert not (folder / "ran").exists() and not (folder / "manifest.json").exists()
 

@@ -27,7 +27,7 @@ from tests.factories.trained_recipe import STAGE, TRAINED
 from tests.fixtures.collected import collected
 from tests.fixtures.line_writer import line_writer
 from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
-from tests.fixtures.recipe_process import needs_sandbox
+from tests.fixtures.sandbox import needs_sandbox
 from tests.stages.recipes.test_recipe_in_session import outcomes
 from tests.stages.recipes.test_recipe_training_job import MOVED, RealJobs, numbers
 

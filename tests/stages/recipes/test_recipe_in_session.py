@@ -16,6 +16,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import human_actions
 from sessions.builder.tools.reading_tools import artifacts
+from sessions.jobs import job_environment
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
 from specs.confinement import bubblewrap
@@ -27,7 +28,7 @@ from specs.trail.verdict import Packet
 from tests.factories.recipe_session import RECIPE
 from tests.fixtures.collected import collected
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
-from tests.fixtures.recipe_process import needs_sandbox
+from tests.fixtures.sandbox import hide_bubblewrap, needs_sandbox
 
 pytestmark = pytest.mark.integration
 
@@ -130,7 +131,8 @@ def test_without_a_sandbox_the_session_waits_for_a_person_who_allows_it(
 ) -> None:
     monkeypatch.setattr(bubblewrap, "this_host", lambda: None)
     # The job looks for itself: where it finds a sandbox it uses it, permission or not.
-    monkeypatch.setenv("PATH", "/nowhere")
+    for name, value in hide_bubblewrap(tmp_path).items():
+        monkeypatch.setitem(job_environment._SET, name, value)  # pyright: ignore[reportPrivateUsage]
     run = open_quick(tmp_path, *RECIPE)
     with pytest.raises(Blocked, match="without a sandbox"):
         play(run)

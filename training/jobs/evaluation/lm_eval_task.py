@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+from specs.extras import install_hint
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import LmEvalTask
 from specs.stages.evaluation.rows import ChoiceRow, ChoiceScore
@@ -72,7 +73,7 @@ def ask_lm_eval(
 def require_lm_eval() -> None:
     """Exit with code 4 if lm-eval is not installed."""
     if find_spec("lm_eval") is None:
-        refuse("choose with lm_eval: lm-eval is not installed (pip install 'peergate[lm-eval]')")
+        refuse(f"choose with lm_eval: lm-eval is not installed ({install_hint('lm-eval')})")
 
 
 def of_the_library(name: str) -> dict[str, Any]:

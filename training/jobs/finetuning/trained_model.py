@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from specs.extras import install_hint
 from specs.stages.finetuning.parameters import TrainingParameters
 from training.engines import checkpoint
 from training.jobs.job import place, refuse
@@ -35,7 +36,7 @@ def prepare(folder: Path, parameters: TrainingParameters) -> Prepared:
     needs = parameters.method == "qlora" or parameters.optimizer_kind != "adamw"
     if needs and find_spec("bitsandbytes") is None:
         what = "method: qlora" if parameters.method == "qlora" else f"optimizer_kind: {parameters.optimizer_kind}"
-        refuse(f"{what} needs the package bitsandbytes, which is not installed: pip install 'peergate[qlora]'")
+        refuse(f"{what} needs the package bitsandbytes, which is not installed: {install_hint('qlora')}")
     dtype = {"auto": None, "bfloat16": torch.bfloat16}.get(parameters.precision, torch.float32)
     four = {"quantization_config": four_bits(), "device_map": {"": device}} if parameters.method == "qlora" else {}
     model, tokenizer = checkpoint.load(folder, device, dtype, **four)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from specs.errors import ExitCode
+from specs.extras import install_hint
 from specs.stages.finetuning.distributed import Distributed
 from training.jobs.finetuning.replicas.replica_files import (
     AGAIN,
@@ -160,7 +161,7 @@ class Coordinator:
 def require_torchft() -> None:
     """Exit with code 4 where torchft is not installed."""
     if find_spec("torchft") is None:
-        refuse("distributed needs the package torchft, which is not installed: pip install 'peergate[train]'")
+        refuse(f"distributed needs the package torchft, which is not installed: {install_hint('train')}")
 
 
 def lighthouse_of(given: Distributed, bind: str = f"{HERE}:0") -> Any:

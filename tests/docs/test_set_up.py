@@ -1,0 +1,118 @@
+"""`make setup`: pip's settings reach uv, and what a machine lacks is named with the way to get it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from release import set_up
+from specs.home import HOME
+
+SCRIPT = HOME / "release" / "system_packages.sh"
+LISTING = """\
+:env:.find-links='/wheels'
+global.cert='/etc/ca.crt'
+global.extra-index-url='file:///nowhere/simple https://one.example/simple https://two.example/simple'
+global.find-links='/nowhere'
+global.index-url='https://mirror.example/simple'
+user.timeout='60'
+malformed
+"""
+
+
+def test_pips_settings_are_handed_on_to_uv(tmp_path: Path) -> None:
+    settings = set_up.pip_settings(LISTING.replace("/wheels", str(tmp_path)))
+    assert set_up.uv_variables(settings, {"UV_HTTP_TIMEOUT": "9"}) == {
+        "UV_DEFAULT_INDEX": "https://mirror.example/simple",
+        "UV_INDEX": "https://one.example/simple https://two.example/simple",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_FIND_LINKS": str(tmp_path),
+        "SSL_CERT_FILE": "/etc/ca.crt",
+    }
+
+
+def test_torchs_build_is_chosen_only_where_packages_come_from_the_public_index() -> None:
+    assert set_up.torch_backend({"cert": "/etc/ca.crt"}, {}) == ("--torch-backend", "auto")
+    assert set_up.torch_backend({"find-links": "/wheels"}, {}) == ()
+    assert set_up.torch_backend({}, {"UV_TORCH_BACKEND": "cpu"}) == ()
+
+
+def test_the_installer_itself_is_pinned_by_hash() -> None:
+    lines = set_up.pinned("uv", (HOME / "requirements-release.txt").read_text(encoding="utf-8")).splitlines()
+    assert lines[0].startswith("uv==") and len(lines) > 2
+    assert all(line.strip().startswith("--hash=sha256:") for line in lines[1:])
+    with pytest.raises(SystemExit, match="no version of nothing"):
+        set_up.pinned("nothing", "a==1\n")
+
+
+def test_an_older_python_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_up, "OLDEST", (9, 1))
+    with pytest.raises(SystemExit, match=r"Python 9\.1 or newer is needed.*make setup PYTHON=python9\.1"):
+        set_up.main([".venv"])
+
+
+def test_a_failed_step_says_how_to_install_with_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> bool:
+        return False
+
+    monkeypatch.setattr(set_up.SetUp, "step", fails)
+    with pytest.raises(SystemExit, match=r"set_up\.py --pip"):
+        set_up.SetUp(tmp_path)._install({}, with_pip=False)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.fixture
+def bare_path(tmp_path: Path) -> Path:
+    """Return a folder with what the script itself needs, a user who is not root, and no apt-get."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("bash", "cat", "cut", "tr", "head", "rm"):
+        (folder / name).symlink_to(shutil.which(name) or name)
+    (folder / "id").write_text("#!/bin/sh\necho 1000\n")
+    (folder / "id").chmod(0o755)
+    return folder
+
+
+def system_packages(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(folder / "bash"), str(SCRIPT), *arguments]
+    return subprocess.run(
+        command,
+        env={"PATH": str(folder), "POLICY_RC_D": str(folder.parent / "policy-rc.d")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_user_without_root_reads_what_is_skipped_and_how_to_get_it(bare_path: Path) -> None:
+    done = system_packages(bare_path, "test")
+    assert done.returncode == 3 and "command not found" not in done.stderr.replace("sudo", "")
+    line = "NOT INSTALLED: openssl; tests that are skipped: an export read without Peergate. "
+    assert line + "On Debian and Ubuntu: sudo apt-get install openssl" in done.stderr.splitlines()
+    assert "installing" not in done.stdout
+
+
+def test_root_installs_what_is_missing_once_and_starts_no_service(bare_path: Path, tmp_path: Path) -> None:
+    log, policy = tmp_path / "log", tmp_path / "policy-rc.d"
+    programs = {
+        "id": "echo 0",
+        "timeout": 'shift; exec "$@"',
+        "apt-get": f'echo "$@" >> {log}; cat {policy} >> {log}; case "$*" in\n'
+        f"*openssl*) touch {bare_path}/openssl; chmod +x {bare_path}/openssl;; *xxd*) exit 100;; esac",
+    }
+    for name, body in programs.items():
+        (bare_path / name).write_text(f"#!{bare_path}/bash\n{body}\n")
+        (bare_path / name).chmod(0o755)
+    for name in ("tee", "chmod", "touch"):
+        (bare_path / name).symlink_to(shutil.which(name) or name)
+    stamp = tmp_path / "stamp"
+    done = system_packages(bare_path, "test", str(stamp))
+    calls = log.read_text().splitlines()
+    assert done.returncode == 3 and stamp.exists()
+    assert "exit 101" in calls and not policy.exists(), "services are not started while packages are installed"
+    assert calls[0] == "update -qq" and "install -y -qq --no-install-recommends openssl" in calls
+    assert "NOT INSTALLED: xxd" in done.stderr and "NOT INSTALLED: openssl" not in done.stderr
+    again = system_packages(bare_path, "test", str(stamp))
+    assert len(log.read_text().splitlines()) == len(calls) and "not tried again while" in again.stderr
