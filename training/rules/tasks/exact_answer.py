@@ -140,9 +140,10 @@ def compared_forms(item: Item) -> dict[str, str]:
 def final_answer(text: str) -> str | None:
     """Return the short answer at the end of a rationale, as in GSM8K ("… #### 72"); None if the text is none."""
     stripped = text.strip().rstrip(".}$ \n")
-    *_, marker = None, *_FINAL.finditer(stripped)
-    if marker is None:
+    markers = list(_FINAL.finditer(stripped))
+    if not markers:
         return None
+    marker = markers[-1]
     final, reasons = stripped[marker.end() :].strip(" *$:"), stripped[: marker.start()].split()
     if not final or not reasons or "\n" in final or len(final) > _FINAL_LENGTH:
         return None
