@@ -19,6 +19,7 @@ from reviews.gate.check_list import CHECKS
 from reviews.stages.evaluation.answer_checks import CHECKS as ANSWER_CHECKS
 from reviews.stages.evaluation.label_checks import common_answer
 from reviews.stages.evaluation.right_answers import RightAnswers, relative_limit, right_answers, right_targets
+from sessions.report.result import _form  # pyright: ignore[reportPrivateUsage]
 from specs.session.loading import load_spec
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
@@ -203,3 +204,30 @@ def test_each_share_of_health_has_a_negative_control(tmp_path: Path) -> None:
         check = next(check for check in ANSWER_CHECKS if check.id == name)
         found[name] = health_of(evidence)[check.id].status
     assert found == {"health.collapse": "FAIL", "health.empty": "FAIL"}
+
+
+def length_check(folder: Path, before: Sequence[str], after: Sequence[str], right: Sequence[str]) -> Any:
+    evidence = evaluated(folder, "tuned", right, after)
+    assert evidence.baseline_rows is not None
+    rows = [
+        {"item": item.id, "prompt_tokens": 9, "output": output, "output_tokens": 2, "truncated": False}
+        for item, output in zip(evidence.heldout, before, strict=True)
+    ]
+    write_rows(evidence.baseline_rows, rows)
+    return results_of(evidence)["scorer.length"]
+
+
+def test_a_gain_of_form_alone_is_said_in_the_first_sentence(tmp_path: Path) -> None:
+    right = [f"town{place}" for place in range(40)]
+    sold = length_check(tmp_path / "form", [f"I would say {word}." for word in right], right, right)
+    assert sold.status == "WARN" and sold.shown[0]["gain"] == 0 and "hold the right one" in sold.detail
+    headline = _form({"form": sold.shown[0]})
+    assert headline.startswith(", with a warning of scorer.length (40 of 40 answers of the baseline")
+    honest = length_check(tmp_path / "knowledge", ["I would say Atlantis."] * 40, right, right)
+    assert not honest.shown and _form({}) == "" == _form(None), "the negative control"
+
+
+def test_an_answer_that_names_every_label_does_not_hold_the_right_one(tmp_path: Path) -> None:
+    right = [TWO[place % 2] for place in range(40)]
+    hedged = length_check(tmp_path, ["positive or negative, who knows"] * 40, right, right)
+    assert not hedged.shown and "hold the right one" not in hedged.detail

@@ -171,5 +171,5 @@ def verify(item: Item, output: str) -> Judgement:
 
 def contains_answer(item: Item, output: str) -> bool:
     """Return whether an answer holds a named one as whole words, whatever else it says."""
-    words = f" {reduced(output)} "
-    return any(f" {reduced(answer)} " in words for answer in named_answers(item))
+    words = f" {' '.join(_bare(word) for word in reduced(output).split())} "
+    return any(f" {form} " in words for answer in named_answers(item) if (form := reduced(answer)))
