@@ -217,7 +217,15 @@ def _answers(design: Design) -> Found:
 )
 def _common_answer(design: Design) -> Found:
     """Count the items of which the most common right answer is right: accuracy shows little where one word passes."""
-    return label_checks.common_answer(design.resolved.spec, design.heldout, design.data)
+    return label_checks.common_answer(design.resolved.spec, design.heldout, design.data, design.texts)
+
+
+@DESIGN_CHECKS.add(
+    "design.distinct", "Right answers that differ are not compared as one", source=label_checks.DISTINCT_SOURCE
+)
+def _distinct(design: Design) -> Found:
+    """Look for right answers of `exact_answer` that differ in what it ignores, and for rationales in their place."""
+    return label_checks.distinct_answers(design.resolved.spec, design.heldout, design.data)
 
 
 @DESIGN_CHECKS.add(

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from reviews.checks.job_checks import remedy_of_exit
 from reviews.checks.remedies import remedy_of
-from reviews.evidence.gather import find, is_in_force
+from reviews.evidence.gather import find, is_in_force, registered_spec
+from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.decide import JOB_EXIT
 from reviews.gate.human_answers import is_without_verdict, why_no_retry
 from reviews.trail.envelope import Recorded
@@ -128,7 +129,14 @@ def remedies(entries: Sequence[Recorded], store: Store) -> list[Remedy]:
         record = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
         log = "\n".join(str(row.get("log", "")) for row in exit_check.shown)
         return [Remedy(JOB_EXIT, remedy_of_exit(record, log))]
-    return [Remedy(check.id, remedy) for check in closing if (remedy := remedy_of(check.id))]
+    trained = has_training(entries, store, stage or "design")
+    return [Remedy(check.id, remedy) for check in closing if (remedy := remedy_of(check.id, trained=trained))]
+
+
+def has_training(entries: Sequence[Recorded], store: Store, stage: str) -> bool:
+    """Return whether a stage is about weights that the session trains; the design gate is about all stages."""
+    resolved, _ = registered_spec(entries, store)
+    return all(is_trained(resolved.spec, named) for named in resolved.spec.stages if named.name == stage)
 
 
 def _closing(checks: Sequence[CheckResult]) -> list[CheckResult]:

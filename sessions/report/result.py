@@ -31,7 +31,8 @@ def result_in_words(
     exploratory = " (exploratory: amended after data had been seen)" if amended else ""
     match outcome:
         case "approve":
-            return f"accepted{exploratory}: {_sentence(comparison)}" if comparison else f"accepted{exploratory}"
+            accepted = f"accepted{exploratory}{_form(comparison)}"
+            return f"{accepted}: {_sentence(comparison)}" if comparison else accepted
         case "overridden":
             lifted = f"not accepted by every gate, {_lifted(entries)}{exploratory}"
             return f"{lifted}: {_sentence(comparison)}" if comparison else lifted
@@ -47,6 +48,17 @@ def result_in_words(
             return f"stopped after the gate of '{stage}': the next attempt does not fit in the budget"
         case _:
             return f"{outcome} after the gate of '{stage}'"
+
+
+def _form(comparison: dict[str, Any] | None) -> str:
+    """Return what of the gain is form; empty where it holds with answers that hold the right one counted as right."""
+    if comparison is None or (form := comparison.get("form")) is None:
+        return ""
+    return (
+        f", with a warning of scorer.length ({form['baseline']} of {form['items']} answers of the baseline and "
+        f"{form['treatment']} of the treatment hold the right one and count as wrong: counted as right, the gain is "
+        f"{form['gain']:+.3f})"
+    )
 
 
 def _lifted(entries: Sequence[Recorded]) -> str:
@@ -202,7 +214,14 @@ def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedS
         "not_replayed": not_replayed(entries, resolved.spec),
         "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
         **({"claimed": claimed} if claimed else {}),
+        **({"form": form} if (form := _form_in(entries, store, analysis.treatment)) else {}),
     }
+
+
+def _form_in(entries: Sequence[Recorded], store: Store, treatment: str) -> dict[str, Any] | None:
+    """Return how many wrong answers hold the right one, where `scorer.length` warns of it."""
+    checks = _newest_checks(entries, store, treatment)
+    return next((check.shown[0] for check in checks if check.id == "scorer.length" and check.shown), None)
 
 
 def _without_kind(entries: Sequence[Recorded], store: Store, treatment: str) -> dict[str, Any] | None:

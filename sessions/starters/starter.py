@@ -35,6 +35,7 @@ from specs.session.loading import EXPERIMENT
 from specs.session.session_spec import ModelSource, SessionSpec
 from specs.session.thresholds import Thresholds
 from training.planning.data_fit import has_template
+from training.rules.tasks.exact_answer import final_answer, last_number
 
 Template = Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent", "composer"]
 _BROUGHT = {
@@ -133,6 +134,8 @@ def make_starter(
     effect = _effect(split, data, exact=not verified)
     if template != "evaluate" and not split.train:
         raise UserError("no row is left to train on", where=str(data), hint="; ".join(split.notes) or "more rows")
+    if data is not None and verifier is None:
+        split = _with_last_numbers(split, data)
     n = len(split.heldout)
     prompts = n + len(split.asked)
     power = mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA)
@@ -180,7 +183,7 @@ def make_starter(
     gain = f"they find a gain of {effect:g} with a probability of {power:.2f}"
     chosen = [f"{n} of {prompts} different prompts are held out: {gain}", *found.notes, *split.notes]
     if task == "exact_answer":
-        chosen.append("an answer is right if it equals the row's own, but for case, articles and punctuation")
+        chosen.append(_compared(split))
     return Starter(files, tuple(chosen))
 
 
@@ -232,6 +235,35 @@ def _require_fit(template: Template, split: Split, data: Path | None) -> None:
         raise UserError(message, where=where, hint="rows with prompt and completion")
     if template == "cai" and any("before" in one for one in (*split.asked, *split.heldout)):
         raise UserError("cai answers single prompts, these rows have several turns", where=where, hint="--template sft")
+
+
+def _with_last_numbers(split: Split, data: Path) -> Split:
+    """Compare last numbers where right answers are rationales that end in one, as in GSM8K.
+
+    Raises:
+        UserError: they are rationales that end otherwise.
+    """
+    answers = [str(row["answer"]) for row in split.heldout]
+    finals = [final for answer in answers if (final := final_answer(answer)) is not None]
+    if 2 * len(finals) <= len(answers):
+        return split
+    if any(last_number(text) is None for text in (*answers, *finals)):
+        message = f"{len(finals)} of {len(answers)} right answers are rationales, which no answer repeats word for word"
+        hint = "put the final answer alone into the column `answer`, or give --verifier"
+        raise UserError(message, where=str(data), hint=hint)
+    return split._replace(
+        heldout=[row | {"find": "last_number"} for row in split.heldout],
+        posed=[row | {"find": "last_number"} for row in split.posed],
+    )
+
+
+def _compared(split: Split) -> str:
+    if any(row.get("find") == "last_number" for row in split.heldout):
+        return "an answer is right if its last number is that of the row's own: those are rationales"
+    return (
+        "an answer is right if it equals the row's own, but for case, articles, quotation marks and the marks that end "
+        "a sentence"
+    )
 
 
 def _split(found: Converted, data: Path | None, wanted: int | None, *, trains: bool, verified: bool) -> Split:

@@ -61,6 +61,17 @@ def tensors(change: Callable[[dict[str, Any]], Any]) -> Spoil:
     return spoil
 
 
+def nudged(folder: Path) -> Path:
+    """Move every weight a little, as training does; return the folder."""
+
+    def move(held: dict[str, Any]) -> None:
+        for name in held:
+            held[name] = held[name] * 1.001
+
+    tensors(move)(folder)
+    return folder
+
+
 def filled(value: float, *, all_of_it: bool = False) -> Spoil:
     """Return a mutation that writes a value into one place of a tensor, or all of it."""
 
@@ -166,7 +177,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a pickle named safetensors": _m(_pickled(WEIGHTS), "structure.pickle", "weights.unreadable"),
     "a script": _m(_said("modeling_other.py", "import os\n"), "structure.code"),
     "a link out of the folder": _m(_link, "structure.link"),
-    "the index names a missing shard": _m(_index, "structure.missing_shard", "structure.stray_shard"),
+    "the index names a missing shard": _m(_index, "structure.stale_index"),
     "hidden_size is missing": _m(edited("config.json", _without("hidden_size")), "config.missing_key"),
     "num_key_value_heads is missing": _m(edited("config.json", _without("num_key_value_heads")), "config.missing_key"),
     "model_type is missing": _m(edited("config.json", _without("model_type")), "config.missing_key"),
