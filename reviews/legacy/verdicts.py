@@ -286,7 +286,7 @@ def _statements(lines: list[Line]) -> Iterator[Statement]:
             )
         elif label and label["value"]:
             yield from _behind(line, label)
-        elif label and (line.level or re.fullmatch(r"[=-]{3,}", lines[min(place + 1, len(lines) - 1)].full)):
+        elif label and (line.level or re.fullmatch(r"[=-]+", lines[min(place + 1, len(lines) - 1)].full)):
             below = next((each for each in lines[place + 1 :] if each.text.strip()), None)
             if below is not None and below.level in (0, _BOLD) and not _LABEL.match(below.text):
                 shouted = re.match(r"\W*[A-Z]{2,}\b", below.text) is not None
