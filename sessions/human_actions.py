@@ -29,6 +29,7 @@ from sessions.nodes.witness import end_witnesses
 from sessions.report.live_display import Terminal
 from sessions.run.lease import lease, stand_by
 from sessions.run.run_layout import STORE, TRAIL, require_run
+from sessions.run.signed_specs import needs_signature, trust_spec
 from sessions.wiring import make_session
 from specs.errors import BudgetExceeded, UserError
 from specs.masking import current
@@ -152,8 +153,10 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
     """
 
     def changed(old: ResolvedSpec) -> tuple[ResolvedSpec, bytes]:
-        new = load_spec(spec_path, old.spec.profile)
+        unconfined = "trusted" if needs_signature(spec_path) else "named"
+        new = load_spec(spec_path, old.spec.profile, unconfined=unconfined)
         require_disk_limit(new, spec_path, old.spec.profile)
+        trust_spec(new, sandbox=unconfined == "trusted" or new.spec.verifier.sandbox)
         return new, spec_path.read_bytes()
 
     return _amend(run, changed, str(spec_path), by, reason, override, display)

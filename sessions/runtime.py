@@ -20,7 +20,7 @@ from reviews.gate.reviewer import Unanswered
 from reviews.reviewers.process.confinement import is_confined
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from reviews.trail.tables.pointer import database_of
+from reviews.trail.tables.pointer import database_of, pointer_of
 from reviews.trail.trail import Trail
 from sessions.disk_errors import no_room, telling_no_room
 from sessions.jobs.benchmarks import environment
@@ -38,7 +38,7 @@ from sessions.run import pause
 from sessions.run.lease import is_running as is_running
 from sessions.run.lease import lease, stand_by, take_up
 from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, session_name
-from sessions.run.signed_specs import DRAFT, require_signature, use_signature
+from sessions.run.signed_specs import needs_signature, require_signature, trust_spec, use_signature
 from sessions.session import Cancelled, Paused, Session, State
 from sessions.wiring import make_reviewer, make_session
 from specs.code_state import CodeState
@@ -48,6 +48,7 @@ from specs.masking import current
 from specs.resources import LauncherName
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
+from specs.session_words import session_words
 from specs.text import plain
 from specs.trail.session_bodies import Replicates, SpecSignature
 
@@ -76,9 +77,10 @@ def start(
         PluginFault: what the spec uses of other distributions cannot be imported; nothing was created.
         UserError: the name is taken or cannot be a folder name; or the spec requires clean code, and this is not.
     """
-    resolved = load_spec(spec_path, profile, launcher=launcher)
+    needs = needs_signature(spec_path, signed=signed)
+    unconfined = "trusted" if needs else "named"
+    resolved = load_spec(spec_path, profile, launcher=launcher, unconfined=unconfined)
     own = session_name(name, resolved.spec.name)
-    needs = signed or spec_path.name.endswith(DRAFT)
     signature = require_signature(spec_path, runs, resolved.registration()) if needs else None
     state = require_startable(resolved, spec_path, profile, runs)
     environment.prepare(resolved.spec, display.say)
@@ -88,6 +90,7 @@ def start(
     material = material_of(spec_path, resolved)
     if signature is not None:
         use_signature(spec_path, runs, resolved.registration())
+    trust_spec(resolved, sandbox=needs or resolved.spec.verifier.sandbox)
     begin(run, resolved, material, state, display, wire, signed=signature)
     return run
 
@@ -105,11 +108,17 @@ def begin(
     """Register a session in a new folder and run it; raises UserError if files are not what the spec registers."""
     register(run, resolved, material, state, replicates, signed)
     with lease(run) as held:
-        session = make_session(run, display, resolved)
-        session.trail.fence = 1
-        held.on_loss = session.stop.set
-        if wire is not None:
-            wire(session)
+        try:
+            session = make_session(run, display, resolved)
+            session.trail.fence = 1
+            held.on_loss = session.stop.set
+            if wire is not None:
+                wire(session)
+        except BaseException:
+            # Nothing was started, so nothing stays. A trail in a database keeps its registration.
+            if pointer_of(run / TRAIL) is None:
+                shutil.rmtree(run, ignore_errors=True)
+            raise
         drive(session, None)
 
 
@@ -126,7 +135,7 @@ def _new_folder(runs: Path, name: str, display: Terminal, *, chosen: bool) -> Pa
     if not chosen and is_run(run) and spent_nothing(run):
         display.say(f"{name} spent nothing and is kept; this session is {free.name}")
         return free
-    hint = f"`peergate resume {name}` continues it; or choose another name: --name {free.name}"
+    hint = f"`peergate resume {session_words(run)}` continues it; or choose another name: --name {free.name}"
     raise UserError(f"{run} exists already", hint=hint)
 
 
@@ -285,8 +294,7 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
             _run_graph(session, answer)
             session.tell()
     except Paused:
-        number = sum(1 for _ in session.trail.iterate("pause")) + 1
-        session.trail.append("pause", f"pause/{number}", {"by": pause.asked_by(session.run)})
+        _record_pause(session, pause.PAUSE)
         raise
     except Unanswered as waiting:
         session.display.say(str(waiting))
@@ -362,7 +370,15 @@ def _end_cancelled(session: Session) -> None:
         return
     act.end_jobs(session, list(session.trail.iterate("launch")), "the session was cancelled")
     end_witnesses(session, list(session.trail.iterate("challenge")), "the session was cancelled")
+    if session.trail.find("report") is None:
+        _record_pause(session, pause.CANCEL)
     act.close_with(session, "cancelled")
+
+
+def _record_pause(session: Session, what: str) -> None:
+    """Record who paused the session, or ended it."""
+    number = sum(1 for _ in session.trail.iterate("pause")) + 1
+    session.trail.append("pause", f"pause/{number}", {"by": pause.asked_by(session.run, what)})
 
 
 @contextmanager

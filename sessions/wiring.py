@@ -34,8 +34,9 @@ from sessions.jobs.transfer.job_transfer import place_of
 from sessions.notices.notifier import Notifier
 from sessions.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
+from sessions.run.signed_specs import trust_programs
 from sessions.session import Session
-from specs import plugins
+from specs import plugins, task_file
 from specs.confinement.program_process import require_sandbox
 from specs.confinement.verifier_command import NoSandbox
 from specs.errors import Blocked, PluginFault, UserError
@@ -123,6 +124,16 @@ def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
     return PerStage({stage: made[name] for stage, name in names.items()})
 
 
+def require_launchers(spec: SessionSpec, run: Path) -> None:
+    """Raise UserError if a launcher of a session that is about to start cannot be made, or lacks its library."""
+    make_launcher(spec, run)
+    if any(spec.launcher_of(stage.name) == "ray" for stage in spec.stages):
+        from sessions.jobs.ray.cluster_head import SessionCluster, require_ray
+
+        if SessionCluster(run).is_own:
+            require_ray(str(run))
+
+
 def _one_launcher(name: LauncherName, run: Path) -> Launcher:
     if name == "local":
         return LocalLauncher()
@@ -167,6 +178,9 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
     if resolved is None:
         trail.verify_chain()
         resolved, _ = registered_spec(list(trail.iterate()), store)
+    for task in resolved.spec.tasks():
+        task_file.recall(task)
+    trust_programs(resolved)
     process = trail.reviewer = reviewer_process(resolved.spec, run)
     policy = trail.policy()
     process.humans = tuple(one.public for one in policy.keys if one.role == "human") if policy else ()

@@ -2,7 +2,9 @@
 
 A registered spec and an order carry the text; the file is read again only to see whether it changed. Its code runs in
 a process of its own (``specs/confinement/verifier_process.py``). Reading a stranger's run must run none of it: a text
-runs only if this user named the file in a spec (``start``, ``spec check``) or a job was ordered to run it.
+runs only if this user named the file in a spec (``start``, ``spec check``) or a job was ordered to run it. What is
+trusted is a pair, the text and whether it needs a sandbox: a run that says ``sandbox: false`` changes nothing. Only
+processes that run a session honour ``sandbox: false``, and only for a pair that this user started or signed.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -23,13 +24,14 @@ from specs.errors import PluginFault, Problem, SpecError
 from specs.masking import current
 from specs.session.problems import printable
 from specs.text import plain
+from specs.user_marks import has_mark, keep_mark
 
 MAX_BYTES = 256 * 1024
 PARTS = {"verify": ("item", "answer"), "worked_example": ("item",), "known_answers": ()}
 """The functions of a task with their arguments; all but ``verify`` are optional."""
 _TEXTS: dict[str, str] = {}
 _LIMITS: dict[str, VerifierLimits] = {}
-_TRUSTED: set[str] = set()
+_ALLOWED: set[tuple[str, bool]] = set()
 
 
 class TaskFault(PluginFault):
@@ -104,29 +106,42 @@ def limits_of(task: str) -> VerifierLimits:
     return _LIMITS.get(task, VerifierLimits())
 
 
-def trust(task: str) -> None:
-    """Let this user's processes run the text of a task file from now on: the user named the file."""
-    allow(task)
-    with suppress(OSError):  # Then it is this process alone that runs it.
-        mark = _mark(task)
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+def trust(task: str, *, sandbox: bool = True) -> None:
+    """Let this user's processes run a task from now on: the user checked, started or signed a spec that names it.
+
+    Called after that succeeded, never with what is read from a run. ``sandbox`` is False if the user's spec allows to
+    run it without one.
+    """
+    allow(task, sandbox=sandbox)
+    keep_mark("task_files", _mark(task, sandbox))
 
 
-def allow(task: str) -> None:
-    """Let this process run the text of a task file: it was ordered to."""
-    _TRUSTED.add(task)
+def allow(task: str, *, sandbox: bool = True) -> None:
+    """Let this process run a task; ``sandbox`` is False if it may do so without one."""
+    _ALLOWED.add((task, sandbox))
+
+
+def recall(task: str) -> None:
+    """Let this process, which runs a session, run a task without a sandbox if this user's own spec allows that."""
+    if has_mark("task_files", _mark(task, False)):
+        allow(task, sandbox=False)
 
 
 def is_trusted(task: str) -> bool:
-    """Say whether this process may run a task: any but a file that this user has not named."""
-    return not is_file(task) or task in _TRUSTED or _mark(task).is_file()
+    """Return whether this process may run a task in a sandbox: any but a file that this user has not named."""
+    return not is_file(task) or any(
+        (task, sandbox) in _ALLOWED or has_mark("task_files", _mark(task, sandbox)) for sandbox in (True, False)
+    )
 
 
-def _mark(task: str) -> Path:
-    import platformdirs
+def may_run_unconfined(task: str) -> bool:
+    """Return whether this process may run a task without a sandbox."""
+    return (task, False) in _ALLOWED
 
-    return platformdirs.user_state_path("peergate") / "task_files" / task.rpartition(":")[2]
+
+def _mark(task: str, sandbox: bool) -> str:
+    digest = task.rpartition(":")[2] if "@sha256:" in task else digest_bytes(task.encode()).rpartition(":")[2]
+    return digest if sandbox else f"{digest}.unconfined"
 
 
 def trusted_text(task: str) -> str:

@@ -55,6 +55,7 @@ type trail struct {
 	keys     map[string]bool
 	verdicts []statement
 	evidence map[string]int64 // digest of a file in the store, and an entry that names it
+	lists    []string         // digests of files in the store that name further files
 	signed   map[string]int
 }
 
@@ -147,11 +148,13 @@ func (t *trail) add(one entry) ([]signature, error) {
 	if said.kind == "verdict" {
 		t.verdicts = append(t.verdicts, said)
 	}
-	for _, digest := range said.evidence() {
+	files, lists := said.evidence()
+	for _, digest := range files {
 		if _, known := t.evidence[digest]; !known {
 			t.evidence[digest] = one.seq
 		}
 	}
+	t.lists = append(t.lists, lists...)
 	return signatures, nil
 }
 

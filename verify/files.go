@@ -111,6 +111,13 @@ func checkFiles(dir string, files, folders map[string]bool, tiles []string, expe
 	for name := range folders {
 		return 0, fmt.Errorf("%q is a folder without a file of the export", name)
 	}
+	for _, list := range whole.lists {
+		for _, digest := range listed(dir, list) {
+			if _, known := whole.evidence[digest]; !known {
+				whole.evidence[digest] = whole.evidence[list]
+			}
+		}
+	}
 	for digest, seq := range whole.evidence {
 		if !files["store/"+digest[7:9]+"/"+digest[9:]] {
 			return 0, fmt.Errorf("entry %d: %s is missing from the store", seq, digest)
@@ -127,6 +134,20 @@ func checkFiles(dir string, files, folders map[string]bool, tiles []string, expe
 		}
 		return nil
 	})
+}
+
+// listed returns the digests that a file of the store names. One that cannot be read is missing or has other bytes than
+// its name says, which is found anyway.
+func listed(dir, digest string) (found []string) {
+	data, err := read(filepath.Join(dir, "store", digest[7:9], digest[9:]))
+	if err != nil {
+		return nil
+	}
+	value, err := parseCanonical(data)
+	if err != nil {
+		return nil
+	}
+	return digestsAt(value, []string{"*"}, "")
 }
 
 func read(path string) ([]byte, error) { return os.ReadFile(path) }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -144,44 +146,58 @@ func subject(name, digest string) object {
 	return object{"digest": object{"sha256": strings.TrimPrefix(digest, "sha256:")}, "name": name}
 }
 
-// inStore lists, by kind of entry, the members whose digest is the name of a file in the content store.
-var inStore = map[string][]string{
-	"open":      {"spec", "source", "constitution", "measured_by"},
-	"turn":      {"said", "request", "response"},
-	"call":      {"arguments"},
-	"result":    {"text", "image"},
-	"note":      {"text"},
-	"launch":    {"order"},
-	"exit":      {"exit", "manifest", "log"},
-	"metrics":   {"metrics"},
-	"checks":    {"checks"},
-	"packet":    {"packet"},
-	"look":      {"packet", "arguments", "answer"},
-	"verdict":   {"packet", "verdict", "request", "response"},
-	"decision":  {"decision"},
-	"amendment": {"spec", "source", "packet", "verdict", "code"},
-	"asked":     {"request", "read", "instructions"},
-	"answered":  {"answer", "request", "response"},
+// evidenceTable is Peergate's own: specs/trail/stored_evidence.py says what its paths mean, and writes it.
+//
+//go:embed evidence.json
+var evidenceTable []byte
+
+var inStore = readTable()
+
+func readTable() map[string][]string {
+	var table map[string][]string
+	if err := json.Unmarshal(evidenceTable, &table); err != nil {
+		panic(err)
+	}
+	return table
 }
 
-// evidence returns the digests of the files that an entry says are in the content store of its export.
-func (said statement) evidence() []string {
-	var found []string
-	add := func(value interface{}) {
+// evidence returns the digests of the files that an entry says are in the content store of its export, and those of
+// them that are lists of further files.
+func (said statement) evidence() (files, lists []string) {
+	for _, path := range inStore[said.kind] {
+		isList := strings.HasSuffix(path, "/")
+		path, condition, _ := strings.Cut(strings.TrimSuffix(path, "/"), "?")
+		found := digestsAt(said.body, strings.Split(path, "."), condition)
+		files = append(files, found...)
+		if isList {
+			lists = append(lists, found...)
+		}
+	}
+	return files, lists
+}
+
+// digestsAt returns the digests to which a path of the table leads.
+func digestsAt(value interface{}, path []string, condition string) (found []string) {
+	if len(path) == 0 {
 		if digest, ok := value.(string); ok && digestForm.MatchString(digest) {
 			found = append(found, digest)
 		}
+		return found
 	}
-	for _, name := range inStore[said.kind] {
-		add(said.body[name])
+	members, isObject := value.(object)
+	if path[0] != "*" {
+		member, there := members[path[0]]
+		if there && (len(path) > 1 || condition == "" || members[condition] == true) {
+			found = digestsAt(member, path[1:], condition)
+		}
+		return found
 	}
-	tables := map[string]string{"open": "data", "report": "files", "exit": "outputs"}
-	table, _ := said.body[tables[said.kind]].(object)
-	for _, value := range table {
-		if output, ok := value.(object); ok && said.kind == "exit" && output["stored"] == true {
-			add(output["digest"])
-		} else if said.kind != "exit" {
-			add(value)
+	for _, member := range members {
+		found = append(found, digestsAt(member, path[1:], condition)...)
+	}
+	if list, ok := value.([]interface{}); ok && !isObject {
+		for _, member := range list {
+			found = append(found, digestsAt(member, path[1:], condition)...)
 		}
 	}
 	return found

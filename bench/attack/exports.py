@@ -71,7 +71,7 @@ def original(folder: Path) -> Original:
     return Original.of(folder / "export", KeyFolder.of_trail(run / "trail.sqlite"))
 
 
-def built(folder: Path) -> Path:
+def built(folder: Path, source: Path = HOME / "verify") -> Path:
     """Build ``verify/`` with Debian's packages.
 
     Raises:
@@ -84,7 +84,7 @@ def built(folder: Path) -> Path:
     }  # fmt: skip
     command = ["go", "build", "-o", str(program), "."]
     done = subprocess.run(
-        command, cwd=HOME / "verify", env=environment, capture_output=True, text=True, check=False, timeout=600
+        command, cwd=source, env=environment, capture_output=True, text=True, check=False, timeout=600
     )
     if done.returncode:
         raise RuntimeError(done.stderr)

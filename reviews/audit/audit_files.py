@@ -9,43 +9,21 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.audit.pruning import pruned_weights
 from reviews.trail.envelope import Recorded
-from specs.digests import digest_file, digest_path
+from specs.digests import canonical_bytes, digest_file, digest_path
 from specs.regular_files import read_regular
 from specs.stages.witness import ROWS
+from specs.trail.stored_evidence import DIGEST, IN_THE_RUN, StoredFile, stored_evidence
 
 _STORED = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")
 _PARTIAL = re.compile(r"\.[0-9a-f]{62}\.[0-9]+\.[0-9a-f]{8}")
 """A file of a process that was killed while it wrote to the store (``write_durably``)."""
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_IN_STORE: dict[str, tuple[str, ...]] = {
-    "open": ("spec", "source", "constitution", "measured_by"),
-    "turn": ("said", "request", "response"),
-    "call": ("arguments",),
-    "result": ("text", "image"),
-    "note": ("text",),
-    "launch": ("order",),
-    "exit": ("exit", "manifest", "log"),
-    "challenge": ("order",),
-    "witness": ("exit", "manifest", "rows", "log"),
-    "metrics": ("metrics",),
-    "checks": ("checks",),
-    "packet": ("packet",),
-    "look": ("packet", "arguments", "answer"),
-    "verdict": ("packet", "verdict", "request", "response"),
-    "decision": ("decision",),
-    "amendment": ("spec", "source", "packet", "verdict", "code"),
-    "asked": ("request", "read", "instructions", "readable"),
-    "answered": ("answer", "request", "response"),
-    "replicated": ("result",),
-}
-"""By kind of entry, the members of its body whose digest is the name of a file in the store."""
 _TYPES = {
     stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -106,30 +84,13 @@ def shown(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def named_in_store(recorded: Recorded, *, with_report: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield ``(what, digest)`` of the files that must be in the store, for an entry whose body may be anything.
+def named_in_store(recorded: Recorded, *, with_report: bool = False) -> Iterator[StoredFile]:
+    """Yield the files that must be in the store, for an entry whose body may be anything.
 
     ``with_report``: also the files of the report, which an export keeps in its store and a run beside it.
     """
-    kind, body = recorded.entry.kind, recorded.body
-    named: list[tuple[str, Any]] = [(what, body.get(what)) for what in _IN_STORE.get(kind, ())]
-    if kind == "open":
-        named += [(f"data {name}", digest) for name, digest in _table(body.get("data")).items()]
-    elif kind == "report" and with_report:
-        named += _table(body.get("files")).items()
-    elif kind == "exit":
-        outputs = {name: _table(one) for name, one in _table(body.get("outputs")).items()}
-        named += [(name, one.get("digest")) for name, one in outputs.items() if one.get("stored") is True]
-    elif kind in ("verdict", "answered"):
-        earlier = [_table(one) for one in body.get("earlier") or () if isinstance(body.get("earlier"), list)]
-        named += [(f"earlier {what}", one.get(what)) for one in earlier for what in ("request", "response")]
-    for what, digest in named:
-        if isinstance(digest, str) and _DIGEST.fullmatch(digest):
-            yield what, digest
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    if with_report or recorded.entry.kind != IN_THE_RUN:
+        yield from stored_evidence(recorded.entry.kind, recorded.body)
 
 
 def named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
@@ -182,11 +143,10 @@ class Compared:
         for name, what in sorted(there.others.items()):
             yield f"{self.store}/{shown(name)}: is {what}, and no evidence"
         named = {
-            f"{digest[7:9]}/{digest[9:]}": (one, what, digest)
-            for one in reversed(self.entries)
-            for what, digest in named_in_store(one, with_report=export)
+            f"{digest[7:9]}/{digest[9:]}": (recorded, what, digest)
+            for recorded in reversed(self.entries)
+            for what, digest in self._required(recorded, export)
         }
-        named = {**dict(self._kept_folders(there.files)), **dict(self._looked_into()), **named}
         for name in sorted(there.files):
             path = f"{self.store}/{name}"
             if not _STORED.fullmatch(name):
@@ -208,34 +168,23 @@ class Compared:
             if name not in there.files:
                 yield f"entry {one.entry.seq} ({one.entry.kind}): {what} {digest} is missing from the store"
 
-    def _kept_folders(self, there: set[str]) -> Iterator[tuple[str, tuple[Recorded, str, str]]]:
-        """Yield what an entry names by naming a folder of which the store keeps a copy: its list of files, and them."""
-        for one in self.entries:
-            for what, output in _table(one.body.get("outputs") if one.entry.kind == "exit" else None).items():
-                digest = _table(output).get("digest")
-                if _table(output).get("stored") is not False or not isinstance(digest, str):
-                    continue
-                listed = f"{digest[7:9]}/{digest[9:]}"
-                if listed not in there:
-                    continue
-                yield listed, (one, what, digest)
-                yield from self._listed(digest, one, what)
+    def _required(self, recorded: Recorded, export: bool) -> Iterator[tuple[str, str]]:
+        """Yield what an entry calls each file that it requires in the store, and its digest."""
+        for file in named_in_store(recorded, with_report=export):
+            yield file.name, file.digest
+            if file.is_list:
+                yield from self._listed(file)
 
-    def _looked_into(self) -> Iterator[tuple[str, tuple[Recorded, str, str]]]:
-        """Yield the texts that a requested review may look into, which its list names."""
-        for one in self.entries:
-            digest = one.body.get("readable") if one.entry.kind == "asked" else None
-            if isinstance(digest, str) and _DIGEST.fullmatch(digest):
-                yield from self._listed(digest, one, "readable")
-
-    def _listed(self, digest: str, one: Recorded, what: str) -> Iterator[tuple[str, tuple[Recorded, str, str]]]:
+    def _listed(self, file: StoredFile) -> Iterator[tuple[str, str]]:
         files: Any = None
-        # A list with other bytes than its name is damage anyway.
+        # A list with other bytes than its name is damage anyway; verify/ reads canonical JSON only.
         with suppress(OSError, ValueError, RecursionError):
-            files = json.loads(read_regular(self.folder / self.store / f"{digest[7:9]}/{digest[9:]}"))
-        for name, each in _table(files).items():
-            if isinstance(each, str) and _DIGEST.fullmatch(each):
-                yield f"{each[7:9]}/{each[9:]}", (one, f"{what}/{shown(name)}", each)
+            raw = read_regular(self.folder / self.store / f"{file.digest[7:9]}/{file.digest[9:]}")
+            files = json.loads(raw)
+            files = files if isinstance(files, dict) and canonical_bytes(files) == raw else None
+        for name, digest in (files or {}).items():
+            if isinstance(digest, str) and DIGEST.fullmatch(digest):
+                yield f"{file.name}/{shown(name)}", digest
 
     def stored(self) -> list[str]:
         """Return the names of the files that are evidence, from the store on."""

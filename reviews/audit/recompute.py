@@ -23,14 +23,16 @@ from reviews.gate.packet_derivation import check_design, derive_packet, verdict_
 from reviews.gate.panel import member_answer, merge
 from reviews.gate.reviewer import no_verdict
 from reviews.reviewers.checklist import Checklist
+from reviews.stages.programs.code_eval import why_not_run
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.confinement.verifier_process import described
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing, PeergateError, PluginFault, Unconfined
 from specs.session.loading import read_resolved
-from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.session.session_spec import ResolvedSpec
 from specs.stages.metric import MetricSet
+from specs.stages.registry import kind_of
 from specs.stages.stage import TASKS
 from specs.task_file import is_trusted
 from specs.trail.verdict import CheckResult, Decision, Packet, Verdict
@@ -55,7 +57,7 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
                 why = "uses a task file that no spec checked here names"
                 notes.append(f"{where}: {why}, and is not derived again; `peergate spec check` a spec with that file")
                 continue
-            if why := _cannot_judge(resolved.spec):
+            if why := _cannot_judge(resolved):
                 notes.append(f"{where}: {why}, and is not derived again")
                 continue
             if kind == "amendment":
@@ -69,9 +71,11 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
     return count
 
 
-def _cannot_judge(spec: SessionSpec) -> str:
-    """Return why a verifier of a session cannot be asked on this machine; empty if all can."""
-    for task in sorted({spec.task, *(getattr(stage.parameters, "scorer", None) or spec.task for stage in spec.stages)}):
+def _cannot_judge(resolved: ResolvedSpec) -> str:
+    """Return why a verifier or program of a session cannot be run on this machine; empty if all can."""
+    if any(kind_of(stage).judged_in_sandbox for stage in resolved.spec.stages) and (why := why_not_run(resolved)):
+        return f"programs that its model wrote are not run: {why}"
+    for task in sorted(resolved.spec.tasks()):
         try:
             if task not in TASKS:
                 described(task)

@@ -22,7 +22,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.acceptance.backlog import acceptance_lines
 from sessions.commands.audit.trail_place import session_at
-from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, below, chosen, session_words, shown_path
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_indented, print_json, print_line, print_table
 from sessions.diagnosis import curve_plots
 from sessions.diagnosis.diagnosis import diagnose as diagnose_run
@@ -30,7 +30,7 @@ from sessions.diagnosis.diagnosis import nothing_begun
 from sessions.diagnosis.pages import lines_of as diagnosis_lines
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
-from sessions.report.next_steps import answers_to, remedies
+from sessions.report.next_steps import WayOut, answers_to, remedies, waiting_for
 from sessions.report.overview import Overview, overview, waits_for_verdict
 from sessions.report.page_result import page_result, page_scorecard
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
@@ -44,6 +44,7 @@ from sessions.view.job_progress import running_job
 from specs import markdown
 from specs.errors import EvidenceMissing, UserError
 from specs.session.session_spec import Budget
+from specs.session_words import below, session_words, shown_path
 
 app = typer.Typer()
 
@@ -74,7 +75,8 @@ def list_sessions(
     if all_of_database:
         names, rows = (*names, "place"), [(*row, str(one.path)) for row, one in zip(rows, found, strict=True)]
     print_table(names, rows)
-    for one in [one for one in found if one.state in ("waiting", "damaged") and one.reasons]:
+    explained = ("waiting", "damaged", "paused")
+    for one in [one for one in found if (one.state in explained or one.decision == "cancelled") and one.reasons]:
         print_line(f"{one.name}: {masked_line(one.reasons[0], 200)}")
 
 
@@ -323,21 +325,25 @@ def _print_next_steps(entries: list[Recorded], run: Path) -> None:
     named = session_words(run)
     print_line("what you can do:")
     asked = question(entries)
-    if waits_for_verdict(entries) is not None or asked is None:
-        print_line(f"  peergate review show {named}, then peergate review give {named} --file VERDICT.json")
-        print_line("      judges the gate that waits")
-        return
     store = Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
-    for one in answers_to(entries, asked, named, store, resolved):
-        print_line(f"  {', then '.join(one['commands'])}")
-        print_line(f"      {one['effect']}")
-    _print_remedies(remedies(entries, store))
+    if waits_for_verdict(entries) is not None or asked is None:
+        print_ways_out(waiting_for(entries, run, store, resolved)["answers"])
+        return
+    print_ways_out(answers_to(entries, asked, named, store, resolved))
+    _print_remedies([each._asdict() for each in remedies(entries, store)])
 
 
-def _print_remedies(found: list[dict[str, str]]) -> None:
-    for one in found:
-        print_line(f"  against {one['check']}: {masked_line(one['remedy'], 500)}")
+def print_ways_out(ways: Sequence[WayOut]) -> None:
+    """Print commands, with the effect of each below it."""
+    for way in ways:
+        print_line(f"  {', then '.join(way.commands)}")
+        print_line(f"      {way.effect}")
+
+
+def _print_remedies(shown: list[dict[str, str]]) -> None:
+    for each in shown:
+        print_line(f"  against {each['check']}: {masked_line(each['remedy'], 500)}")
 
 
 def _in_words(builder: dict[str, Any]) -> str:

@@ -33,6 +33,7 @@ from specs.job_records import Artifact, JobOrder, Manifest, Progress
 from specs.stages.registry import kind_of
 from specs.stages.witness import ROWS
 from specs.strict_json import read_json
+from specs.task_file import is_trusted
 from specs.text import plain
 from specs.trail.verdict import CheckResult
 from training.running_code import code_digest
@@ -104,6 +105,8 @@ class Repetition:
         order = witness_order(self.entries, self.store, key, self.again)
         if order is None or order.challenge is None:
             raise EvidenceMissing("its job left nothing that a witness could read")
+        if not is_trusted(order.task):
+            raise EvidenceMissing("it would run a task file that no spec checked here names")
         challenge = order.challenge
         read, of = challenge.counts()
         order = order.model_copy(
@@ -112,6 +115,7 @@ class Repetition:
                 "code": code_digest(),
                 "max_seconds": MOST_SECONDS,
                 "dead_man_minutes": None,
+                "verifier": order.verifier.model_copy(update={"sandbox": True}),
             }
         )
         self.say(f"{stage}.{attempt}: a witness {challenge.told()}")

@@ -126,12 +126,15 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool
             _uncounted(session, stage, name, f"holds the value of {named}")
             continue
         size = path.stat().st_size if stored else _bytes_in(path)
-        if kind == "files" and size <= MOST_KEPT:
+        kept = kind == "files" and size <= MOST_KEPT
+        if kept:
             digest = keep_files(session.store, path)
         else:
             digest = session.store.put(path.read_bytes()) if stored else digest_path(path)
         relative = path.relative_to(session.run).as_posix()
         outputs[name] = {"path": relative, "digest": digest, "bytes": size, "stored": stored}
+        if kept:
+            outputs[name]["kept"] = True
     return None if raw is None else session.store.put(raw), outputs
 
 

@@ -14,10 +14,13 @@ from reviews.evidence.resumable_steps import sources
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import job_folder
 from sessions.session import Session, State
+from specs import task_file
+from specs.confinement.verifier_limits import VerifierLimits
 from specs.errors import PeergateError, UserError
 from specs.job_records import Artifact, JobOrder
-from specs.session.session_spec import ModelSource, ResolvedSpec, kind_in_order
+from specs.session.session_spec import ModelSource, ResolvedSpec, SessionSpec, kind_in_order
 from specs.stages.registry import Stage, resolve_parameters
+from specs.stages.stage import TASKS
 from training.jobs.saved_steps import offered
 
 CONTROL = "model/control"
@@ -36,7 +39,7 @@ def order_of(session: Session, state: State) -> JobOrder:
             "inputs": {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())},
             "task": session.resolved.spec.task,
             "task_text": session.resolved.task_text,
-            "verifier": session.resolved.spec.verifier.limits(),
+            "verifier": _verifier_limits(session.resolved.spec),
             "grant": session.body(f"grant/{key}"),
             "code": _running_code(session),
             "max_seconds": stage.max_minutes * 60,
@@ -44,6 +47,13 @@ def order_of(session: Session, state: State) -> JobOrder:
             "model_kind": kind_in_order(session.resolved.spec, stage),
         }
     )
+
+
+def _verifier_limits(spec: SessionSpec) -> VerifierLimits:
+    """Return the registered limits; with a sandbox in a run whose spec this user neither started nor signed."""
+    limits = spec.verifier.limits()
+    trusted = all(map(task_file.may_run_unconfined, spec.tasks() - {*TASKS}))
+    return limits if trusted else limits.model_copy(update={"sandbox": True})
 
 
 def resumed(session: Session, order: JobOrder) -> JobOrder:

@@ -9,12 +9,37 @@ from pydantic import ValidationError
 from reviews.audit.spec_signature import is_spec_signed, sign_spec
 from reviews.trail.keys import FOLDER, KeyFolder
 from reviews.trail.store import write_durably
+from specs import task_file
 from specs.errors import Blocked
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.registry import kind_of
+from specs.stages.stage import TASKS
 from specs.trail.session_bodies import SpecSignature
 
 SIGNED = Path(".peergate") / "signed"
 DRAFT = ".draft.yaml"
 """How the names of specs end that a program wrote: none of them starts without a person's signature."""
+
+
+def needs_signature(spec: Path, *, signed: bool = False) -> bool:
+    """Return whether a session of this spec needs a person's signature."""
+    return signed or spec.name.endswith(DRAFT)
+
+
+def trust_spec(resolved: ResolvedSpec, *, sandbox: bool) -> None:
+    """Let this user's processes run the tasks and programs of a spec that the user checked, started or signed.
+
+    ``sandbox`` is False if the tasks may run without one.
+    """
+    for task in resolved.spec.tasks() - {*TASKS}:
+        task_file.trust(task, sandbox=sandbox)
+    trust_programs(resolved)
+
+
+def trust_programs(resolved: ResolvedSpec) -> None:
+    """Let this user's processes run the programs that a session's model writes, in a sandbox."""
+    if any(kind_of(stage).judged_in_sandbox for stage in resolved.spec.stages):
+        task_file.trust(resolved.programs())
 
 
 def keep_signature(runs: Path, registration: str, by: str) -> Path:

@@ -106,7 +106,8 @@ class _Process:
         with ExitStack() as held:
             packages = () if point is None else plugins.packages_of(point)
             try:
-                started = held.enter_context(confined(packages, again=again, anyway=not limits.sandbox))
+                anyway = not limits.sandbox and task_file.may_run_unconfined(task)
+                started = held.enter_context(confined(packages, again=again, anyway=anyway))
             except NoSandbox as error:
                 raise self._unconfined(str(error)) from error
             self._process = _started(started)
@@ -146,8 +147,13 @@ class _Process:
                     pipe.close()
 
     def _unconfined(self, why: str) -> Unconfined:
-        hint = "install bubblewrap 0.8 or newer, or let it make user namespaces here; or register `verifier: {sandbox: "
-        hint += "false}`, and the verifier runs with your rights"
+        hint = "install bubblewrap 0.8 or newer, or let it make user namespaces here"
+        if self._limits.sandbox:
+            hint += (
+                "; or register `verifier: {sandbox: false}`, and `peergate start` runs the verifier with your rights"
+            )
+        else:
+            hint += "; only a session that you start or sign honours `sandbox: false`, commands that read never do"
         return Unconfined(f"its verifier would run without a sandbox: {why}", where=self._where, hint=hint)
 
     def _described(self, said: dict[str, Any]) -> Described:

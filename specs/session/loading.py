@@ -21,7 +21,7 @@ from specs.session.defaults import fill
 from specs.session.explain import explain, validate
 from specs.session.lint.item_rules import unread_turns
 from specs.session.lint.rules import lint
-from specs.session.named_files import NamedFiles, document_of, parse_constitution
+from specs.session.named_files import NamedFiles, Unconfined, document_of, parse_constitution
 from specs.session.problems import LintProblem, Loc, closest, dotted
 from specs.session.profiles import apply_profile, profile_names
 from specs.session.session_spec import ResolvedSpec, SessionSpec
@@ -46,11 +46,12 @@ def load_spec(
     *,
     allow_missing_data: bool = False,
     launcher: LauncherName | None = None,
+    unconfined: Unconfined = "never",
 ) -> ResolvedSpec:
     """Read a session spec and pin everything it names; whether the model exists is not checked here.
 
     ``profile`` and ``launcher`` replace those that the spec names. With ``allow_missing_data``, the registered digests
-    of data files that do not exist are used; files without one are left out.
+    of data files that do not exist are used; files without one are left out. ``unconfined`` is for who runs the spec.
 
     Raises:
         SpecError: the spec, its constitution or its data are wrong. Holds every problem of the first of these that
@@ -69,7 +70,7 @@ def load_spec(
         raise document.error(path, [*filled, *_with_remedies(path, document, spec)])
     if filled:
         raise document.error(path, filled)
-    files = NamedFiles(path, allow_missing_data)
+    files = NamedFiles(path, allow_missing_data, unconfined)
     spec, constitution, digests = files.read_all(spec)
     spec, task_text = files.task(files.companions(spec))
     spec, scripts = files.scripts(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 from specs import task_file
 from specs.benchmarks import lm_eval_file
@@ -28,6 +29,9 @@ from specs.stages.stage import TASKS
 from specs.trainers import trainer_file
 
 _RESTORE = "restore the registered file; or if the change is meant, `peergate spec pin` writes the new digest"
+Unconfined = Literal["never", "trusted", "named"]
+"""Whether a spec's ``sandbox: false`` is honoured: never, as whoever reads does; where this user started or signed such
+a spec with the same task; or because this user starts the spec now."""
 READING_BYTES = 64_000
 """Of a reading list: every reviewer reads it again with every packet."""
 _FITTING = "the task's file says in its Item which fields items have"
@@ -36,9 +40,10 @@ _FITTING = "the task's file says in its Item which fields items have"
 class NamedFiles:
     """The constitution and data files of one spec."""
 
-    def __init__(self, path: Path, allow_missing: bool) -> None:
+    def __init__(self, path: Path, allow_missing: bool, unconfined: Unconfined = "never") -> None:
         self.folder = path.parent
         self.allow_missing = allow_missing
+        self.unconfined = unconfined
         self.problems: list[LintProblem] = []
         self.others: list[Problem] = []
         self.items: dict[str, bytes] = {}
@@ -97,12 +102,14 @@ class NamedFiles:
         path, _, stated = spec.task.partition("@")
         raw = self._read(("task",), path) if task_file.is_file(path) else None
         if raw is None:
+            self.permit(spec)
             return spec, None
         try:
             text = task_file.text_of(self.folder / path, raw)
             name = task_file.pinned(path, text)
             task_file.remember(name, text, spec.verifier.limits())
-            task_file.trust(name)
+            task_file.allow(name)
+            self.permit(spec.model_copy(update={"task": name}))
             verifier_process.described(name)
         except (SpecError, task_file.TaskFault) as error:
             self.others += error.problems if isinstance(error, SpecError) else [error.problem(self.folder)]
@@ -116,6 +123,14 @@ class NamedFiles:
             message = f"'{path}' has the digest {name.partition('@')[2]}, the spec registers {stated}"
             self.problems.append(LintProblem(("task",), message, _RESTORE))
         return spec.model_copy(update={"task": name}), text
+
+    def permit(self, spec: SessionSpec) -> None:
+        """Let this process run the spec's tasks without a sandbox where the spec and :data:`Unconfined` allow that."""
+        for task in spec.tasks():
+            if self.unconfined == "trusted":
+                task_file.recall(task)
+            elif self.unconfined == "named":
+                task_file.allow(task, sandbox=spec.verifier.sandbox)
 
     def scripts(self, spec: SessionSpec) -> tuple[SessionSpec, dict[str, str]]:
         """Return the spec with each stage's script pinned by its digest, and the texts; problems are collected."""
@@ -233,7 +248,7 @@ class NamedFiles:
         if not self._is_there((*loc, "path"), named.path, folder=True):
             return None
         try:
-            digest, found = digest_of(path), read_registered(path, held, learned)
+            digest, found = digest_of(path), read_registered(path, held, learned, named.selection())
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem((*loc, "path"), f"'{named.path}' cannot be read: {error}"))
             return None

@@ -34,7 +34,7 @@ FORMS: dict[EntryKind, Form] = {
     "plan": Form(builder_bodies.Plan),
     "grant": Form(gate_bodies.Granted, version=4),
     "launch": Form(session_bodies.Launch, version=3),
-    "exit": Form(session_bodies.Exit, version=6),
+    "exit": Form(session_bodies.Exit, version=7),
     "lost": Form(session_bodies.Lost, version=3),
     "challenge": Form(session_bodies.Challenged, version=2),
     "witness": Form(session_bodies.Witnessed, version=2),

@@ -122,12 +122,15 @@ class Launch(_OfJob):
 
 
 class Output(Contract):
-    """One thing a job left; ``stored`` when its bytes are in the content store."""
+    """One thing a job left."""
 
     path: str
     digest: Digest
     bytes: int
     stored: bool
+    """Whether its bytes are in the content store."""
+    kept: bool = omitted(False)
+    """Whether the store holds a copy of the folder: a list of its files, and them. Not recorded before version 7."""
 
 
 class HeldoutUse(Contract):

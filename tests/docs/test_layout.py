@@ -187,7 +187,18 @@ REQUEST_OPTIONS = {
     *("--max-cost", "--out", "--force", "--json"),
 }
 COMMANDS = {
-    "init": {"folder", "--template", "--data", "--verifier", "--model", "--against", "--sessions", "--name", "--json"},
+    "init": {
+        "folder",
+        "--template",
+        "--data",
+        "--verifier",
+        "--columns",
+        "--drop",
+        "--model",
+        "--against",
+        "--sessions",
+    }
+    | {"--name", "--json"},
     "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile", "--signed"},
     "resume": {"run", "--runs", "--answer", "--reason", "--by"},
     "cancel": {"run", "--runs"},

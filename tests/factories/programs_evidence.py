@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
+from specs import task_file
 from specs.digests import digest_path
 from specs.stages.artifacts import Item
 from specs.stages.programs.kinds import CODE_EVAL
@@ -48,6 +49,7 @@ def code_evidence(
     inputs = {"model": "model", "items": "data.problems"}
     stage = CODE_EVAL.stage(name="code", kind="code_eval", inputs=inputs, parameters=given)
     evidence = evidence_with(folder, stage, tuple(items), list(rows))
+    task_file.allow(evidence.resolved.programs())
     path = write_rows(folder / "problems.jsonl", [one.model_dump(mode="json") for one in items])
     return replace(evidence, inputs=evidence.inputs | {"items": path}, grant=_granted(evidence, path))
 

@@ -194,7 +194,7 @@ def _permitted_order(folder: Path) -> JobOrder:
         require_unchanged({what: then for what, then in grant.plugins.items() if what.startswith(RUN_BY_JOBS)})
     except PluginFault as error:
         refuse(f"{order.key}: {error}")
-    task_file.allow(order.task)
+    task_file.allow(order.task, sandbox=order.verifier.sandbox)
     # A witness begins when the job has ended, however long that took.
     if order.challenge is None and time.time() > grant.expires:
         refuse(f"{order.key}: the grant has expired")

@@ -11,13 +11,15 @@ from reviews.evidence.measured_value import Measured
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
 from reviews.statistics.pass_at_k import over_problems
-from specs.confinement.program_process import Ended, Limits, Program, run_all
+from specs.confinement.program_process import Ended, Limits, Program, require_sandbox, run_all
 from specs.confinement.verifier_command import NoSandbox
 from specs.errors import EvidenceMissing
+from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
+from specs.task_file import is_trusted
 from specs.text import plain
 from training.rules.programs.answer_program import program_in
 
@@ -80,7 +82,20 @@ def tried(evidence: Evidence) -> list[Tried]:
     return [Tried(row, one) for row, one in zip(rows, _ended(evidence, programs), strict=True)]
 
 
+def why_not_run(resolved: ResolvedSpec) -> str:
+    """Return why this process may not run a session's programs; empty if it may, in a sandbox."""
+    if not is_trusted(resolved.programs()):
+        return "nobody has started or checked its spec here (`peergate spec check`)"
+    try:
+        require_sandbox()
+    except NoSandbox as error:
+        return str(error)
+    return ""
+
+
 def _ended(evidence: Evidence, programs: list[Program]) -> list[Ended]:
+    if why := why_not_run(evidence.resolved):
+        raise EvidenceMissing(f"programs are not run: {why}", where="code rows")
     given = evidence.granted(CodeEvalParameters)
     try:
         return run_all(programs, Limits(given.seconds, given.memory_mb))

@@ -1,6 +1,7 @@
 """Where the rows of a trail are: in a file of the run folder, or in a database that a file there points to.
 
-A trail is named by the path that its SQLite file has or would have.
+A trail is named by the path that its SQLite file has or would have. A folder may be a stranger's: its database is
+connected to only if PEERGATE_DATABASE names it, or this user recorded it for this workspace (``start --database``).
 """
 
 from __future__ import annotations
@@ -9,23 +10,31 @@ import os
 import stat
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 from pydantic import ValidationError
 
 from reviews.trail.keys import FOLDER
 from reviews.trail.store import write_durably
-from specs.digests import Contract
+from specs.digests import Contract, digest_value
 from specs.errors import AuditDamage, UserError
 from specs.masking import know, secrets_of_address
 from specs.regular_files import read_regular
+from specs.text import plain
+from specs.user_marks import has_mark, keep_mark
 
 SUFFIX = ".postgres"
 VARIABLE = "PEERGATE_DATABASE"
 FILE = "database"
 """In the folder of the workspace's keys, which the reviewer's process and sandboxes do not see."""
 _FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+PARAMETERS = frozenset({
+    "host", "port", "sslmode", "sslrootcert", "channel_binding", "gssencmode", "target_session_attrs",
+    "load_balance_hosts", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count",
+    "tcp_user_timeout",
+})  # fmt: skip
+"""What an address may say after its question mark: nothing that names a file or service with a password or a key."""
 
 
 class Pointer(Contract):
@@ -70,21 +79,31 @@ def database_of(trail: Path) -> str | None:
     """Return the address of the database of a trail's workspace, with its password; None when it has none.
 
     Raises:
-        UserError: it is not an address, or others than its owner can read its file.
+        UserError: it is not an address, others than its owner can read its file, or this user never recorded it.
     """
     named = os.environ.get(VARIABLE)
     if named:
         return checked(named, VARIABLE)
     path = database_file(trail.resolve().parent.parent)
     try:
-        mode, text = stat.S_IMODE(path.stat().st_mode), path.read_text(encoding="utf-8").strip()
+        mode, text = stat.S_IMODE(path.stat().st_mode), read_regular(path).decode().strip()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the database's address cannot be read: {error}", where=str(path)) from error
     if mode & 0o077:
         raise UserError(f"the file has mode {mode:o}, others can read it", where=str(path), hint=f"chmod 600 {path}")
-    return checked(text, str(path))
+    address = checked(text, str(path))
+    if not has_mark("databases", _mark(path.parent.parent.parent, address)):
+        message = f"this workspace names {shown(address)}, which you have not recorded for it: nothing was connected to"
+        hint = "if it is yours, `peergate start --database` records it; or set PEERGATE_DATABASE"
+        raise UserError(message, where=str(path), hint=hint)
+    return address
+
+
+def _mark(runs: Path, address: str) -> str:
+    """Return the name of this user's mark for a workspace and the address of its database."""
+    return digest_value([str(runs.resolve()), address]).rpartition(":")[2]
 
 
 def database_file(runs: Path) -> Path:
@@ -97,6 +116,7 @@ def keep_database(runs: Path, address: str) -> None:
     path = database_file(runs)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_durably(path, f"{checked(address, '--database')}\n".encode(), mode=0o600)
+    keep_mark("databases", _mark(runs, address))
 
 
 def checked(address: str, where: str) -> str:
@@ -104,8 +124,12 @@ def checked(address: str, where: str) -> str:
     try:
         parts = urlsplit(address)
         fits = parts.scheme in ("postgresql", "postgres") and bool(parts.path.strip("/")) and parts.port != 0
+        unknown = sorted(set(parse_qs(parts.query, keep_blank_values=True)) - PARAMETERS)
     except ValueError:
-        fits = False
+        fits, unknown = False, []
+    if fits and unknown:
+        hint = f"it may set {', '.join(sorted(PARAMETERS))}"
+        raise UserError(f"the address may not set {plain(', '.join(unknown), 80)}", where=where, hint=hint)
     if not fits:
         raise UserError("this is not an address of a Postgres database", where=where, hint=f"write {_FORM}")
     for one in secrets_of_address(address):

@@ -167,11 +167,11 @@ _OPEN: dict[str, Database] = {}
 _LOCKED = threading.Lock()
 
 
-def connected(address: str) -> Database:
-    """Return the connections of this process to a database, with its tables made.
+def connected(address: str, *, making: bool = False) -> Database:
+    """Return the connections of this process to a database; ``making``: its tables are made if they are missing.
 
     Raises:
-        UserError: psycopg is not installed, or the database is not one for this.
+        UserError: psycopg is not installed, the database is not one for this, or it has no tables.
         DatabaseUnreachable: it cannot be reached.
     """
     try:
@@ -181,21 +181,30 @@ def connected(address: str) -> Database:
             f"psycopg is not installed ({error})", where=shown(address), hint=install_hint("postgres")
         ) from error
     with _LOCKED:
-        if address in _OPEN:
-            _OPEN[address].users += 1
-            return _OPEN[address]
-        # It logs every try to connect; the caller that wanted a connection reports the error.
-        logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
-        own = application_name(platform.node(), os.getpid())
-        options: dict[str, Any] = {"autocommit": True, "connect_timeout": CONNECT_S, "application_name": own}
-        pool: ConnectionPool[Connection[TupleRow]] = ConnectionPool(
-            address, min_size=1, max_size=MOST_CONNECTIONS, kwargs=options, num_workers=1, open=False, max_idle=120.0
-        )
-        pool.open()
-        database = _OPEN[address] = Database(address, pool)
+        database = _OPEN.get(address)
+        if database is None:
+            # It logs every try to connect; the caller that wanted a connection reports the error.
+            logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
+            own = application_name(platform.node(), os.getpid())
+            options: dict[str, Any] = {"autocommit": True, "connect_timeout": CONNECT_S, "application_name": own}
+            pool: ConnectionPool[Connection[TupleRow]] = ConnectionPool(
+                address,
+                min_size=1,
+                max_size=MOST_CONNECTIONS,
+                kwargs=options,
+                num_workers=1,
+                open=False,
+                max_idle=120.0,
+            )
+            pool.open()
+            database = _OPEN[address] = Database(address, pool)
+        else:
+            database.users += 1
+            if not making:
+                return database
     try:
         database.patiently(lambda: _look(address))
-        database.patiently(lambda: _prepare(database))
+        database.patiently(lambda: _prepare(database, making))
     except BaseException:
         database.close()
         raise
@@ -226,10 +235,16 @@ def _text(error: BaseException, address: str) -> str:
     return without_password("; ".join(line.strip() for line in lines)[:300], address)
 
 
-def _prepare(database: Database) -> None:
-    """Make missing tables; raises UserError if those there are of a newer Peergate, or text is not kept as UTF-8."""
+def _prepare(database: Database, making: bool) -> None:
+    """Make missing tables, if that is wanted.
+
+    Raises:
+        UserError: there are none, those there are of a newer Peergate, or text is not kept as UTF-8.
+    """
     with database.connection() as connection:
         found = connection.execute("SELECT to_regclass('peergate.format') IS NOT NULL").fetchone()
+        if (not found or not found[0]) and not making:
+            raise UserError("the database holds no trails", where=database.place)
         if not found or not found[0]:
             encoding = connection.execute("SHOW server_encoding").fetchone()
             if encoding is None or encoding[0] != "UTF8":

@@ -32,7 +32,7 @@ def begin_log(trail: Path, name: str, address: str, run: Path | None = None) -> 
         DatabaseUnreachable: it cannot be reached.
         UserError: it is not usable for this.
     """
-    log, database = uuid4(), connected(address)
+    log, database = uuid4(), connected(address, making=True)
     place = f"{platform.node()}:{run or trail.parent.resolve()}"
     query = "INSERT INTO peergate.log (id, name, place) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1"
     try:

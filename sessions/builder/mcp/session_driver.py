@@ -22,6 +22,7 @@ from sessions.report.overview import Overview, overview
 from sessions.report.report import REPORT_JSON
 from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run, run_folder, session_name
+from sessions.run.signed_specs import needs_signature
 from sessions.session import Paused, Session
 from specs.errors import PeergateError, UserError
 from specs.session.loading import find_spec, load_spec
@@ -49,7 +50,7 @@ def find_target(named: str, runs: Path, name: str | None, profile: str | None = 
         _require_external(read_entries(run / TRAIL)[0].body.get("builder"), run.resolve())
         return Target(run.resolve())
     spec = find_spec(named)
-    resolved = load_spec(spec, profile)
+    resolved = load_spec(spec, profile, unconfined="trusted" if needs_signature(spec) else "named")
     _require_external(resolved.spec.builder.vendor, spec)
     run = (runs / session_name(name, resolved.spec.name)).resolve()
     if not is_run(run):

@@ -101,19 +101,19 @@ def test_a_body_of_any_shape_names_what_has_the_form_of_a_digest(closed: Path) -
     entry = read_entries(closed / "trail.sqlite")[0].entry
     good = "sha256:" + "0" * 64
     for kind, body, found in (
-        ("open", {"data": {"a": good, "b": good + "\n", "c": 5}, "spec": [good], "source": good}, ["source", "data a"]),
+        ("open", {"data": {"a": good, "b": good + "\n", "c": 5}, "spec": [good], "source": good}, ["source", "data.a"]),
         ("open", {"data": [good]}, []),
         (
             "exit",
             {"outputs": {"a": {"digest": good, "stored": True}, "b": {"digest": good, "stored": 1}, "c": good}},
-            ["a"],
+            ["outputs.a.digest"],
         ),
         ("exit", {"outputs": good}, []),
-        ("report", {"files": {"a": good}}, ["a"]),
+        ("report", {"files": {"a": good}}, ["files.a"]),
         ("newer", {"spec": good}, []),
     ):
         recorded = Recorded(entry.model_copy(update={"kind": kind, "body": body}), "")
-        assert [what for what, _ in named_in_store(recorded, with_report=True)] == found
+        assert [file.name for file in named_in_store(recorded, with_report=True)] == found
 
 
 # ---- what is no file ---------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from tests.specs.session.test_task_file import GOOD, spec_with
 
 def test_a_machine_without_a_sandbox_derives_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cannot_judge = getattr(recompute, "_cannot_judge")  # noqa: B009
-    spec = load_spec(spec_with(tmp_path, GOOD)).spec
+    spec = load_spec(spec_with(tmp_path, GOOD))
     assert cannot_judge(spec) == ""
     verifier_process.end_all()
     monkeypatch.setattr(bubblewrap, "this_host", lambda: None)
     assert "a task whose verifier would run without a sandbox: bubblewrap" in cannot_judge(spec)
-    assert cannot_judge(load_spec(spec_with(tmp_path, GOOD, ("objective", "objective"))).spec) == ""
+    assert cannot_judge(load_spec(spec_with(tmp_path, GOOD, ("objective", "objective")))) == ""

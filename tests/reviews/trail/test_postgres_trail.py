@@ -333,7 +333,8 @@ def test_a_trail_that_is_elsewhere_is_told(
 ) -> None:
     trail = begun(tmp_path, database)
     trail.close()
-    monkeypatch.setenv("PEERGATE_DATABASE", postgres.new_database())
+    monkeypatch.setenv("PEERGATE_DATABASE", other := postgres.new_database())
+    begin_log(tmp_path / "other.sqlite", "other", other)
     with pytest.raises(UserError, match="it was begun in postgresql://"):
         Trail(trail.path, "small")
     with pytest.raises(UserError, match="this trail is not in"):

@@ -304,7 +304,7 @@ def test_a_training_is_drawn_and_its_figures_are_told(session: Session, bench: S
     # It is evidence of what the builder saw, and a restarted builder sees it again.
     recorded = list(session.trail.iterate("result"))[-1]
     assert session.store.get(recorded.body["image"]) == image
-    assert ("image", recorded.body["image"]) in named_in_store(recorded), "an audit compares it"
+    assert ("image", recorded.body["image"], False) in list(named_in_store(recorded)), "an audit compares it"
     assert call(bench, "read_findings").image == "", "no other call carries it"
     refused = call(bench, "plot_training", stage="base")
     assert refused.is_error and "sees held-out items" in refused.text and refused.image == ""

@@ -179,8 +179,8 @@ def test_an_answer_outside_of_the_schema_is_kept_beside_the_second(
     assert first["error"].encode() in session.store.get(recorded.body["request"])
     assert recorded.body["usd"] == pytest.approx(2 * USD)
     # An audit finds it if the first answer is gone.
-    named = dict(named_in_store(recorded))
-    assert named["earlier request"] == first["request"] and named["earlier response"] == first["response"]
+    named = {file.name: file.digest for file in named_in_store(recorded)}
+    assert named["earlier.0.request"] == first["request"] and named["earlier.0.response"] == first["response"]
 
 
 def test_a_pause_while_the_api_is_down_costs_what_came_before(

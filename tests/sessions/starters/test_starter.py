@@ -64,12 +64,13 @@ def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -
     with (tmp_path / "mine.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, ["prompt", "completion"])
         writer.writeheader()
-        # Each prompt three times: the copies stay together, and a held-out one is asked once.
+        # Each prompt three times: of copies one is kept.
         writer.writerows(ASKED * 3)
-    assert called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv").returncode == 0
+    told = called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv")
+    assert told.returncode == 0 and "120 of 180 rows repeat another word for word" in told.stdout, told
     heldout, train = (rows_of(tmp_path / "mine" / name) for name in ("heldout.jsonl", "train.jsonl"))
     asked, taught = {row["prompt"] for row in heldout}, {row["prompt"] for row in train}
-    assert len(heldout) == 30 == len(asked) and len(train) == 90 and not asked & taught
+    assert len(heldout) == 30 == len(asked) and len(train) == 30 and not asked & taught
     assert all(row["answer"] == str(2 * int(row["prompt"].split()[2])) for row in heldout)
     spec = load_spec(tmp_path / "mine" / "experiment.yaml").spec
     assert spec.task == "exact_answer" and spec.analysis.n == 30
@@ -116,15 +117,21 @@ def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
 def test_conversations_are_asked_with_the_turns_that_were_before(tmp_path: Path) -> None:
     system = {"role": "system", "content": "Answer with a number."}
     chats = [
-        {"messages": [system, {"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": "4" * 99}]}
+        {
+            "messages": [
+                system,
+                {"role": "user", "content": row["prompt"]},
+                {"role": "assistant", "content": row["completion"]},
+            ]
+        }
         for row in ASKED
     ]
     told = called("init", tmp_path / "d", "--data", json_lines(tmp_path / "chats.jsonl", chats))
     assert told.returncode == 0, told.stderr
     spec = tmp_path / "d" / "experiment.yaml"
     first = rows_of(tmp_path / "d" / "heldout.jsonl")[0]
-    assert first["before"] == [system] and first["prompt"].startswith("What is") and first["answer"] == "4" * 99
-    assert load_spec(spec).spec.stages[0].parameters.max_new_tokens == 64, "half as long again as the longest answer"
+    assert first["before"] == [system] and first["prompt"].startswith("What is") and int(first["answer"]) % 2 == 0
+    assert load_spec(spec).spec.stages[0].parameters.max_new_tokens == 32, "half as long again as the longest answer"
 
 
 def test_pairs_become_a_preference_training(tmp_path: Path) -> None:

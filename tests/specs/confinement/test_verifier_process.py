@@ -36,7 +36,7 @@ def task(code: str, **limits: object) -> str:
     """Return the name of a task file that this process may run."""
     name = task_file.pinned("./verify.py", code)
     task_file.remember(name, code, VerifierLimits.model_validate(limits))
-    task_file.allow(name)
+    task_file.allow(name, sandbox=limits.get("sandbox") is not False)
     return name
 
 

@@ -400,6 +400,10 @@ def test_without_a_sandbox_the_spec_has_no_task_unless_it_allows_that(
     with pytest.raises(PluginFault, match="would run without a sandbox") as caught:
         load_spec(spec_with(tmp_path, GOOD))
     assert "verifier: {sandbox: false}" in caught.value.hint
-    resolved = load_spec(spec_with(tmp_path, GOOD, (TASK[0], f"{TASK[1]}\nverifier: {{sandbox: false}}")))
+    path = spec_with(tmp_path, GOOD, (TASK[0], f"{TASK[1]}\nverifier: {{sandbox: false}}"))
+    for unconfined in ("never", "trusted"):
+        with pytest.raises(PluginFault, match="would run without a sandbox"):
+            load_spec(path, unconfined=unconfined)
+    resolved = load_spec(path, unconfined="named")
     found = admitted(resolved.spec, resolved.spec.task, {})
     assert found.status == "WARN" and "lets its verifier run without a sandbox" in found.detail

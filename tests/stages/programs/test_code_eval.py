@@ -230,7 +230,7 @@ def test_without_a_sandbox_nothing_is_run(tmp_path: Path, monkeypatch: pytest.Mo
         return None
 
     monkeypatch.setattr(program_process.bubblewrap, "this_host", nothing)
-    with pytest.raises(EvidenceMissing, match="programs cannot be run here"):
+    with pytest.raises(EvidenceMissing, match="programs are not run"):
         measure(code_evidence(tmp_path))
 
 

@@ -1,0 +1,142 @@
+"""Reading a stranger's folder connects to no database that it names, sends no password and makes nothing."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.tables.pointer import (
+    PARAMETERS,
+    Pointer,
+    checked,
+    database_file,
+    database_of,
+    keep_database,
+    pointer_path,
+)
+from specs.errors import UserError
+from tests.e2e.sessions import called
+from tests.fixtures.postgres_server import Server
+
+PASSWORD = "canary-of-PGPASSWORD"
+READING = (
+    ("audit", "verify", "RUN"), ("audit", "list", "RUN"), ("audit", "log", "RUN"), ("audit", "show", "RUN", "0"),
+    ("audit", "timeline", "RUN"), ("audit", "export", "RUN"), ("audit", "anchors", "RUN"), ("report", "RUN"),
+    ("status", "RUN"), ("list",), ("list", "--everywhere"), ("diagnose", "RUN"), ("backlog", "RUN"),
+    ("transcript", "RUN"), ("cost", "RUN"), ("export", "RUN"), ("get", "RUN"), ("seeds", "RUN"),
+    ("retrospective", "RUN"), ("status",), ("prune", "RUN"),
+)  # fmt: skip
+ACTING = (("resume", "RUN"), ("cancel", "RUN"), ("pause", "RUN"))
+"""They leave a request in the folder."""
+
+
+class Sink:
+    """Something at a loopback port that accepts connections and keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(2)
+                self.heard.append(connection.recv(4096))
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.fixture
+def sink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
+    made = Sink()
+    monkeypatch.delenv("PEERGATE_DATABASE", raising=False)
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    monkeypatch.setattr("reviews.trail.tables.postgres_connection.PATIENCE_S", 0.0)
+    yield made
+    made.close()
+
+
+def strangers_run(folder: Path, address: str) -> Path:
+    """Write a run whose workspace names a database, as its owner's Peergate would."""
+    run = folder / "runs" / "small"
+    run.mkdir(parents=True)
+    pointer = Pointer(log=uuid4(), database="postgresql://db.example/peergate")
+    pointer_path(run / "trail.sqlite").write_bytes(pointer.canonical())
+    file = database_file(folder / "runs")
+    file.parent.mkdir(mode=0o700, parents=True)
+    file.write_text(f"{address}\n", encoding="utf-8")
+    file.chmod(0o600)
+    return run
+
+
+def test_no_command_connects_to_a_database_that_a_strangers_folder_names(tmp_path: Path, sink: Sink) -> None:
+    address = f"postgresql://me@127.0.0.1:{sink.port}/peergate?sslmode=disable"
+    run = strangers_run(tmp_path, address)
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    for command in (*READING, *ACTING):
+        if command == ACTING[0]:
+            assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+        done = called(*(run if word == "RUN" else word for word in command), "--runs", tmp_path / "runs")
+        if done.returncode == 2 and "No such option" in done.stderr:
+            done = called(*(run if word == "RUN" else word for word in command), cwd=tmp_path)
+        assert not sink.heard, command
+        assert "Traceback" not in done.stderr, command
+    with pytest.raises(UserError, match="which you have not recorded for it"):
+        read_trail(run / "trail.sqlite")
+    # What they would have done, once this user has recorded it.
+    keep_database(tmp_path / "runs", address)
+    called("status", run)
+    assert sink.heard and b"peergate" in sink.heard[0]
+
+
+def test_another_address_in_a_known_workspace_is_not_known(tmp_path: Path, sink: Sink) -> None:
+    run = strangers_run(tmp_path, f"postgresql://me@127.0.0.1:{sink.port}/other")
+    keep_database(tmp_path / "runs", f"postgresql://me@127.0.0.1:{sink.port}/own")
+    database_of(run / "trail.sqlite")
+    database_file(tmp_path / "runs").write_text(f"postgresql://me@127.0.0.1:{sink.port}/other\n", encoding="utf-8")
+    with pytest.raises(UserError, match="which you have not recorded for it"):
+        database_of(run / "trail.sqlite")
+    assert not sink.heard
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    ["passfile=/home/you/.pgpass", "service=own", "servicefile=x", "sslkey=x", "sslcert=x", "password=x", "user=x",
+     "options=-csearch_path%3Dx", "hostaddr=127.0.0.1", "sslpassword=x", "sslrootcert=y&passfile=x", "requirepeer="],
+)  # fmt: skip
+def test_an_address_sets_only_what_names_no_password(parameter: str) -> None:
+    name = parameter.rpartition("&")[2].partition("=")[0]
+    with pytest.raises(UserError, match=f"the address may not set {name}"):
+        checked(f"postgresql://me@db.example/peergate?{parameter}", "here")
+
+
+def test_the_parameters_of_a_list_are_accepted() -> None:
+    query = "&".join(f"{name}=1" for name in sorted(PARAMETERS))
+    assert checked(f"postgresql://me@db.example/peergate?{query}", "here").endswith(query)
+
+
+def test_reading_makes_no_tables(
+    tmp_path: Path, postgres: Server, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = strangers_run(tmp_path, database)
+    monkeypatch.setenv("PEERGATE_DATABASE", database)
+    with pytest.raises(UserError, match="holds no trails"):
+        read_trail(run / "trail.sqlite")
+    for command in (("list", "--everywhere"), ("list",)):
+        called(*command, "--runs", tmp_path / "runs")
+    name = urlsplit(database).path.strip("/")
+    assert postgres.sql(name, "SELECT count(*) FROM pg_namespace WHERE nspname = 'peergate'") == "0"
