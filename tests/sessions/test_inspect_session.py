@@ -133,6 +133,7 @@ def test_its_logs_are_exported_as_they_are(accepted: Path, tmp_path: Path) -> No
         assert len(read_log(exported).samples) == N
 
 
+@needs_sandbox
 def test_a_log_that_was_edited_afterwards_is_found_by_the_audit(accepted: Path, tmp_path: Path) -> None:
     run = shutil.copytree(accepted.parent, tmp_path / "runs") / "small"
     log = run / "jobs/small.tuned.1/out/log" / NAME

@@ -55,6 +55,7 @@ def rows(order: JobOrder) -> list[dict[str, Any]]:
     return healthy_rows(order)
 
 
+@needs_sandbox
 def test_criteria_on_programs_and_speed_are_discharged_by_their_gates(tmp_path: Path) -> None:
     shutil.copy(SHIPPED, tmp_path / "problems.jsonl")
     run = open_quick(tmp_path, *CHANGES)

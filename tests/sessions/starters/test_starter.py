@@ -237,6 +237,7 @@ def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
         assert not (tmp_path / "g").exists()
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("source", "told"),
     [
@@ -258,6 +259,7 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_written(source: st
     assert load_spec(tmp_path / "g" / "experiment.yaml").spec.model.kind == "base", "no template, no turns"
 
 
+@needs_sandbox
 def test_an_agents_experiment_needs_both_keys(tmp_path: Path) -> None:
     assert called("init", tmp_path / "a", "--template", "agent").returncode == 0
     spec = tmp_path / "a" / "experiment.yaml"

@@ -53,21 +53,29 @@ def test_exports_need_gguf_whatever_model_they_are_of() -> None:
     assert "gguf" in needed_extras(hub) and "demo" not in needed_extras(hub)
 
 
+def _without_bitsandbytes(name: str) -> str | None:
+    return None if name == "bitsandbytes" else name
+
+
+def _nothing(_: str) -> None:
+    return None
+
+
 def test_a_package_that_is_missing_here_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = load_spec(find_spec("cai_preferences"), "gpu80").spec
-    monkeypatch.setattr(needed, "find_spec", lambda name: None if name == "bitsandbytes" else object())
+    monkeypatch.setattr(needed, "find_spec", _without_bitsandbytes)
     assert {package.module for package in missing_packages(spec)} == {"bitsandbytes"}
     with pytest.raises(Blocked, match="not installed: bitsandbytes") as error:
         preflight.require_packages(spec)
     assert error.value.hint is not None and "peergate[qlora]" in error.value.hint
-    monkeypatch.setattr(needed, "find_spec", lambda _: object())
+    monkeypatch.setattr(needed, "find_spec", str)
     preflight.require_packages(spec)
 
 
 def test_what_runs_elsewhere_needs_nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = load_spec(find_spec("demo")).spec
     rented = [stage.model_copy(update={"launcher": "ray"}) for stage in spec.stages]
-    monkeypatch.setattr(needed, "find_spec", lambda _: None)
+    monkeypatch.setattr(needed, "find_spec", _nothing)
     assert {package.where for package in missing_packages(spec.model_copy(update={"stages": tuple(rented)}))} == {
         "model"
     }

@@ -113,6 +113,7 @@ def test_a_change_of_the_file_is_another_measuring_code(tmp_path: Path) -> None:
     assert measuring_files(resolved)["task ./verify.py"] == "missing"
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
@@ -224,6 +225,7 @@ def known_answers():
 BOTH = [("1", True), ("one", True), ("uno", True), ("2", False), ("3", False), ("4", False)]
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("verdict", "known", "status", "told"),
     [
@@ -253,6 +255,7 @@ def test_a_verifier_is_admitted_on_known_answers_of_both_labels(
         assert "(item, answer, right) for 3 right (True) and 3 wrong (False) answers or more" in found.detail
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
@@ -271,6 +274,7 @@ def test_a_verifier_that_breaks_is_not_called_one_without_known_answers(tmp_path
     assert told in f"{type(caught.value).__name__}: {caught.value}"
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
@@ -288,6 +292,7 @@ def test_a_verifier_that_does_not_do_its_part_is_told_with_its_line(tmp_path: Pa
     assert str(caught.value).startswith(told)
 
 
+@needs_sandbox
 def test_a_known_answer_that_raises_is_a_no_where_it_is_wrong_and_a_fault_where_it_is_right(tmp_path: Path) -> None:
     """``int("one")`` raises ValueError; a rule that raises it for right answers has a typo, or wrong labels."""
     wrong = GOOD.replace('("1", " 1", "1 ", "2", "10", "-1")', '("1", " 1", "1 ", "2", "3", "one", "")')

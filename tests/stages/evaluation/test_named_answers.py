@@ -41,6 +41,7 @@ def test_it_takes_its_own_answers_and_refuses_others(tmp_path: Path) -> None:
     )
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("verifier", "answers", "detail"),
     [
@@ -74,6 +75,7 @@ def test_others_are_answers_of_another_text() -> None:
 KEYS = "import json\ndef verify(item, answer):\n    return set(json.loads(answer)) == {'a', 'b'}\n"
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("verifier", "status", "detail"),
     [

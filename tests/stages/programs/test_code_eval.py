@@ -201,6 +201,7 @@ def test_a_row_of_no_problem_is_no_evidence(tmp_path: Path) -> None:
         judge.tried(code_evidence(tmp_path, rows))
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("change", "told"),
     [
