@@ -157,18 +157,9 @@ def prepare(
         UserError: another session of this name is there.
     """
     spec = resolved.spec
-<<<<<<< HEAD
     hubs = [source.removeprefix("hub:") for source in hub_sources(spec)]
     hub = hubs[0] if hubs else None
-    python = pod_checks.python_of_machine(connection)
-    if python is None:
-        missing = f"none of {', '.join(pod_checks.PYTHONS)} is there"
-        _report([Check("python", "FAIL", missing, "install Python 3.11 or newer")], report)
-    assert python is not None
-=======
-    hub = spec.model.source.removeprefix("hub:") if spec.model.source.startswith("hub:") else None
     python = _probing_python(connection, pod, report)
->>>>>>> main
     wanted = ["disk", "session", *(["gpus"] if pod.gpus else []), *(["hub"] if hub else [])]
     asked = {"root": pod.root, "name": place.name, "facts": wanted, "hub": hub, "write_bytes": pod_checks.WRITE_BYTES}
     facts = pod_checks.facts(connection, python, asked)
