@@ -23,9 +23,11 @@ from sessions.wiring import cache_folder, make_builder, make_reviewer, require_l
 from specs.code_state import CodeState
 from specs.digests import digest_value
 from specs.errors import Blocked, ExitCode, SpecError, UserError
+from specs.extras import install_hint
 from specs.session.loading import spec_error
+from specs.session.needed_packages import missing_packages
 from specs.session.problems import LintProblem, suggest
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import kind_of
 from specs.trail.verdict import CLOSED, CheckResult, Decision
 from training.jobs.base_model import SourceError, find
@@ -95,6 +97,7 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
     make_builder(spec)
     make_reviewer(spec)
     require_launchers(spec, runs / spec.name)
+    require_packages(spec)
     require_machine(spec)
     require_memory(resolved)
     _require_cache()
@@ -113,6 +116,15 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
         hint = "run from a git checkout of Peergate without changes, or leave the line out: it is recorded then"
         raise UserError(f"the spec requires clean code, and this is {state}", where="clean_code", hint=hint)
     return state
+
+
+def require_packages(spec: SessionSpec) -> None:
+    """Raise Blocked for the first stage that runs here and needs a package which is not installed."""
+    if missing := missing_packages(spec):
+        first = missing[0]
+        named = ", ".join(dict.fromkeys(package.module for package in missing if package.extra == first.extra))
+        hint = install_hint(first.extra)
+        raise Blocked(f"needs packages that are not installed: {named}", where=first.where, hint=hint)
 
 
 def require_memory(resolved: ResolvedSpec) -> None:
