@@ -54,12 +54,12 @@ class Unchecked(Exception):
 class _Model:
     """The tokenizer of a spec's model, loaded where a row asks for it."""
 
-    def __init__(self, folder: Callable[[], Path | None], source: str) -> None:
-        self._folder, self._source = folder, source
+    def __init__(self, folder: Callable[[], Path | None], source: str, convert: Callable[[], Path | None]) -> None:
+        self._folder, self._source, self._convert = folder, source, convert
 
     @cached_property
     def folder(self) -> Path:
-        found = self._folder()
+        found = self._folder() or self._convert()
         if found is None:
             raise Unchecked(self._source)
         return found
@@ -106,13 +106,21 @@ def _added_by(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield one if isinstance(one, dict) else {"content": one}
 
 
-def data_faults(spec: SessionSpec, data: dict[str, bytes], folder: Callable[[], Path | None]) -> Iterator[Fault]:
-    """Yield what does not fit, of registered ``data`` by name; ``folder`` is asked for the model once it is needed.
+def data_faults(
+    spec: SessionSpec,
+    data: dict[str, bytes],
+    folder: Callable[[], Path | None],
+    convert: Callable[[], Path | None] = lambda: None,
+) -> Iterator[Fault]:
+    """Yield what does not fit, of registered ``data`` by name.
+
+    ``folder`` returns where the model lies, None where it is still to be fetched or converted; ``convert`` then makes a
+    folder with its tokenizer alone, where a row needs it.
 
     Raises:
         Unchecked: a row is long or has turns or marks, and the model is not here.
     """
-    model, said = _Model(folder, spec.model.source), set[str]()
+    model, said = _Model(folder, spec.model.source, convert), set[str]()
     if spec.model.kind == "instruct" and any(kind_of(stage).reads_turns for stage in spec.stages):
         found = folder()
         if found is not None and not has_template(found):
@@ -177,6 +185,7 @@ def _untrained(
             yield Fault(place, f"the model's chat template refuses {_roles(row)}: {_short(error)}", _OTHER_TURNS)
             return
     encoded = [Sides(style, row.prompt, said, row.before).encoded(model.tokenizer) for row, said in long]
+    equal = sum(len(one.wholes) == 2 and one.wholes[0][:most] == one.wholes[1][:most] for one in encoded)
     wholes = [max(map(len, one.wholes)) for one in encoded]
     dropped, cut = sum(len(one.prompt) >= most for one in encoded), sum(size > most for size in wholes)
     if cut or dropped:
@@ -188,6 +197,9 @@ def _untrained(
             yield Fault(
                 loc, f"{dropped} of {count} prompts alone fill {most} tokens: nothing would be learned", message
             )
+        elif equal:
+            equals = f"{equal} of {count} pairs are equal once cut to {most} tokens: nothing would be learned from them"
+            yield Fault(loc, equals, message)
         else:
             yield Fault(loc, f"{cut} of {count} rows are longer than {most} tokens and lose their end", message, False)
 
