@@ -147,7 +147,7 @@ def _axolotl_problems(data: Mapping[str, Any], given: Given) -> Iterator[LintPro
     elif given.held != "preferences" and rl:
         yield LintProblem(("rl",), f"trains on pairs, and '{given.train}' holds {given.held}", "remove the line")
     for key in ("datasets", "test_datasets", "pretraining_dataset"):
-        sets = data.get(key)
+        sets: Any = data.get(key)
         for place, one in enumerate(sets if isinstance(sets, list) else ()):
             for name, value in one.items() if isinstance(one, Mapping) else ():
                 same, why = DATASET_SETTINGS.get(name, ((value,), ""))

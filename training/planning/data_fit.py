@@ -13,10 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs.errors import PluginFault
 from specs.session.problems import Loc
 from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
 from specs.stages.registry import Stage, kind_of
+from training.rules.chat_template import ChatTemplate, template_faults
 from training.rules.prompt_encoding import EncodingFault, form_of, item_ids, template_tokens
 
 FRAME = 24
@@ -129,6 +131,12 @@ def data_faults(
                 ("model", "kind"), "the model is declared instruct, and its tokenizer has no chat template", hint
             )
             return
+        closed = False
+        for fault in _template_faults(data, spec, found) if found is not None else ():
+            closed |= fault.closing
+            yield fault
+        if closed:
+            return
     for index, stage in enumerate(spec.stages):
         trains = kind_of(stage).trains
         reference = stage.inputs.get(trains, "")
@@ -142,6 +150,38 @@ def data_faults(
             # Both arms are asked the same.
             yield from (one for one in found if one.message not in said)
             said |= {one.message for one in found}
+
+
+def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) -> Iterator[Fault]:
+    """Yield what is wrong with the model's chat template for the registered rows: their first, and their longest."""
+    place: Loc = ("model", "source")
+    try:
+        template = ChatTemplate.read(folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        yield Fault(place, f"the tokenizer's files cannot be read: {_short(error)}", "copy them again")
+        return
+    talks: list[list[dict[str, str]]] = []
+    for name in ("heldout", *spec.data):
+        held = "items" if name == "heldout" else spec.data[name].held or "items"
+        form = {"items": Item, "examples": Example, "preferences": Preference}.get(held)
+        rows = _rows(data[name], form) if form is not None and name in data else []
+        chosen = [*_first_by_roles(rows), *rows[:1], *sorted(rows, key=lambda row: len(_text(row)))[-1:]]
+        talks += [_turns(row) for row in chosen]
+    if template is None or not talks:
+        return
+    try:
+        faults = template_faults(template, talks)
+    except PluginFault as error:
+        yield Fault(place, error.message, "choose a model with another template")
+        return
+    for one in faults:
+        yield Fault(place, one.message, one.hint, one.closing)
+
+
+def _turns(row: Row) -> list[dict[str, str]]:
+    """Return the turns of a row with its answer; an item has none, and gets one."""
+    turns = [*(turn.model_dump() for turn in row.before), {"role": "user", "content": row.prompt}]
+    return [*turns, {"role": "assistant", "content": _responses(row)[0] or "An answer."}]
 
 
 def _rows(data: bytes, form: type[Row]) -> list[Row]:

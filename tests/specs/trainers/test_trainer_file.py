@@ -182,7 +182,10 @@ def test_the_known_keys_are_those_of_its_own_parser(command: Command) -> None:
 
 
 def test_a_layout_of_trl_that_is_not_known_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_file, "known_keys", lambda _: None)
+    def nothing(_: Command) -> None:
+        return None
+
+    monkeypatch.setattr(trainer_file, "known_keys", nothing)
     assert "learning_rat" in settings(made(f"{TRL}learning_rat: 1\n"))["config"]
 
 
