@@ -10,7 +10,7 @@ import pprint
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from specs.digests import digest_bytes
 from specs.home import HOME
@@ -148,9 +148,10 @@ def _axolotl_problems(data: Mapping[str, Any], given: Given) -> Iterator[LintPro
         yield LintProblem(("rl",), f"trains on pairs, and '{given.train}' holds {given.held}", "remove the line")
     for key in ("datasets", "test_datasets", "pretraining_dataset"):
         sets: Any = data.get(key)
-        for place, one in enumerate(sets if isinstance(sets, list) else ()):
-            for name, value in one.items() if isinstance(one, Mapping) else ():
-                same, why = DATASET_SETTINGS.get(name, ((value,), ""))
+        for place, one in enumerate(cast(list[Any], sets) if isinstance(sets, list) else ()):
+            for name in DATASET_SETTINGS if isinstance(one, Mapping) else ():
+                value: Any = one.get(name)
+                same, why = DATASET_SETTINGS[name]
                 if value is not None and value not in same:
                     message = f"is {show(value)}, which is not honoured: {why}"
                     yield LintProblem((key, place, name), message, "remove it")
