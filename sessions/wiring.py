@@ -40,7 +40,6 @@ from specs import plugins, task_file
 from specs.confinement.program_process import require_sandbox
 from specs.confinement.verifier_command import NoSandbox
 from specs.errors import Blocked, PluginFault, UserError
-from specs.extras import install_command
 from specs.resources import LAUNCHERS, LauncherName
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.recipes import script_file
@@ -102,8 +101,9 @@ def require_machine(spec: SessionSpec) -> None:
             require_own("lm-eval", stage.name)
         if missing := script_file.lacking(getattr(stage.parameters, "requires", ())):
             named = " ".join(f"'{one}'" if {*one} & {*"<>"} else one for one in missing)
-            hint = f"install it into the Python environment of peergate: {install_command(named)}"
-            hint += f"; or, if it conflicts with what is there, into a folder that {script_file.PACKAGES} names"
+            # What a script needs may pin other versions than Peergate: its own environment stays as it is.
+            install = f"{sys.executable} -m pip install --target script-packages {named}"
+            hint = f"{install} && export {script_file.PACKAGES}=$PWD/script-packages"
             raise Blocked(f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint)
 
 

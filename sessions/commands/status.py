@@ -36,6 +36,7 @@ from sessions.report.page_result import page_result, page_scorecard
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report.result import further_seeds, question, result_of
 from sessions.report.session_list import everywhere, listed
+from sessions.report.terminal_report import print_report
 from sessions.report.transcript import Transcript, lines_of
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import STORE, TRAIL, require_run
@@ -176,7 +177,7 @@ def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any
 
 @app.command()
 def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
-    """Print the report of a session.
+    """Print the report of a session: at a terminal as text that fits it, into a file or pipe as Markdown.
 
     Of a session that waits for a person it is the report so far.
     """
@@ -203,7 +204,10 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     for what, line in (*(("Taken back.", line) for line in taken_back), *([("Seeds:", seeds)] if seeds else [])):
         print_line(f"> **{what}** {markdown.line(line, 2000)}")
         print_line()
-    sys.stdout.write(text)
+    if sys.stdout.isatty():
+        print_report(text)
+    else:
+        sys.stdout.write(text)
 
 
 @app.command()

@@ -157,11 +157,7 @@ def prepare(
     """
     spec = resolved.spec
     hub = spec.model.source.removeprefix("hub:") if spec.model.source.startswith("hub:") else None
-    python = pod_checks.python_of_machine(connection)
-    if python is None:
-        missing = f"none of {', '.join(pod_checks.PYTHONS)} is there"
-        _report([Check("python", "FAIL", missing, "install Python 3.11 or newer")], report)
-    assert python is not None
+    python = _probing_python(connection, pod, report)
     wanted = ["disk", "session", *(["gpus"] if pod.gpus else []), *(["hub"] if hub else [])]
     asked = {"root": pod.root, "name": place.name, "facts": wanted, "hub": hub, "write_bytes": pod_checks.WRITE_BYTES}
     facts = pod_checks.facts(connection, python, asked)
@@ -174,9 +170,7 @@ def prepare(
         if known != resolved.registration():
             hint = "choose another --name, or another root in the pod file"
             raise UserError(f"a session '{place.name}' is on the pod already, with another or unknown spec", hint=hint)
-    own = pod.environment or install(connection, python, root, spec)
-    if not own.startswith("/"):
-        own = own.replace("~", connection.run('echo "$HOME"').out.decode("utf-8", "replace").strip(), 1)
+    own = python if pod.environment else install(connection, python, root, spec)
     again = {"root": root, "name": place.name, "facts": ["torch"], "python": own, "torch_s": pod.torch_import_s}
     facts = pod_checks.facts(connection, python, again, seconds=pod.torch_import_s + 60)
     version, wanted = version_of(connection, own), resolved.plugins
@@ -189,6 +183,28 @@ def prepare(
     return PodRecord(
         name=place.name, pod=pod, root=root, python=own, spec=bundle.spec, registration=resolved.registration()
     )
+
+
+def _probing_python(connection: Connection, pod: PodFile, report: Report) -> str:
+    """Return the interpreter that looks at the machine: the one that the pod file names, else the machine's.
+
+    Raises:
+        Unfit: it is not there, or does not run.
+    """
+    if pod.environment is None:
+        python = pod_checks.python_of_machine(connection)
+        missing, hint = f"none of {', '.join(pod_checks.PYTHONS)} is there", "install Python 3.11 or newer"
+    else:
+        python = pod.environment
+        if not python.startswith("/"):
+            python = python.replace("~", connection.run('echo "$HOME"').out.decode("utf-8", "replace").strip(), 1)
+        missing, hint = f"{python} does not run there", "name a Python of the pod under environment:, or none"
+        if connection.run(shell(python, "-I", "-c", "")).code != 0:
+            python = None
+    if python is None:
+        _report([Check("python", "FAIL", missing, hint)], report)
+    assert python is not None
+    return python
 
 
 def version_of(connection: Connection, python: str) -> dict[str, object] | str:

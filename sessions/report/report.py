@@ -153,7 +153,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "schema_version": 1,
         "session": session,
         "outcome": outcome,
-        "result": result_of(asked) if asked else result_in_words(entries, resolved, outcome, comparison),
+        "result": result_of(asked) if asked else result_in_words(entries, store, resolved, outcome, comparison),
         "why": reasons_of(asked) if asked else why_it_ended(entries, store, outcome) if outcome != "approve" else [],
         "answers": [way.as_json() for way in answers_to(entries, asked, session, store, resolved)] if asked else [],
         "remedies": [each._asdict() for each in remedies(entries, store)] if asked or outcome == "reject" else [],

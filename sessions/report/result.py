@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from reviews.acceptance.scorecard import scorecard_of
 from reviews.evidence.gather import find, is_in_force
 from reviews.gate.human_answers import last_question, overrides, waits_for_budget
 from reviews.stages.evaluation.benchmark_checks import SCORES
@@ -22,16 +23,16 @@ from specs.trail.verdict import CheckResult
 
 
 def result_in_words(
-    entries: Sequence[Recorded], resolved: ResolvedSpec, outcome: str, comparison: dict[str, Any] | None
+    entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec, outcome: str, comparison: dict[str, Any] | None
 ) -> str:
-    """Say in one sentence how the session ended."""
+    """Return one sentence on how the session ended."""
     last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
     stage = (last.body["stage"] or "design") if last else "design"
     amended = any(is_in_force(one) and one.body["exploratory"] for one in entries)
     exploratory = " (exploratory: amended after data had been seen)" if amended else ""
     match outcome:
         case "approve":
-            accepted = f"accepted{exploratory}{_form(comparison)}"
+            accepted = f"accepted{_limited(entries, store)}{exploratory}{_form(comparison)}"
             return f"{accepted}: {_sentence(comparison)}" if comparison else accepted
         case "overridden":
             lifted = f"not accepted by every gate, {_lifted(entries)}{exploratory}"
@@ -48,6 +49,12 @@ def result_in_words(
             return f"stopped after the gate of '{stage}': the next attempt does not fit in the budget"
         case _:
             return f"{outcome} after the gate of '{stage}'"
+
+
+def _limited(entries: Sequence[Recorded], store: Store) -> str:
+    """Return how many limits keep the registered comparison from being shown whole; empty where none do."""
+    limits = next((row.limits for row in scorecard_of(entries, store).rows if row.id == "H-1"), ())
+    return f", with {len(limits)} limit{'' if len(limits) == 1 else 's'} that the scorecard names" if limits else ""
 
 
 def _form(comparison: dict[str, Any] | None) -> str:

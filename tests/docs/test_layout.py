@@ -42,35 +42,6 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
     assert not [path for path in SOURCES if path.stem in ("utils", "helpers", "manager", "core", "base")]
 
 
-FULLEST = 16
-"""Modules in a folder, ``__init__.py`` aside: more of them are several rooms."""
-
-
-def crowded(home: Path) -> dict[str, int]:
-    """Return the folders with too many modules."""
-    folders = sorted({path.parent for package in PACKAGES for path in (home / package).rglob("*.py")})
-    counts = {
-        folder.relative_to(home).as_posix(): len([one for one in folder.glob("*.py") if one.stem != "__init__"])
-        for folder in folders
-    }
-    return {name: count for name, count in counts.items() if count > FULLEST}
-
-
-def test_no_folder_holds_more_than_one_can_overlook() -> None:
-    assert crowded(HOME) == {}
-
-
-def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
-    room = tmp_path / "specs" / "room"
-    room.mkdir(parents=True)
-    for number in range(FULLEST):
-        (room / f"part_{number}.py").touch()
-    (room / "__init__.py").touch()
-    assert crowded(tmp_path) == {}
-    (room / "one_more.py").touch()
-    assert crowded(tmp_path) == {"specs/room": FULLEST + 1}
-
-
 @cache
 def parsed(text: str) -> ast.Module:
     return ast.parse(text)
@@ -217,7 +188,7 @@ COMMANDS = {
     "cost": {"run", "--json", "--runs"},
     "prune": {"run", "--keep", "--dry-run", "--yes", "--by", "--json", "--runs"},
     "seeds": {"sessions", "--runs", "--json"},
-    "replicate": {"run", "--runs", "--seeds", "--show", "--by", "--json"},
+    "replicate": {"run", "--runs", "--seeds", "--show", "--by", "--yes", "--json"},
     "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
     "export": {"format", "run", "--out", "--send", "--runs", "--json"},
     "ship check": {"folder", "--base", "--key", "--files-only", "--floor", "--json"},

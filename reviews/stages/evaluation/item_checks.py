@@ -198,15 +198,15 @@ def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
     shares = _shares((now.item.kind, then.passed or now.passed) for then, now in pairs)
     silent = sorted(kind for kind, share in shares.items() if share == 0)
     named = f" ({listed((one.item.id for one in nobody), NAMED)})" if nobody else ""
-    detail = f"{len(nobody)} of {len(pairs)} items were passed by neither arm"
+    detail = f"neither arm is right on {len(nobody)} of {len(pairs)} items"
     if not silent:
-        return Found("PASS", f"{detail}, some of every kind by one{named}", float(len(nobody)))
+        return Found("PASS", f"{detail}; of every kind an arm is right on some{named}", float(len(nobody)))
     shown = tuple(
         {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.text}
         for one in nobody
         if one.item.kind in silent
     )
-    message = f"{detail}, all of {listed(silent)}: too hard, or nonsense{named}"
+    message = f"{detail}, among them all of {listed(silent)}: too hard, or impossible{named}"
     return Found("WARN", message, float(len(nobody)), shown)
 
 

@@ -29,6 +29,7 @@ from tests.e2e.sessions import CANARY, called, environment, peergate
 from tests.fixtures.collected import collected
 from tests.fixtures.loopback_api import ANTHROPIC, loopback_api
 from tests.fixtures.quick_session import Silent
+from tests.fixtures.sandbox import needs_sandbox
 from tests.fixtures.scripted_builder import Said, call, scripted_builder, texts_of
 from training.jobs.base_model import prepare
 
@@ -47,6 +48,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@needs_sandbox
 @pytest.mark.parametrize("template", ["sft", "dpo", "script", "trl", "cai", "agent"])
 def test_every_template_is_a_spec_that_can_start(template: str, tmp_path: Path) -> None:
     told = called("init", tmp_path / "first", "--template", template)
@@ -102,6 +104,7 @@ def test_the_gain_that_it_registers_is_the_smallest_that_its_items_find(tmp_path
     assert mcnemar_power(n, effect - 0.01 + lost, lost, analysis.alpha) < analysis.power
 
 
+@needs_sandbox
 def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
     prompts = json_lines(tmp_path / "prompts.jsonl", [{"prompt": f"Name {n} birds.", "n": n} for n in range(60)])
     verifier = tmp_path / "verify.py"
@@ -177,6 +180,7 @@ def test_unreadable_rows_are_told_with_their_place(tmp_path: Path) -> None:
     assert told.returncode == 2 and "none.csv: cannot be read" in told.stderr and not (tmp_path / "x").exists()
 
 
+@needs_sandbox
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "verify.py").write_text(VERIFIER, encoding="utf-8")
     told = called("init", tmp_path)
@@ -207,6 +211,7 @@ def test_a_name_that_cannot_be_is_refused_before_anything_is_written(
     assert refused.returncode == 2 and told in refused.stderr and not (tmp_path / "mine").exists(), refused
 
 
+@needs_sandbox
 @pytest.mark.parametrize(("folder", "name"), [("My Model!", "my_model"), ("2024", "experiment")])
 def test_the_name_is_that_of_the_folder_as_far_as_it_can_be(folder: str, name: str, tmp_path: Path) -> None:
     made = called("init", folder, cwd=tmp_path)
@@ -232,6 +237,7 @@ def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
         assert not (tmp_path / "g").exists()
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("source", "told"),
     [
@@ -253,6 +259,7 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_written(source: st
     assert load_spec(tmp_path / "g" / "experiment.yaml").spec.model.kind == "base", "no template, no turns"
 
 
+@needs_sandbox
 def test_an_agents_experiment_needs_both_keys(tmp_path: Path) -> None:
     assert called("init", tmp_path / "a", "--template", "agent").returncode == 0
     spec = tmp_path / "a" / "experiment.yaml"
