@@ -31,6 +31,7 @@ from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import kind_of
 from specs.trail.verdict import CLOSED, CheckResult, Decision
 from training.jobs.base_model import SourceError, find
+from training.jobs.tokenizer_alone import tokenizer_folder
 from training.planning.data_fit import Fault, Unchecked, data_faults
 from training.planning.memory_fit import misfits
 from training.running_code import code_state
@@ -178,10 +179,21 @@ def data_fit(resolved: ResolvedSpec, folder: Path | None = None) -> list[Fault]:
     """
     spec, origin = resolved.spec, folder or Path(resolved.origin)
     try:
-        return list(data_faults(spec, resolved.read_data(), lambda: _tokenizer_of(spec.model.source, origin)))
+        source = spec.model.source
+        folders = (lambda: _tokenizer_of(source, origin), lambda: _converted_tokenizer(source, origin))
+        return list(data_faults(spec, resolved.read_data(), *folders))
     except Unchecked:
         message = f"not checked yet whether the data fit: the tokenizer of {spec.model.source} is not here"
         return [Fault(("model", "source"), message, "the gates of the stages check it", closing=False)]
+
+
+def _converted_tokenizer(source: str, origin: Path) -> Path | None:
+    """Return a folder with the tokenizer of a model whose weights still have to be converted; None if there is none."""
+    try:
+        found = find(source, origin)
+        return tokenizer_folder(found, cache_folder()) if found.suffix == ".gguf" else None
+    except (SourceError, ImportError, OSError, ValueError):
+        return None
 
 
 def _tokenizer_of(source: str, origin: Path) -> Path | None:
