@@ -21,6 +21,7 @@ from sessions.report.live_display import told_together
 from sessions.report.overview import EXIT_CODES
 from sessions.wiring import cache_folder, make_builder, make_reviewer, require_launchers, require_machine
 from specs.code_state import CodeState
+from specs.confinement.bubblewrap import why_unavailable
 from specs.digests import digest_value
 from specs.errors import Blocked, ExitCode, SpecError, UserError
 from specs.extras import install_hint
@@ -138,9 +139,12 @@ def require_memory(resolved: ResolvedSpec) -> None:
             raise Blocked(misfit.message, where=misfit.stage, hint=hint)
 
 
-def memory_warnings(resolved: ResolvedSpec) -> Iterator[str]:
-    """Yield a line for each stage whose planned memory nearly fills what will run it."""
+def machine_warnings(resolved: ResolvedSpec) -> Iterator[str]:
+    """Yield a line for each stage that hardly fits what will run it, or whose script has no sandbox here."""
     spec = resolved.spec
+    for stage in spec.stages:
+        if kind_of(stage).runs_code and spec.launcher_of(stage.name) == "local" and (why := why_unavailable()):
+            yield f"WARN {stage.name}: no sandbox, so a person will be asked to allow its script: {why}"
     for misfit in misfits(spec, Path(resolved.origin), machine_capacity.capacities(spec)):
         if not misfit.exceeds:
             yield f"WARN {misfit.stage}: {misfit.message}: less than a tenth is left"

@@ -6,6 +6,7 @@ import gc
 import getpass
 import os
 import platform
+import shutil
 import signal
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
