@@ -434,8 +434,7 @@ def test_in_a_session_a_question_comes_with_its_reading_list_and_design(api: Api
     assert "minimum_effect:" in design and "kind: sft" in design and "notify" not in design
     sent = str(api.got[-1])
     assert "Look at the seeds first." in sent and "minimum_effect" in sent
-    alone = ask_review(ASK, desk(environ={ENDPOINT_KEYS["reviewer"]: KEY}))
-    assert not alone.reading.files
+    assert {file.role for file in done.reading.files} == {"evidence"}
 
 
 def test_in_a_session_the_policy_knows_the_spec(api: Api, desk: MakeDesk, here: Path) -> None:
