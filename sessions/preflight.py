@@ -21,6 +21,7 @@ from sessions.report.live_display import told_together
 from sessions.report.overview import EXIT_CODES
 from sessions.wiring import cache_folder, make_builder, make_reviewer, require_launchers, require_machine
 from specs.code_state import CodeState
+from specs.confinement.bubblewrap import why_unavailable
 from specs.digests import digest_value
 from specs.errors import Blocked, ExitCode, SpecError, UserError
 from specs.extras import install_hint
@@ -31,6 +32,7 @@ from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import kind_of
 from specs.trail.verdict import CLOSED, CheckResult, Decision
 from training.jobs.base_model import SourceError, find
+from training.jobs.tokenizer_alone import tokenizer_folder
 from training.planning.data_fit import Fault, Unchecked, data_faults
 from training.planning.memory_fit import misfits
 from training.running_code import code_state
@@ -137,9 +139,12 @@ def require_memory(resolved: ResolvedSpec) -> None:
             raise Blocked(misfit.message, where=misfit.stage, hint=hint)
 
 
-def memory_warnings(resolved: ResolvedSpec) -> Iterator[str]:
-    """Yield a line for each stage whose planned memory nearly fills what will run it."""
+def machine_warnings(resolved: ResolvedSpec) -> Iterator[str]:
+    """Yield a line for each stage that hardly fits what will run it, or whose script has no sandbox here."""
     spec = resolved.spec
+    for stage in spec.stages:
+        if kind_of(stage).runs_code and spec.launcher_of(stage.name) == "local" and (why := why_unavailable()):
+            yield f"WARN {stage.name}: no sandbox, so a person will be asked to allow its script: {why}"
     for misfit in misfits(spec, Path(resolved.origin), machine_capacity.capacities(spec)):
         if not misfit.exceeds:
             yield f"WARN {misfit.stage}: {misfit.message}: less than a tenth is left"
@@ -178,10 +183,21 @@ def data_fit(resolved: ResolvedSpec, folder: Path | None = None) -> list[Fault]:
     """
     spec, origin = resolved.spec, folder or Path(resolved.origin)
     try:
-        return list(data_faults(spec, resolved.read_data(), lambda: _tokenizer_of(spec.model.source, origin)))
+        source = spec.model.source
+        folders = (lambda: _tokenizer_of(source, origin), lambda: _converted_tokenizer(source, origin))
+        return list(data_faults(spec, resolved.read_data(), *folders))
     except Unchecked:
         message = f"not checked yet whether the data fit: the tokenizer of {spec.model.source} is not here"
         return [Fault(("model", "source"), message, "the gates of the stages check it", closing=False)]
+
+
+def _converted_tokenizer(source: str, origin: Path) -> Path | None:
+    """Return a folder with the tokenizer of a model whose weights still have to be converted; None if there is none."""
+    try:
+        found = find(source, origin)
+        return tokenizer_folder(found, cache_folder()) if found.suffix == ".gguf" else None
+    except (SourceError, ImportError, OSError, ValueError):
+        return None
 
 
 def _tokenizer_of(source: str, origin: Path) -> Path | None:

@@ -45,6 +45,6 @@ def require_accepted(files: dict[str, bytes], folder: Path, data: Path | None) -
             reasons += forecast.decision.reasons
         reasons += [f"{one.message} ({one.hint})" for one in data_fit(resolved, folder) if one.closing]
     if reasons:
-        hint = "nothing was written; mend the rows first"
-        raise UserError("\n  ".join(["the design gate would reject these rows:", *reasons]), where=where, hint=hint)
+        hint = "nothing was written"
+        raise UserError("\n  ".join(["`start` would refuse these rows:", *reasons]), where=where, hint=hint)
     return []

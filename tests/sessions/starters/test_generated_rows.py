@@ -74,6 +74,6 @@ def test_what_the_gate_rejects_is_not_written(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     told = called("init", tmp_path / "made", "--data", path)
     assert told.returncode == 2 and not (tmp_path / "made").exists()
-    assert "the design gate would reject these rows" in told.stderr and "design.answers" in told.stderr
+    assert "`start` would refuse these rows" in told.stderr and "design.answers" in told.stderr
     # A person reads the row, not its id.
     assert "(Answer:" in told.stderr
