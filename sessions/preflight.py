@@ -21,11 +21,14 @@ from sessions.report.live_display import told_together
 from sessions.report.overview import EXIT_CODES
 from sessions.wiring import cache_folder, make_builder, make_reviewer, require_launchers, require_machine
 from specs.code_state import CodeState
+from specs.confinement.bubblewrap import why_unavailable
 from specs.digests import digest_value
 from specs.errors import Blocked, ExitCode, SpecError, UserError
+from specs.extras import install_hint
 from specs.session.loading import spec_error
+from specs.session.needed_packages import missing_packages
 from specs.session.problems import LintProblem, suggest
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import kind_of
 from specs.trail.verdict import CLOSED, CheckResult, Decision
 from training.jobs.base_model import SourceError, find
@@ -96,6 +99,7 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
     make_builder(spec)
     make_reviewer(spec)
     require_launchers(spec, runs / spec.name)
+    require_packages(spec)
     require_machine(spec)
     require_memory(resolved)
     _require_cache()
@@ -116,6 +120,15 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
     return state
 
 
+def require_packages(spec: SessionSpec) -> None:
+    """Raise Blocked for the first stage that runs here and needs a package which is not installed."""
+    if missing := missing_packages(spec):
+        first = missing[0]
+        named = ", ".join(dict.fromkeys(package.module for package in missing if package.extra == first.extra))
+        hint = install_hint(first.extra)
+        raise Blocked(f"needs packages that are not installed: {named}", where=first.where, hint=hint)
+
+
 def require_memory(resolved: ResolvedSpec) -> None:
     """Raise Blocked for the first stage whose planned memory exceeds what will run it, with changes that would fit."""
     spec = resolved.spec
@@ -126,9 +139,12 @@ def require_memory(resolved: ResolvedSpec) -> None:
             raise Blocked(misfit.message, where=misfit.stage, hint=hint)
 
 
-def memory_warnings(resolved: ResolvedSpec) -> Iterator[str]:
-    """Yield a line for each stage whose planned memory nearly fills what will run it."""
+def machine_warnings(resolved: ResolvedSpec) -> Iterator[str]:
+    """Yield a line for each stage that hardly fits what will run it, or whose script has no sandbox here."""
     spec = resolved.spec
+    for stage in spec.stages:
+        if kind_of(stage).runs_code and spec.launcher_of(stage.name) == "local" and (why := why_unavailable()):
+            yield f"WARN {stage.name}: no sandbox, so a person will be asked to allow its script: {why}"
     for misfit in misfits(spec, Path(resolved.origin), machine_capacity.capacities(spec)):
         if not misfit.exceeds:
             yield f"WARN {misfit.stage}: {misfit.message}: less than a tenth is left"

@@ -45,6 +45,8 @@ from specs.code_state import CodeState
 from specs.digests import digest_bytes
 from specs.errors import LeaseLost, UserError
 from specs.masking import current
+from specs.new_folder import new_folder
+from specs.reporting import turn_off_reporting
 from specs.resources import LauncherName
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
@@ -215,65 +217,74 @@ def register(
     signed: SpecSignature | None = None,
 ) -> None:
     """Create the run folder in one step: spec, data and the ``open`` entry, which says which code runs."""
-    name = run.name
-    partial = run.with_name(f".{name}.opening")
-    shutil.rmtree(partial, ignore_errors=True)
     try:
-        run.parent.mkdir(parents=True, exist_ok=True)
         # Private under any umask, because it holds held-out items.
-        partial.mkdir(mode=0o700)
+        with new_folder(run, mode=0o700) as partial:
+            _fill(partial, run, resolved, material, state, replicates, signed)
+    except FileExistsError as error:
+        hint = "another process took the name meanwhile; choose another one with --name"
+        raise UserError("exists already", where=str(run), hint=hint) from error
     except OSError as error:
         if (failure := no_room(error)) is not None:
             raise failure from error
         message, hint = f"no session can be kept there: {error.strerror}", "--runs names the folder"
         raise UserError(message, where=str(run.parent), hint=hint) from error
-    try:
-        store, spec = Store(partial / STORE), resolved.spec
-        for file, data in material.data.items():
-            where = spec.heldout.path if file == "heldout" else spec.data[file].path
-            if digest_bytes(data) != resolved.data_digests[file]:
-                raise UserError("changed while the session was opened", where=where, hint="start again")
-            if secret := current().known_in(data):
-                # The spec pins the file's digest, so the secret cannot be masked.
-                hint = "remove it; nothing was started"
-                raise UserError(f"holds the value of {secret}", where=where, hint=hint)
-            store.put(data)
-        if material.constitution is not None:
-            store.put(material.constitution)
-        keep_scripts(store, resolved)
-        (partial / "spec.yaml").write_bytes(material.source)
-        (partial / "spec.resolved.json").write_bytes(resolved.canonical())
-        if (address := database_of(run / TRAIL)) is not None:
-            # Imported here: a trail in a file needs no psycopg.
-            from reviews.trail.tables.postgres_table import begin_log
 
-            begin_log(partial / TRAIL, name, address, run)
-        trail = Trail(partial / TRAIL, name)
-        body = {
-            "registration": resolved.registration(),
-            "measured_by": store.put_value(dict(measuring_files(resolved))),
-            "spec": store.put_value(resolved),
-            "source": store.put(material.source),
-            "data": dict(resolved.data_digests),
-            "analysis": spec.analysis.model_dump(mode="json"),
-            "builder": spec.builder.vendor,
-            "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
-            "by": getpass.getuser(),
-            "reviewer_confined": is_confined(),
-            "code_state": state.model_dump(mode="json"),
-            "lease": {"epoch": 1, "host": platform.node(), "pid": os.getpid(), "over": None},
-        }
-        if resolved.constitution_digest is not None:
-            body["constitution"] = resolved.constitution_digest
-        if replicates is not None:
-            body["replicates"] = replicates.model_dump(mode="json")
-        if signed is not None:
-            body["signed"] = signed.model_dump(mode="json")
-        trail.append("open", "open", body)
-        trail.close()
-        partial.rename(run)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+def _fill(
+    folder: Path,
+    run: Path,
+    resolved: ResolvedSpec,
+    material: Material,
+    state: CodeState,
+    replicates: Replicates | None,
+    signed: SpecSignature | None,
+) -> None:
+    """Write a session's files and its ``open`` entry into a folder that becomes ``run``."""
+    name = run.name
+    store, spec = Store(folder / STORE), resolved.spec
+    for file, data in material.data.items():
+        where = spec.heldout.path if file == "heldout" else spec.data[file].path
+        if digest_bytes(data) != resolved.data_digests[file]:
+            raise UserError("changed while the session was opened", where=where, hint="start again")
+        if secret := current().known_in(data):
+            # The spec pins the file's digest, so the secret cannot be masked.
+            hint = "remove it; nothing was started"
+            raise UserError(f"holds the value of {secret}", where=where, hint=hint)
+        store.put(data)
+    if material.constitution is not None:
+        store.put(material.constitution)
+    keep_scripts(store, resolved)
+    (folder / "spec.yaml").write_bytes(material.source)
+    (folder / "spec.resolved.json").write_bytes(resolved.canonical())
+    if (address := database_of(run / TRAIL)) is not None:
+        # Imported here: a trail in a file needs no psycopg.
+        from reviews.trail.tables.postgres_table import begin_log
+
+        begin_log(folder / TRAIL, name, address, run)
+    trail = Trail(folder / TRAIL, name)
+    body = {
+        "registration": resolved.registration(),
+        "measured_by": store.put_value(dict(measuring_files(resolved))),
+        "spec": store.put_value(resolved),
+        "source": store.put(material.source),
+        "data": dict(resolved.data_digests),
+        "analysis": spec.analysis.model_dump(mode="json"),
+        "builder": spec.builder.vendor,
+        "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
+        "by": getpass.getuser(),
+        "reviewer_confined": is_confined(),
+        "code_state": state.model_dump(mode="json"),
+        "lease": {"epoch": 1, "host": platform.node(), "pid": os.getpid(), "over": None},
+    }
+    if resolved.constitution_digest is not None:
+        body["constitution"] = resolved.constitution_digest
+    if replicates is not None:
+        body["replicates"] = replicates.model_dump(mode="json")
+    if signed is not None:
+        body["signed"] = signed.model_dump(mode="json")
+    trail.append("open", "open", body)
+    trail.close()
 
 
 def drive(session: Session, answer: dict[str, Any] | None) -> None:
@@ -328,6 +339,8 @@ def _run_graph(session: Session, given: dict[str, Any] | None) -> None:
 
     from sessions.graph import build_graph
 
+    # Whatever was set since this process began: LangGraph would send every state.
+    turn_off_reporting()
     graph = build_graph(session)
     if not gc.get_freeze_count():
         # What was imported stays: to look through it again and again was a tenth of a short session.

@@ -93,9 +93,11 @@ def require_machine(spec: SessionSpec) -> None:
     """Raise Blocked for the first stage that runs, or is judged, on this machine and asks for more than it has."""
     for stage in spec.with_resources().stages:
         if kind_of(stage).judged_in_sandbox:
-            _require_sandbox(stage.name)
+            _require_sandbox(stage.name, "its gate runs programs")
         if spec.launcher_of(stage.name) != "local":
             continue
+        if kind_of(stage).environment:
+            _require_sandbox(stage.name, "it runs another library's task")
         machine_capacity.require(stage.resources, stage.parameters.model_dump(), stage.name)
         if asks_lm_eval(stage):
             require_own("lm-eval", stage.name)
@@ -107,12 +109,11 @@ def require_machine(spec: SessionSpec) -> None:
             raise Blocked(f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint)
 
 
-def _require_sandbox(stage: str) -> None:
+def _require_sandbox(stage: str, what: str) -> None:
     try:
         require_sandbox()
     except NoSandbox as error:
-        hint = "install bubblewrap 0.8 or newer, or let it make user namespaces here"
-        raise Blocked(f"its gate runs programs in a sandbox: {error}", where=stage, hint=hint) from error
+        raise Blocked(f"{what} in a sandbox: {error}", where=stage, hint="see docs/how-to/install.md") from error
 
 
 def make_launcher(spec: SessionSpec, run: Path) -> Launcher:

@@ -206,6 +206,8 @@ class Compared:
                             f"{relative} was recorded as pruned and is still here: `peergate prune` again"
                         )
                     continue
+                if relative in pruned and not os.path.lexists(self.folder / relative):
+                    continue  # A prune deleted it while it was read.
                 who = f"entry {recorded.entry.seq} ({recorded.entry.kind})"
                 sentence = f"{who}: {relative} is {found}, recorded as {digest}"
                 if Path(relative).is_absolute():

@@ -25,6 +25,7 @@ from reviews.trail.tables.trail_file import TrailFile
 from reviews.trail.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
 from specs.digests import digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
+from specs.new_folder import new_folder
 from specs.regular_files import read_regular
 from specs.trail.key_policy import Policy
 
@@ -49,7 +50,7 @@ def export_run(
         OSError: the target cannot be written.
     """
     if target.exists():
-        raise UserError(f"{target} exists already", hint="name a folder that does not exist")
+        raise _taken(target)
     trail = read_trail(run / trail_name)
     walk = Walk().go(trail.rows)
     if walk.damage or walk.policy is None or trail.head is None:
@@ -58,18 +59,20 @@ def export_run(
     evidence = Compared(run, tree_of(run), store_name, walk.entries)
     if damage := [*evidence.store_damage(export=False), *_report_damage(run, walk.entries)]:
         raise AuditDamage(damage[0], where=str(run), hint="run `peergate audit verify` for the whole list")
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
     try:
-        store = Store(partial / STORE)
-        count = sum(_write(partial / name, data) for name, data in _files(trail, walk))
-        count += _copy_store(run, evidence, store)
-        text = page(walk.entries, store)
-        count += _write(partial / PAGE, text.encode())
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        with new_folder(target) as partial:
+            store = Store(partial / STORE)
+            count = sum(_write(partial / name, data) for name, data in _files(trail, walk))
+            count += _copy_store(run, evidence, store)
+            text = page(walk.entries, store)
+            count += _write(partial / PAGE, text.encode())
+    except FileExistsError as error:
+        raise _taken(target) from error
     return walk, count
+
+
+def _taken(target: Path) -> UserError:
+    return UserError(f"{target} exists already", hint="name a folder that does not exist")
 
 
 def _report_damage(run: Path, entries: Sequence[Recorded]) -> Iterator[str]:

@@ -28,11 +28,13 @@ from reviews.trail.recorded_code import unknown_code
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_path
-from specs.errors import AuditDamage, DatabaseUnreachable, UserError
+from specs.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
 from specs.session.loading import missing_plugins
 from specs.trail.entry import EMPTY_ROOT, GENESIS
 from specs.trail.key_policy import Policy
 
+TRIES = 3
+"""How often a run is verified whose trail grows."""
 SIDE_FILES = ("-wal", "-shm", "-journal")
 """SQLite's files beside one that is open."""
 
@@ -113,7 +115,35 @@ def verify_run(
     policy: Policy | None = None,
     anchors: Sequence[Anchor] = (),
 ) -> Audit:
-    """Verify the session in a run folder, against a policy and heads that were kept elsewhere if there are any."""
+    """Verify the session in a run folder, against a policy and heads that were kept elsewhere if there are any.
+
+    What was found while the trail grew, as in a prune, is no damage until it is found again.
+    """
+    tries = 0
+    while True:
+        tries += 1
+        audit = _verify_once(run, trail_name, store_name, say, policy=policy, anchors=anchors)
+        if not audit.damage or tries == TRIES or not _has_grown(run / trail_name, audit.entries):
+            return audit
+        say("the trail has grown meanwhile: once more")
+
+
+def _has_grown(trail: Path, entries: int) -> bool:
+    try:
+        return len(read_trail(trail).rows) > entries
+    except (sqlite3.DatabaseError, PeergateError):
+        return False
+
+
+def _verify_once(
+    run: Path,
+    trail_name: str,
+    store_name: str,
+    say: Callable[[str], None],
+    *,
+    policy: Policy | None,
+    anchors: Sequence[Anchor],
+) -> Audit:
     audit, walk, tree = verify_trail(run, trail_name, policy=policy, anchors=anchors)
     if walk is None or audit.damage:
         # What follows would only repeat the same damage in other words.

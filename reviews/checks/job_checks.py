@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import signal
 from typing import Any
 
@@ -18,7 +17,6 @@ from specs.stages.stage import NotReadBack
 
 CHECKS = Checks()
 
-_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|MemoryError|Cannot allocate memory", re.IGNORECASE)
 _SPARE_USD = 1e-6
 """What is reserved is rounded to this."""
 
@@ -58,20 +56,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def remedy_of_exit(record: ExitRecord, log_tail: str) -> str:
-    """Return what to do about a job that did not end by itself, by how it ended and the end of its log."""
-    if record.reason == "timeout":
-        return "a larger `max_minutes` of the stage, by `peergate amend`; or fewer epochs, rows or tokens"
-    if record.reason == "dead_man":
-        return "run the stage again with `peergate resume`: the orchestrator was away for longer than the spec allows"
-    if record.code in (-signal.SIGKILL, 128 + signal.SIGKILL) or _OUT_OF_MEMORY.search(log_tail):
-        return (
-            "probably too little memory: a smaller `batch_size` (with `gradient_accumulation`), a smaller "
-            "`max_length`, `gradient_checkpointing: true`, `method: lora`, or a larger machine"
-        )
-    return "the end of the job's log says why; mend that, and run the stage again"
 
 
 @CHECKS.add("jobs.granted", "The job ran what was granted", source="guard bypassed by calling another route")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from reviews.checks.job_endings import ending_of_check
+from specs.trail.verdict import CheckResult
+
 REMEDIES: dict[str, str] = {
     "design.power": "more held-out items (`analysis.n`), or a larger `minimum_effect`; the check says how many",
     "design.paired": "more held-out items, or a larger minimum for the paired test",
@@ -24,7 +27,7 @@ REMEDIES: dict[str, str] = {
     "amendment.loosens": "mend what failed; or `peergate amend --override` with a reason, which every report counts",
     "registration.model": "name the pinned weights again, or begin another session with the new ones",
     "registration.split": "restore the held-out file, or begin another session with the new one",
-    "jobs.exit": "read the end of the job's log; for too little memory a smaller `batch_size`, or another machine",
+    "jobs.exit": "what the end of the job's log names: a missing package, an option, memory or disk",
     "jobs.cost": "a larger `max_cost_usd` or `max_minutes` of the stage, by `peergate amend`",
     "jobs.device": "a machine with the granted device and precision, the same for both arms",
     "leakage.overlap": "take the rows shown out of the training data, and begin another session",
@@ -155,6 +158,13 @@ _GROUPS: dict[str, str] = {
     "recipe": "mend the script: its rows have to be whole",
 }
 """For the checks of a group that have no line of their own."""
+
+
+def remedy_of_result(check: CheckResult, *, trained: bool = True) -> str:
+    """Return what can be changed where a check failed as recorded: of a job that broke, by the end of its log."""
+    if check.id == "jobs.exit" and check.status == "FAIL":
+        return ending_of_check(check).remedy
+    return remedy_of(check.id, trained=trained)
 
 
 def remedy_of(check: str, *, trained: bool = True) -> str:

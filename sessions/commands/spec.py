@@ -47,7 +47,7 @@ def check(
     path = find_spec(spec)
     checked, refused = _loaded(path, (profile,) if profile is not None else list_profiles(path) or (None,), as_json)
     # Slow: the checks of the gate.
-    from sessions.preflight import data_fit, design_forecast, memory_warnings
+    from sessions.preflight import data_fit, design_forecast, machine_warnings
 
     gates = {name: design_forecast(one) for name, one in checked.items()}
     here = refused.get(profile or default_profile(path))
@@ -64,8 +64,8 @@ def check(
             print_line(f"{path}{'' if name is None else f', profile {name}'}: {message}")
             refusal = f"not on this machine: {lacking[name or '']}" if lacking[name or ""] else ""
             fit = [f"{dotted(one.loc)}: {one.message} ({one.hint})" for one in data_fit(resolved) if not one.closing]
-            memory = memory_warnings(resolved)
-            for line in (*_spec_lines(resolved), *memory, *fit, *gates[name].lines(), *filter(None, [refusal])):
+            warnings = machine_warnings(resolved)
+            for line in (*_spec_lines(resolved), *warnings, *fit, *gates[name].lines(), *filter(None, [refusal])):
                 print_line(f"  {line}")
     for resolved in checked.values() if not needs_signature(path) else ():
         trust_spec(resolved, sandbox=True)

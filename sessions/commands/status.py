@@ -22,7 +22,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.acceptance.backlog import acceptance_lines
 from sessions.commands.audit.trail_place import session_at
-from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
 from sessions.commands.output import print_indented, print_json, print_line, print_table
 from sessions.diagnosis import curve_plots
 from sessions.diagnosis.diagnosis import diagnose as diagnose_run
@@ -31,7 +31,7 @@ from sessions.diagnosis.pages import lines_of as diagnosis_lines
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
 from sessions.report.next_steps import WayOut, answers_to, remedies, waiting_for
-from sessions.report.overview import Overview, overview, waits_for_verdict
+from sessions.report.overview import Overview, find_runs, overview, waits_for_verdict
 from sessions.report.page_result import page_result, page_scorecard
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report.result import further_seeds, question, result_of
@@ -82,9 +82,33 @@ def list_sessions(
 
 
 @app.command()
-def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
-    """Show a session's stage, decisions, money, time and acceptance criteria."""
-    run = require_run(chosen(run, runs)).resolve()
+def status(
+    named: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A session: its name in the folder of --runs, or its run folder; several with --programme. The newest "
+            "without it.",
+            autocompletion=complete_run,
+            show_default=False,
+        ),
+    ] = None,
+    programme: Annotated[
+        bool, typer.Option("--programme", help="Add several sessions up: ship-%, what is left, effort.")
+    ] = False,
+    runs: Runs = DEFAULT_RUNS,
+    as_json: Json = False,
+) -> None:
+    """Show a session's stage, decisions, money, time and acceptance criteria.
+
+    With --programme: several sessions as one, each criterion once, by what its newest session shows, per base model.
+    """
+    if programme:
+        _print_programme([chosen(run, runs) for run in named or find_runs(runs)], as_json)
+        return
+    if named and len(named) > 1:
+        raise UserError(f"{len(named)} sessions are named", hint="name one, or add them up with --programme")
+    run = require_run(chosen(named[0] if named else None, runs)).resolve()
     warn_of_readers([run])
     state = overview(run)
     entries = read_entries(run / TRAIL)
@@ -137,6 +161,19 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         _print_next_steps(entries, run)
     elif state.state == "paused":
         print_line(f"to continue: peergate resume {session_words(run)}")
+
+
+def _print_programme(folders: list[Path], as_json: bool) -> None:
+    # Imported here: one session needs none of it.
+    from sessions.acceptance.programme import programme_of
+
+    if not folders:
+        raise UserError("no session is named, and there is none", hint="peergate status RUN... --programme")
+    added_up = programme_of(folders)
+    if as_json:
+        print_json(added_up.as_json())
+        return
+    print_indented(added_up.lines(), 500)
 
 
 def _print_now(state: Overview, job: Mapping[str, Any] | None, builder: dict[str, Any] | None) -> None:

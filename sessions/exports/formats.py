@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from sessions.exports.source import Source
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.errors import AuditDamage, EvidenceMissing, PeergateError, UserError
 from specs.extras import install_hint
+from specs.new_folder import new_folder
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,14 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
         EvidenceMissing: the session has nothing to write in this format.
     """
     source = _source(name, run)
-    if folder.exists():
-        raise UserError("is there already", where=str(folder), hint="name another folder with --out")
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
     try:
-        partial.mkdir(parents=True)
-        lines = _written(name, source, partial)
-        if not any(partial.iterdir()):
-            why = "; ".join(lines) or "no stage that it has a form for has ended"
-            raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        with new_folder(folder) as partial:
+            lines = _written(name, source, partial)
+            if not any(partial.iterdir()):
+                why = "; ".join(lines) or "no stage that it has a form for has ended"
+                raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
+    except FileExistsError as error:
+        raise UserError("is there already", where=str(folder), hint="name another folder with --out") from error
     return lines
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
+from specs.reporting import REPORTING_OFF
 from specs.resources import Resources
 
-JOB_VARIABLES = {
+JOB_VARIABLES = REPORTING_OFF | {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reviews.checks.remedies import remedy_of
+from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -68,7 +68,7 @@ def verdict_of(store: Store, digest: str | None) -> Verdict | None:
 
 
 def _check(check: CheckResult, trained: bool) -> dict[str, Any]:
-    remedy = remedy_of(check.id, trained=trained) if check.status not in ("PASS", "NOT_APPLICABLE") else ""
+    remedy = remedy_of_result(check, trained=trained) if check.status not in ("PASS", "NOT_APPLICABLE") else ""
     return {"check": check, "remedy": remedy}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.checks.job_checks import remedy_of_exit
+from reviews.checks.job_endings import ending_of_record, log_lines
 from reviews.checks.remedies import remedy_of
 from reviews.evidence.gather import find, is_in_force, registered_spec
 from reviews.evidence.weight_lineage import is_trained
@@ -127,8 +127,7 @@ def remedies(entries: Sequence[Recorded], store: Store) -> list[Remedy]:
     if exit_check is not None and exit_check.status == "FAIL" and ended is not None:
         # All else follows from it.
         record = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
-        log = "\n".join(str(row.get("log", "")) for row in exit_check.shown)
-        return [Remedy(JOB_EXIT, remedy_of_exit(record, log))]
+        return [Remedy(JOB_EXIT, ending_of_record(record, "\n".join(log_lines(exit_check))).remedy)]
     trained = has_training(entries, store, stage or "design")
     return [Remedy(check.id, remedy) for check in closing if (remedy := remedy_of(check.id, trained=trained))]
 

@@ -27,6 +27,8 @@ from sessions.requests.request_runner import Book, Case
 from specs.errors import PeergateError, UserError
 from specs.masking import masker_of
 from specs.session.loading import load_spec
+from specs.session.session_spec import ResolvedSpec
+from specs.session.yaml_positions import dumped
 from specs.trail.requested_review import (
     AdversarialRequest,
     PolicyAnswer,
@@ -37,6 +39,12 @@ from specs.trail.requested_review import (
 
 CLAIM_SUFFIXES = (".md", ".txt", ".rst", ".tex", ".markdown")
 """Files of a folder that make claims; its other files are evidence."""
+
+_DESIGN = {
+    *("name", "objective", "task", "model", "control", "heldout", "analysis", "criteria", "thresholds", "budget"),
+    "stages",
+}
+"""Of a registered spec: what a question is about, without notices, trackers and machines."""
 
 _FREE_TEXT = ("topic", "question", "context", "note", "options")
 RequestT = TypeVar("RequestT", QuestionRequest, ReviewRequest, AdversarialRequest)
@@ -61,6 +69,9 @@ def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Pat
             message = f"context '{one.name}' is not read: {one.why}"
             raise UserError(message, hint="name text files, small enough to be read")
         registered = Registered(book.resolved.spec) if book.resolved else None
+        if book.resolved is not None:
+            _add_standing(reader, book.resolved)
+            reading = reader.reading
         policy = policy_answer(request, registered)
         case = Case(request, reading, tier_of(request.kind, request.stakes, request.has_plan), policy)
         if not policy.ask:
@@ -71,6 +82,15 @@ def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Pat
     known = registered or _spec_in(context)
     matter = "\n".join((request.topic, request.question, *request.options))
     return replace(done, facts=known.bearing_on(matter)) if known else done
+
+
+def _add_standing(reader: Reader, resolved: ResolvedSpec) -> None:
+    """Add what a session's reviewer reads before every packet: its reading list and the registered design."""
+    for file in resolved.read_first():
+        reader.add_text(file["path"], file["text"].encode(), "evidence")
+    spec = resolved.spec
+    design = spec.model_dump(mode="json", include=_DESIGN, exclude_defaults=True)
+    reader.add_text("registered-design.yaml", dumped(design).encode(), "evidence")
 
 
 def _spec_in(context: Sequence[str | Path]) -> Registered | None:

@@ -17,6 +17,7 @@ from reviews.trail.tables.open_table import read_entries, read_trail
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.digests import digest_path, list_tree
 from specs.errors import AuditDamage, EvidenceMissing, UserError
+from specs.new_folder import new_folder
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of, outputs_of
 from specs.text import size_in_words
@@ -98,24 +99,25 @@ def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepte
     if found is None:
         raise EvidenceMissing("the session left no model", where=str(run), hint="no stage has trained or packaged one")
     weights = run / found.path
-    if not weights.exists() and found.path in pruned_weights(entries):
-        hint = "only a copy from before has it; `peergate prune --keep STAGE` keeps the weights of a stage"
-        raise EvidenceMissing(f"{found.path} was pruned", where=str(run), hint=hint)
-    if folder.exists():
-        raise UserError("is there already", where=str(folder), hint="name another folder")
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    _require_not_pruned(run, found)
     try:
-        say(f"copying {found.path} ({size_in_words(found.bytes)})")
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        copied = _copied(weights, partial)
-        if copied != found.digest:
-            message = f"{found.path} is {copied}, recorded as {found.digest}: nothing was copied"
-            raise AuditDamage(message, where=str(run), hint=_AUDIT)
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        with new_folder(folder) as partial:
+            say(f"copying {found.path} ({size_in_words(found.bytes)})")
+            copied = _copied(weights, partial)
+            if copied != found.digest:
+                _require_not_pruned(run, found)
+                message = f"{found.path} is {copied}, recorded as {found.digest}: nothing was copied"
+                raise AuditDamage(message, where=str(run), hint=_AUDIT)
+    except FileExistsError as error:
+        raise UserError("is there already", where=str(folder), hint="name another folder") from error
     return found
+
+
+def _require_not_pruned(run: Path, model: FinalModel) -> None:
+    """Raise EvidenceMissing for weights that were pruned; it may have been a moment ago."""
+    if not (run / model.path).exists() and model.path in pruned_weights(read_entries(run / TRAIL)):
+        hint = "only a copy from before has it; `peergate prune --keep STAGE` keeps the weights of a stage"
+        raise EvidenceMissing(f"{model.path} was pruned", where=str(run), hint=hint)
 
 
 _AUDIT = "`peergate audit verify` lists all damage"
@@ -125,12 +127,11 @@ def _copied(weights: Path, to: Path) -> str:
     """Copy the files of a checkpoint, not their modes, and return the digest of the copy, or what is wrong with it."""
     if weights.is_symlink() or not weights.is_dir():
         return "missing"
-    to.mkdir()
     try:
         for file in list_tree(weights):
             target = to / file.relative_to(weights)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
-    except ValueError as error:
+    except (ValueError, FileNotFoundError) as error:
         return f"unreadable ({error})"
     return digest_path(to)

@@ -69,7 +69,12 @@ def release_run(run: Path, to: str, say: Callable[[str], None], *, dry_run: bool
         if to.startswith(HUB):
             _upload(made, name, token, public=public)
         else:
-            made.rename(target)
+            try:
+                made.rename(target)
+            except OSError as error:
+                if not target.exists():
+                    raise
+                raise UserError("is there already", where=to, hint="name another folder") from error
     return done
 
 

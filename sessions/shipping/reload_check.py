@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from reviews.checks.job_endings import ending_of
 from sessions.jobs.job_environment import job_environment
 from specs.extras import install_hint
 from specs.stages.packaging.llama_cpp import is_installed
@@ -83,6 +84,10 @@ class Reloaded:
             raise ValueError(f"took more than {_MOST_SECONDS} s") from error
         if done.returncode != 0:
             last = done.stdout.decode("utf-8", "replace").strip().splitlines()[-1:]
+            ending = ending_of("", " ".join(last))
+            if ending.name in ("package", "memory", "disk"):
+                # Nothing is known of the file: its reader could not be run.
+                raise NotRun(f"{ending.told}: {ending.remedy}")
             raise ValueError(f"ended with code {done.returncode}: {one_line(' '.join(last), 300)}")
         return json.loads((answer or to).read_bytes())
 

@@ -182,7 +182,7 @@ COMMANDS = {
     "override": {"run", "--gate", "--check", "--stage", "--condition", "--by", "--reason", "--expires", "--runs"},
     "retract": {"run", "entry", "--by", "--reason", "--runs"},
     "amend": {"run", "spec", "--max-cost", "--by", "--reason", "--override", "--runs"},
-    "status": {"run", "--runs", "--json"},
+    "status": {"named", "--programme", "--runs", "--json"},
     "list": {"--runs", "--everywhere", "--json"},
     "report": {"run", "--runs", "--json"},
     "cost": {"run", "--json", "--runs"},

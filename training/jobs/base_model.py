@@ -24,6 +24,7 @@ from filelock import FileLock
 
 from specs.digests import digest_file, digest_tree, digest_value
 from specs.extras import install_command
+from specs.new_folder import new_folder
 from training.engines import checkpoint
 
 CONVERTERS = ("transformers", "tokenizers", "safetensors", "gguf")
@@ -98,11 +99,8 @@ def _make(target: Path, make: Callable[[Path], None]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock")):
         if not target.is_dir():
-            partial = target.with_name(f".{target.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            make(partial)
-            partial.rename(target)
+            with new_folder(target) as partial:
+                make(partial)
     return target
 
 

@@ -134,8 +134,7 @@ def main() -> int:
             command(folder, ports[0], dict(zip(_PORTS, ports[1:], strict=True))),
             stdin=subprocess.DEVNULL,
             cwd=folder,
-            env=job_environment()
-            | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"},
+            env=job_environment() | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)},
         )
         address = f"http://127.0.0.1:{ports[0]}"
         if not _is_ready(Cluster(address, token.read_text(encoding="utf-8")), head, stop):

@@ -20,6 +20,7 @@ from sessions.jobs.launcher import JobState, submit
 from sessions.jobs.local_launcher import CLAIM_GRACE_S, LocalLauncher
 from specs.digests import digest_bytes, digest_file
 from specs.job_records import ExitRecord, JobOrder
+from specs.reporting import REPORTING_OFF
 from tests.factories.sessions_on_disk import first_order, open_session
 
 pytestmark = pytest.mark.integration
@@ -369,7 +370,7 @@ def test_the_environment_of_a_job_is_the_named_variables(monkeypatch: pytest.Mon
     monkeypatch.setenv("SOME_API_KEY", "canary")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("PATH", "/bin")
-    assert job_environment() == {
+    assert job_environment() == REPORTING_OFF | {
         "PATH": "/bin",
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",

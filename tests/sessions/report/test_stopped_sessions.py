@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.workbench_protocol import Workbench
-from reviews.checks.job_checks import remedy_of_exit
+from reviews.checks.job_endings import ending_of_record
 from reviews.evidence.gather import registered_spec
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -117,7 +117,7 @@ def test_a_broken_job_is_one_cause_with_one_remedy(tmp_path: Path) -> None:
         (-9, "signal", "", "too little memory"),
         (137, "exited", "", "too little memory"),
         (1, "exited", "torch.OutOfMemoryError: CUDA out of memory", "too little memory"),
-        (1, "exited", "ModuleNotFoundError: No module named 'bitsandbytes'", "the end of the job's log"),
+        (1, "exited", "ModuleNotFoundError: No module named 'bitsandbytes'", "peergate[qlora]"),
         (-15, "timeout", "", "max_minutes"),
         (0, "dead_man", "", "peergate resume"),
         (-11, "signal", "", "the end of the job's log"),
@@ -126,7 +126,7 @@ def test_a_broken_job_is_one_cause_with_one_remedy(tmp_path: Path) -> None:
 def test_the_remedy_fits_how_the_job_ended(code: int, reason: str, log: str, words: str) -> None:
     values = {"key": "a", "code": code, "reason": reason, "started": 1, "ended": 2, "host": "h"}
     record = ExitRecord.model_validate(values | {"log": "sha256:" + "0" * 64})
-    assert words in remedy_of_exit(record, log)
+    assert words in ending_of_record(record, log).remedy
 
 
 def retracted(run: Path) -> str:

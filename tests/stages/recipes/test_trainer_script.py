@@ -18,6 +18,7 @@ import pytest
 from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.jobs.job_environment import JOB_VARIABLES
 from sessions.jobs.sandbox.recipe_job import progress_in
 from sessions.wiring import require_machine
 from specs.errors import Blocked
@@ -71,7 +72,8 @@ class Ran:
         variables = {
             **{name: os.environ[name] for name in ("PATH", "HOME")},
             **{"INPUTS": str(folder / "in"), "OUT": str(self.out), "SEED": "7", "PYTHONPATH": path},
-            **{"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            **JOB_VARIABLES,
+            **{"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
         }
         done = subprocess.run(
             [sys.executable, "-u", str(script)],

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from specs.new_folder import new_folder
 from specs.text import plain
 from training.engines.checkpoint import UNSTABLE
 from training.rules import weight_files
@@ -73,11 +74,8 @@ def take_checkpoint(left: Path, base: Path, target: Path) -> Change:
         raise NotTaken(str(error)) from error
     if not change.changed:
         raise NotTaken(f"all {change.tensors} tensors are those of the base: nothing was trained")
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    _write(left, base, partial)
-    partial.rename(target)
+    with new_folder(target) as partial:
+        _write(left, base, partial)
     return change
 
 

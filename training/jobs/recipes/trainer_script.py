@@ -62,8 +62,6 @@ def _trl(config: dict[str, Any], work: Path, splits: dict[str, Path]) -> None:
 def _axolotl(config: dict[str, Any], work: Path, splits: dict[str, Path], chat: bool) -> None:
     """Run what ``axolotl train FILE`` runs, in this process."""
     config |= {"base_model": str(BASE), "dataset_prepared_path": str(work / "prepared"), "save_safetensors": True}
-    # Without a network its telemetry waits for ever when the process ends.
-    os.environ["AXOLOTL_DO_NOT_TRACK"] = "1"
     if not SETTINGS["gpu"]:
         _for_a_processor(config)
     if chat:
