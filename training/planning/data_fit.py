@@ -157,7 +157,7 @@ def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) ->
     place: Loc = ("model", "source")
     try:
         template = ChatTemplate.read(folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         yield Fault(place, f"the tokenizer's files cannot be read: {_short(error)}", "copy them again")
         return
     talks: list[list[dict[str, str]]] = []
