@@ -27,6 +27,7 @@ from specs.data.conversion import convert
 from specs.data.tables import Row, Table, read_table
 from specs.errors import SpecError, UserError
 from specs.home import HOME
+from specs.regular_files import read_regular
 from specs.schemas import schema_text
 from specs.session.loading import EXPERIMENT
 from specs.session.session_spec import ModelSource, SessionSpec
@@ -307,7 +308,7 @@ def _lines(rows: Sequence[dict[str, Any]]) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
 

@@ -11,6 +11,7 @@ from specs.data.conversion import ITEM, As, Learned, convert, lines_of
 from specs.data.tables import read_table
 from specs.data.transcripts import packed
 from specs.errors import Problem, SpecError
+from specs.regular_files import read_regular
 from specs.stages.artifacts import Item
 
 OF_ITEM = 4
@@ -63,7 +64,7 @@ def own_form(path: Path) -> bytes | None:
     """Return the bytes of a file of JSON lines whose first object is an item in Peergate's own form; else None."""
     if path.is_dir() or path.suffix in (".csv", ".tsv", ".parquet"):
         return None
-    raw = path.read_bytes()
+    raw = read_regular(path)
     for line in raw.split(b"\n"):
         with suppress(ValueError, RecursionError):
             values = json.loads(line)

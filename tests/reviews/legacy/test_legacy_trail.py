@@ -331,12 +331,12 @@ def test_what_cannot_be_read_is_a_record_with_its_reason(tmp_path: Path, monkeyp
     monkeypatch.setattr(reader, "MAX_BYTES", 1000)
     whole = Path.read_bytes
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, *_: int) -> bytes:
         if path.name == "locked.txt":
             raise PermissionError(13, "Permission denied")
         return whole(path)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(reader, "read_regular", refuse)
     found = {one.source: one for one in read_folder(tmp_path).records}
     told = {
         "big.md": ("undetermined", "at most 1000"),
